@@ -1,0 +1,68 @@
+// Package ids makes and checks the ids of sandboxes and execs. Paths and engine
+// names are built from checked ids only.
+package ids
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// MaxLen is the longest id in bytes. With the longest suffix ("-" and 8 hex
+// digits) and prefix it stays far below the 255 bytes of a file name.
+const MaxLen = 64
+
+// alphabet is Crockford's base 32 in lower case: no i, l, o, u.
+const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+
+// newLen gives 60 random bits: a collision is refused by the store, not feared.
+const newLen = 12
+
+// New returns a random id.
+func New() string {
+	var raw [newLen]byte
+	_, _ = rand.Read(raw[:]) // never fails: crypto/rand ends the process instead
+	for i, b := range raw {
+		raw[i] = alphabet[b%32]
+	}
+	return string(raw[:])
+}
+
+// Valid tells whether s may be used as an id: a letter or digit, then up to 63
+// letters, digits, '_', '.' or '-'. It is the pattern of the .proto files.
+func Valid(s string) bool {
+	if s == "" || len(s) > MaxLen || !alnum(s[0]) {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		if c := s[i]; !alnum(c) && c != '_' && c != '.' && c != '-' {
+			return false
+		}
+	}
+	return true
+}
+
+func alnum(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// Sanitize maps an id to lower-case letters, digits and '-', the characters
+// that are safe in names of containers, networks and hosts. Where that changed
+// anything, a short hash of the id keeps two ids apart.
+func Sanitize(id string) string {
+	out := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + ('a' - 'A')
+		}
+		return '-'
+	}, id)
+	if out == id {
+		return out
+	}
+	sum := sha256.Sum256([]byte(id))
+	return out + "-" + hex.EncodeToString(sum[:4])
+}
