@@ -1,0 +1,131 @@
+package machine
+
+import (
+	"maps"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Short names for the states, which this package speaks of all the time.
+const (
+	Pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	Ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
+	Failed   = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	Stopped  = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	Deleting = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+	Deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+)
+
+// Legal tells whether an event of this type may follow the record. A sandbox
+// never ends while one of its execs is recorded as running. The table stands in
+// ARCHITECTURE.md too; a test holds the two together.
+func Legal(r Record, typ agboxv1.EventType) bool {
+	if !r.Exists() {
+		return typ == agboxv1.EventType_SANDBOX_ACCEPTED
+	}
+	switch typ {
+	case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_READY:
+		return r.State == Pending
+	case agboxv1.EventType_SANDBOX_FAILED:
+		return (r.State == Pending || r.State == Ready) && len(r.Execs) == 0
+	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
+		return r.State == Pending || r.State == Ready
+	case agboxv1.EventType_SANDBOX_STOPPED:
+		return r.Want == WantStopped && (r.State == Pending || r.State == Ready) && len(r.Execs) == 0
+	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
+		return r.State == Stopped || r.State == Failed
+	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
+		return r.State != Deleting && r.State != Deleted
+	case agboxv1.EventType_SANDBOX_DELETED:
+		return r.State == Deleting && len(r.Execs) == 0
+	case agboxv1.EventType_EXEC_STARTED:
+		return r.State == Ready && r.Want == WantRunning
+	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
+		return len(r.Execs) > 0
+	case agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+		return r.State == Pending || r.State == Ready
+	}
+	return false
+}
+
+// Fold returns the record after one more event. An event that is not newer than
+// the record changes nothing, so folding a stream twice is folding it once.
+func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
+	if ev.GetSequence() <= r.LastSequence {
+		return r
+	}
+	r.LastSequence = ev.GetSequence()
+	before := r.State
+	at := ev.GetOccurredAt().AsTime()
+	phase := ev.GetSandboxPhase()
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_ACCEPTED:
+		r.ID, r.Name, r.Nonce = ev.GetSandboxId(), phase.GetName(), phase.GetNonce()
+		r.CreatedAt = at
+		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
+	case agboxv1.EventType_SANDBOX_READY:
+		r.State, r.WasReady, r.LastUse = Ready, true, at
+	case agboxv1.EventType_SANDBOX_FAILED:
+		r.State = Failed
+		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
+	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
+		r.Want = WantStopped
+	case agboxv1.EventType_SANDBOX_STOPPED:
+		r.State = Stopped
+	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
+		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
+	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
+		r.State, r.Want = Deleting, WantDeleted
+	case agboxv1.EventType_SANDBOX_DELETED:
+		r.State = Deleted
+	case agboxv1.EventType_EXEC_STARTED:
+		r = withExec(r, ev)
+	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
+		r = withoutExec(r, ev)
+	}
+	if r.State != before {
+		r.StateChangedAt = at
+	}
+	if r.State != Failed {
+		r.ErrorReason, r.ErrorMessage = "", ""
+	}
+	return r
+}
+
+func withExec(r Record, ev *agboxv1.SandboxEvent) Record {
+	execs := make(map[string]Exec, len(r.Execs)+1)
+	maps.Copy(execs, r.Execs)
+	d := ev.GetExec()
+	execs[d.GetExecId()] = Exec{
+		ID:        d.GetExecId(),
+		Name:      d.GetName(),
+		StartedAt: ev.GetOccurredAt().AsTime(),
+		BootID:    d.GetSupervisorBootId(),
+		Sequence:  ev.GetSequence(),
+	}
+	r.Execs = execs
+	return r
+}
+
+func withoutExec(r Record, ev *agboxv1.SandboxEvent) Record {
+	id := ev.GetExec().GetExecId()
+	if _, running := r.Execs[id]; !running {
+		return r
+	}
+	execs := maps.Clone(r.Execs)
+	delete(execs, id)
+	r.Execs = execs
+	if at := ev.GetOccurredAt().AsTime(); at.After(r.LastUse) {
+		r.LastUse = at
+	}
+	return r
+}
+
+// FoldAll folds a whole stream from nothing.
+func FoldAll(events []*agboxv1.SandboxEvent) Record {
+	var r Record
+	for _, ev := range events {
+		r = Fold(r, ev)
+	}
+	return r
+}

@@ -1,0 +1,325 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// event makes the n-th event of a stream, n seconds after t0.
+func event(n uint64, typ agboxv1.EventType, execID string) *agboxv1.SandboxEvent {
+	ev := &agboxv1.SandboxEvent{
+		SandboxId: "sb", Sequence: n, EventType: typ,
+		OccurredAt: timestamppb.New(t0.Add(time.Duration(n) * time.Second)),
+	}
+	if execID != "" {
+		ev.Details = &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: execID}}
+	}
+	return ev
+}
+
+// stream folds events of the given types.
+func stream(types ...agboxv1.EventType) Record {
+	var r Record
+	for i, typ := range types {
+		r = Fold(r, event(uint64(i+1), typ, ""))
+	}
+	return r
+}
+
+const (
+	accepted = agboxv1.EventType_SANDBOX_ACCEPTED
+	ready    = agboxv1.EventType_SANDBOX_READY
+	failed   = agboxv1.EventType_SANDBOX_FAILED
+	stopReq  = agboxv1.EventType_SANDBOX_STOP_REQUESTED
+	stopped  = agboxv1.EventType_SANDBOX_STOPPED
+	resume   = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
+	delReq   = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
+	deleted  = agboxv1.EventType_SANDBOX_DELETED
+	started  = agboxv1.EventType_EXEC_STARTED
+	finished = agboxv1.EventType_EXEC_FINISHED
+)
+
+func primary(state runtime.ContainerState) *runtime.Container {
+	return &runtime.Container{ID: "c", State: state, ExitCode: 3}
+}
+
+var rules = Rules{ReadyWithin: time.Minute, Retry: time.Second}
+
+func TestNextFollowsTheRecoveryTable(t *testing.T) {
+	up := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateRunning), Connected: true}
+	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
+	gone := Observation{Looked: true, ConnectFailed: true}
+	inherited := func(o Observation) Observation { o.Inherited = true; return o }
+
+	for _, tc := range []struct {
+		name   string
+		record Record
+		seen   Observation
+		do     Verb
+		event  agboxv1.EventType
+		reason agboxv1.ErrorReason
+	}{
+		{"a new sandbox is made without a look", stream(accepted), Observation{}, Prepare, 0, 0},
+		{"a made one is started", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateCreated)}, Start, 0, 0},
+		{"a started one is connected", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0}, Connect, 0, 0},
+		{"a connected one is ready", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}, Emit, ready, 0},
+		{"one whose supervisor stays silent fails", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0.Add(-time.Hour)}, Emit, failed, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE},
+		{"one that exits while starting fails", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateExited), StartedAt: t0}, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
+
+		{"PENDING and missing after a restart fails", stream(accepted), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and created after a restart goes on", stream(accepted), inherited(Observation{Looked: true, Primary: primary(runtime.StateCreated)}), Start, 0, 0},
+		{"READY and running rests", stream(accepted, ready), up, Rest, 0, 0},
+		{"READY is connected before anything is looked at", stream(accepted, ready), Observation{}, Connect, 0, 0},
+		{"READY and unreachable is looked at", stream(accepted, ready), Observation{ConnectFailed: true}, Look, 0, 0},
+		{"READY and exited fails", stream(accepted, ready), down, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
+		{"READY and missing fails", stream(accepted, ready), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"READY and paused rests", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StatePaused), ConnectFailed: true}, Rest, 0, 0},
+		{"STOPPED rests", stream(accepted, ready, stopReq, stopped), Observation{}, Rest, 0, 0},
+		{"a wish to stop survives a crash", stream(accepted, ready, stopReq), Observation{}, Look, 0, 0},
+		{"a wish to stop stops", stream(accepted, ready, stopReq), up, Stop, 0, 0},
+		{"what is down is stopped", stream(accepted, ready, stopReq), down, Emit, stopped, 0},
+		{"a wish to delete survives a crash", stream(accepted, ready, delReq), Observation{}, Look, 0, 0},
+		{"a wish to delete removes", stream(accepted, ready, delReq), up, Remove, 0, 0},
+		{"what is gone is deleted", stream(accepted, ready, delReq), gone, Emit, deleted, 0},
+		{"DELETED rests", stream(accepted, delReq, deleted), Observation{}, Rest, 0, 0},
+		{"FAILED before it was ready leaves nothing", stream(accepted, failed), down, Remove, 0, 0},
+		{"FAILED after it was ready is kept", stream(accepted, ready, failed), down, Rest, 0, 0},
+		{"FAILED and resumed is looked at", stream(accepted, ready, failed, resume), Observation{}, Look, 0, 0},
+		{"resumed and down is started", stream(accepted, ready, failed, resume), Observation{Looked: true, Primary: primary(runtime.StateExited)}, Start, 0, 0},
+		{"resumed and missing fails", stream(accepted, ready, failed, resume), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			step := Next(tc.record, tc.seen, rules, t0.Add(time.Second))
+			if step.Do != tc.do {
+				t.Fatalf("Next says %s, want %s", step.Do, tc.do)
+			}
+			if got := step.Event.GetEventType(); got != tc.event {
+				t.Errorf("Next emits %s, want %s", got, tc.event)
+			}
+			if want := tc.reason; want != 0 && step.Event.GetSandboxPhase().GetErrorCode() != want.String() {
+				t.Errorf("reason is %q, want %s", step.Event.GetSandboxPhase().GetErrorCode(), want)
+			}
+		})
+	}
+}
+
+func TestExecsAreSettledBeforeTheirSandboxEnds(t *testing.T) {
+	withExec := func(types ...agboxv1.EventType) Record {
+		r := Fold(stream(accepted, ready), event(3, started, "x"))
+		for i, typ := range types {
+			r = Fold(r, event(uint64(4+i), typ, ""))
+		}
+		return r
+	}
+	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
+	for name, r := range map[string]Record{"failing": withExec(), "stopping": withExec(stopReq)} {
+		if step := Next(r, down, rules, t0); step.Do != SettleExecs {
+			t.Errorf("%s: Next says %s, want %s", name, step.Do, SettleExecs)
+		}
+	}
+	gone := Observation{Looked: true}
+	if step := Next(withExec(delReq), gone, rules, t0); step.Do != SettleExecs {
+		t.Errorf("deleting: Next says %s, want %s", step.Do, SettleExecs)
+	}
+}
+
+func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
+	up := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateRunning), Connected: true}
+	idle := Rules{IdleTTL: time.Minute}
+	r := stream(accepted, ready) // ready at t0+2s
+	due := t0.Add(2*time.Second + time.Minute)
+	if step := Next(r, up, idle, due.Add(-time.Second)); step.Do != Rest || !step.Wake.Equal(due) {
+		t.Errorf("before: %s, wake %s; want rest until %s", step.Do, step.Wake, due)
+	}
+	if step := Next(r, up, idle, due); step.Event.GetEventType() != stopReq {
+		t.Errorf("when due: %s %s, want a stop request", step.Do, step.Event.GetEventType())
+	}
+	busy := Fold(r, event(3, started, "x"))
+	if step := Next(busy, up, idle, due.Add(time.Hour)); step.Do != Rest || !step.Wake.IsZero() {
+		t.Errorf("with an exec running: %s, wake %s; want rest", step.Do, step.Wake)
+	}
+	used := Fold(busy, event(100, finished, "x")) // ended at t0+100s
+	if step := Next(used, up, idle, due.Add(time.Second)); step.Do != Rest {
+		t.Errorf("after an exec ended the time starts anew, but Next says %s", step.Do)
+	}
+}
+
+// legalStream draws a stream that the rules allow.
+func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
+	var events []*agboxv1.SandboxEvent
+	var r Record
+	for n := uint64(1); n <= uint64(rapid.IntRange(1, 40).Draw(t, "length")); n++ {
+		var fits []agboxv1.EventType
+		for number := range agboxv1.EventType_name {
+			if typ := agboxv1.EventType(number); Legal(r, typ) {
+				fits = append(fits, typ)
+			}
+		}
+		if len(fits) == 0 {
+			break
+		}
+		sortTypes(fits)
+		ev := event(n, rapid.SampledFrom(fits).Draw(t, "type"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "exec"))
+		events = append(events, ev)
+		r = Fold(r, ev)
+	}
+	return events
+}
+
+func sortTypes(types []agboxv1.EventType) {
+	for i := range types { // map order must not decide what rapid draws
+		for j := i + 1; j < len(types); j++ {
+			if types[j] < types[i] {
+				types[i], types[j] = types[j], types[i]
+			}
+		}
+	}
+}
+
+func TestFoldingInTwoPartsIsFoldingOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := legalStream(t)
+		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
+		whole, parts := FoldAll(events), FoldAll(events[:cut])
+		// The second part comes with an overlap, as after a reconnect.
+		for _, ev := range events[rapid.IntRange(0, cut).Draw(t, "overlap"):] {
+			parts = Fold(parts, ev)
+		}
+		if !equal(whole, parts) {
+			t.Fatalf("in one go: %+v\nin parts: %+v", whole, parts)
+		}
+	})
+}
+
+func equal(a, b Record) bool {
+	if len(a.Execs) != len(b.Execs) {
+		return false
+	}
+	for id, e := range a.Execs {
+		if b.Execs[id] != e {
+			return false
+		}
+	}
+	a.Execs, b.Execs = nil, nil
+	return a.State == b.State && a.Want == b.Want && a.LastSequence == b.LastSequence && a.StateChangedAt.Equal(b.StateChangedAt) &&
+		a.LastUse.Equal(b.LastUse) && a.ErrorReason == b.ErrorReason && a.PendingSequence == b.PendingSequence && a.WasReady == b.WasReady
+}
+
+func TestFoldNeverChangesTheRecordItWasGiven(t *testing.T) {
+	before := Fold(stream(accepted, ready), event(3, started, "x"))
+	Fold(before, event(4, started, "y"))
+	Fold(before, event(4, finished, "x"))
+	if _, kept := before.Execs["x"]; !kept || len(before.Execs) != 1 {
+		t.Errorf("folding changed the execs of the record before: %v", before.Execs)
+	}
+}
+
+// TestNextBringsEverySandboxToRest plays the loop against a small engine: from
+// any legal stream and any condition of the engine, crashes included, Next comes
+// to rest, and rest means that the wish is fulfilled or the sandbox FAILED.
+func TestNextBringsEverySandboxToRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := FoldAll(legalStream(t))
+		if !r.Exists() {
+			return
+		}
+		w := world{
+			container: rapid.SampledFrom([]runtime.ContainerState{"", runtime.StateCreated, runtime.StateRunning, runtime.StateExited}).Draw(t, "container"),
+			network:   rapid.Bool().Draw(t, "network"),
+			inherited: rapid.Bool().Draw(t, "inherited"),
+		}
+		now := t0.Add(time.Hour)
+		for range 64 {
+			step := Next(r, w.observe(), rules, now)
+			if step.Do == Rest {
+				w.check(t, r)
+				return
+			}
+			r = w.apply(t, r, step)
+			if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
+				w = world{container: w.container, network: w.network, inherited: true}
+			}
+		}
+		t.Fatalf("no rest after 64 steps; record %+v, world %+v", r, w)
+	})
+}
+
+// world is an engine with one sandbox, and what one daemon life knows of it.
+type world struct {
+	container                runtime.ContainerState
+	network                  bool
+	inherited                bool
+	looked, connected, tried bool
+	startedAt                time.Time
+}
+
+func (w *world) observe() Observation {
+	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked}
+	if w.looked {
+		o.Leftovers = w.container != "" || w.network
+		if w.container != "" {
+			o.Primary = primary(w.container)
+		}
+	}
+	return o
+}
+
+func (w *world) apply(t *rapid.T, r Record, step Step) Record {
+	switch step.Do {
+	case Look:
+		w.looked = true
+	case Prepare:
+		w.looked, w.network = true, true
+		if w.container == "" {
+			w.container = runtime.StateCreated
+		}
+	case Start:
+		w.container, w.startedAt = runtime.StateRunning, t0.Add(time.Hour)
+	case Connect:
+		w.tried, w.connected = true, w.container == runtime.StateRunning
+	case Stop:
+		w.container, w.connected = runtime.StateExited, false
+	case Remove:
+		w.container, w.network, w.connected, w.looked = "", false, false, true
+	case SettleExecs:
+		for id := range r.Execs {
+			r = Fold(r, event(r.LastSequence+1, finished, id))
+		}
+	case Emit:
+		if !Legal(r, step.Event.GetEventType()) {
+			t.Fatalf("Next emits %s, which is not legal after %+v", step.Event.GetEventType(), r)
+		}
+		ev := step.Event
+		ev.Sequence, ev.SandboxId, ev.OccurredAt = r.LastSequence+1, "sb", timestamppb.New(t0.Add(time.Hour))
+		r = Fold(r, ev)
+	}
+	return r
+}
+
+func (w *world) check(t *rapid.T, r Record) {
+	switch r.State {
+	case Ready:
+		if w.container != runtime.StateRunning || !w.connected {
+			t.Fatalf("rests READY with %+v", w)
+		}
+	case Deleted:
+		if len(r.Execs) > 0 {
+			t.Fatalf("DELETED with running execs %v", r.Execs)
+		}
+	case Failed:
+		if !r.WasReady && (w.container != "" || w.network) {
+			t.Fatalf("FAILED before it was ready, but %+v is left behind", w)
+		}
+	case Stopped:
+	default:
+		t.Fatalf("rests in %s", r.State)
+	}
+}

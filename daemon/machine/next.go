@@ -1,0 +1,245 @@
+package machine
+
+import (
+	"fmt"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// Verb is one thing to do. Each is idempotent: done again after a crash it
+// finds its own earlier work.
+type Verb uint8
+
+// The verbs.
+const (
+	// Rest: there is nothing to do until something changes or Wake comes.
+	Rest Verb = iota
+	// Look: observe the engine, then ask again.
+	Look
+	// Prepare: have the image, the network and the primary container.
+	Prepare
+	// Start: start the primary.
+	Start
+	// Connect: reach the supervisor and listen to it.
+	Connect
+	// Stop: stop the primary.
+	Stop
+	// Remove: remove containers and network.
+	Remove
+	// SettleExecs: end every exec that is recorded as running although its
+	// container is not, with the status that it left behind.
+	SettleExecs
+	// Emit: append Step.Event.
+	Emit
+)
+
+var verbNames = [...]string{"rest", "look", "prepare", "start", "connect", "stop", "remove", "settle-execs", "emit"}
+
+// String returns the verb's word for logs.
+func (v Verb) String() string { return verbNames[v] }
+
+// Observation is what is known of a sandbox outside the store.
+type Observation struct {
+	// Looked tells whether the engine has been asked in this round. A sandbox
+	// that was accepted a moment ago needs no look: there is nothing to see.
+	Looked bool
+	// Primary is nil when there is no such container.
+	Primary *runtime.Container
+	// Leftovers is true when anything at all of the sandbox is in the engine.
+	Leftovers bool
+	// Connected tells whether the supervisor's exits reach the daemon.
+	Connected bool
+	// ConnectFailed tells that it was tried in this round, in vain.
+	ConnectFailed bool
+	// Inherited tells whether the sandbox became PENDING under an earlier
+	// daemon, which may have left its work half done.
+	Inherited bool
+	// StartedAt is when this daemon started the primary, or first saw it
+	// running, since the sandbox became PENDING; zero if it did neither.
+	StartedAt time.Time
+}
+
+// Rules are the figures by which Next decides.
+type Rules struct {
+	// IdleTTL stops a READY sandbox that no exec has used for this long; 0: never.
+	IdleTTL time.Duration
+	// ReadyWithin is how long the supervisor may take to answer after the
+	// primary was started.
+	ReadyWithin time.Duration
+	// Retry is the pause before an unreachable supervisor is tried again.
+	Retry time.Duration
+}
+
+// Step is what Next wants done.
+type Step struct {
+	Do Verb
+	// Event is what Emit appends; the ledger fills in ids, sequence and state.
+	Event *agboxv1.SandboxEvent
+	// Wake is when to ask again though nothing changed; zero: never.
+	Wake time.Time
+	// Why explains the step in the log.
+	Why string
+}
+
+// Next says what to do about a sandbox. It gives one step; after the step it is
+// asked again with what is then known, until it answers Rest.
+func Next(r Record, o Observation, rules Rules, now time.Time) Step {
+	switch {
+	case !r.Exists(), r.Over():
+		return Step{}
+	case r.Want == WantDeleted:
+		return nextDeleting(r, o)
+	case r.Want == WantStopped && r.State != Stopped && r.State != Failed:
+		return nextStopping(r, o)
+	}
+	switch r.State {
+	case Pending:
+		return nextPending(r, o, rules, now)
+	case Ready:
+		return nextReady(r, o, rules, now)
+	case Failed:
+		return nextFailed(r, o)
+	}
+	return Step{}
+}
+
+func nextDeleting(r Record, o Observation) Step {
+	switch {
+	case !o.Looked:
+		return Step{Do: Look}
+	case o.Leftovers && running(o.Primary) && len(r.Execs) > 0:
+		return Step{Do: Stop, Why: "running execs get the chance to end before removal"}
+	case o.Leftovers:
+		return Step{Do: Remove}
+	case len(r.Execs) > 0:
+		return Step{Do: SettleExecs}
+	}
+	return emit(agboxv1.EventType_SANDBOX_DELETED, nil)
+}
+
+func nextStopping(r Record, o Observation) Step {
+	switch {
+	case !o.Looked:
+		return Step{Do: Look}
+	case running(o.Primary):
+		return Step{Do: Stop}
+	case len(r.Execs) > 0:
+		return Step{Do: SettleExecs}
+	}
+	return emit(agboxv1.EventType_SANDBOX_STOPPED, nil)
+}
+
+func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
+	fresh := !o.Inherited && !r.WasReady && o.StartedAt.IsZero()
+	switch {
+	case !o.Looked && !fresh:
+		return Step{Do: Look}
+	case o.Primary == nil && o.Inherited:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
+			"the daemon was restarted while the sandbox was being made; remove it and create it again")
+	case o.Primary == nil && r.WasReady:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
+			"the primary container was removed outside agbox; remove the sandbox and create it again")
+	case o.Primary == nil:
+		return Step{Do: Prepare}
+	case len(r.Execs) > 0 && !running(o.Primary):
+		return Step{Do: SettleExecs}
+	case !running(o.Primary) && o.StartedAt.IsZero():
+		return Step{Do: Start}
+	case !running(o.Primary):
+		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+	case o.Connected:
+		return emit(agboxv1.EventType_SANDBOX_READY, nil)
+	}
+	if now.After(o.StartedAt.Add(rules.ReadyWithin)) {
+		return fail(agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, fmt.Sprintf(
+			"the supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again", rules.ReadyWithin))
+	}
+	return Step{Do: Connect}
+}
+
+// nextReady tries the supervisor before it asks the engine: when the daemon
+// comes back, execs are served again even while the engine is slow or away.
+func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
+	switch {
+	case !o.Connected && !o.ConnectFailed:
+		return Step{Do: Connect}
+	case !o.Looked:
+		return Step{Do: Look}
+	case !running(o.Primary) && len(r.Execs) > 0:
+		return Step{Do: SettleExecs}
+	case o.Primary == nil:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
+			"the primary container was removed outside agbox; remove the sandbox and create it again")
+	case !running(o.Primary):
+		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+	case paused(o.Primary):
+		return Step{} // shown as it is; nothing answers in there
+	case !o.Connected:
+		return Step{Wake: now.Add(rules.Retry)}
+	case rules.IdleTTL > 0 && len(r.Execs) == 0:
+		if due := r.LastUse.Add(rules.IdleTTL); now.Before(due) {
+			return Step{Wake: due}
+		}
+		return emit(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{
+			Reason: fmt.Sprintf("no exec ran for %s", rules.IdleTTL),
+		})
+	}
+	return Step{}
+}
+
+// nextFailed removes what a sandbox left behind that never became READY. One
+// that was READY is kept as it is, so that the user can look and resume.
+func nextFailed(r Record, o Observation) Step {
+	switch {
+	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady):
+		return Step{Do: Look}
+	case len(r.Execs) > 0 && !running(o.Primary):
+		return Step{Do: SettleExecs}
+	case r.WasReady:
+		return Step{}
+	case o.Leftovers:
+		return Step{Do: Remove, Why: "nothing half-made is left behind"}
+	}
+	return Step{}
+}
+
+func running(c *runtime.Container) bool {
+	return c != nil && (c.State == runtime.StateRunning || paused(c))
+}
+
+func paused(c *runtime.Container) bool {
+	return c != nil && c.State == runtime.StatePaused
+}
+
+func exitSentence(c *runtime.Container) string {
+	switch {
+	case c.Error != "":
+		return "the primary container could not be started: " + c.Error
+	case c.OOMKilled:
+		return "the primary container ran out of memory; give it more or run less in it, then start the sandbox again"
+	}
+	return fmt.Sprintf("the primary container exited with code %d; start the sandbox again, or remove it", c.ExitCode)
+}
+
+func emit(typ agboxv1.EventType, phase *agboxv1.SandboxPhaseDetails) Step {
+	ev := &agboxv1.SandboxEvent{EventType: typ}
+	if phase != nil {
+		ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: phase}
+	}
+	return Step{Do: Emit, Event: ev}
+}
+
+func fail(reason agboxv1.ErrorReason, sentence string) Step {
+	return emit(agboxv1.EventType_SANDBOX_FAILED, &agboxv1.SandboxPhaseDetails{
+		ErrorCode:    reason.String(),
+		ErrorMessage: sentence,
+	})
+}
+
+// Failure is the event that ends a sandbox because a verb failed for good.
+func Failure(reason agboxv1.ErrorReason, sentence string) *agboxv1.SandboxEvent {
+	return fail(reason, sentence).Event
+}
