@@ -41,7 +41,7 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_EXEC_STARTED:
 		return r.State == Ready && r.Want == WantRunning
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
-		return len(r.Execs) > 0
+		return (r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
 	case agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
 		return r.State == Pending || r.State == Ready
 	}

@@ -1,6 +1,9 @@
 package machine
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -321,5 +324,63 @@ func (w *world) check(t *rapid.T, r Record) {
 	case Stopped:
 	default:
 		t.Fatalf("rests in %s", r.State)
+	}
+}
+
+// transitions writes the table of ARCHITECTURE.md from the rules.
+func transitions() string {
+	states := []agboxv1.SandboxState{0, Pending, Ready, Failed, Stopped, Deleting, Deleted}
+	word := func(s agboxv1.SandboxState) string {
+		if s == 0 {
+			return "(none)"
+		}
+		return strings.TrimPrefix(s.String(), "SANDBOX_STATE_")
+	}
+	var out strings.Builder
+	out.WriteString("| event |")
+	for _, s := range states {
+		fmt.Fprintf(&out, " %s |", word(s))
+	}
+	out.WriteString("\n|---|" + strings.Repeat("---|", len(states)) + "\n")
+	for number := int32(1); number < 100; number++ {
+		typ := agboxv1.EventType(number)
+		if _, known := agboxv1.EventType_name[number]; !known {
+			continue
+		}
+		fmt.Fprintf(&out, "| `%s` |", typ)
+		for _, s := range states {
+			fmt.Fprintf(&out, " %s |", cell(s, typ, word))
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// cell says what an event does in a state, over all wishes and with and without
+// a running exec; empty if it is never legal there.
+func cell(s agboxv1.SandboxState, typ agboxv1.EventType, word func(agboxv1.SandboxState) string) string {
+	for _, want := range []Want{WantRunning, WantStopped, WantDeleted} {
+		for _, execs := range []map[string]Exec{nil, {"x": {ID: "x"}}} {
+			r := Record{State: s, Want: want, Execs: execs}
+			if s != 0 {
+				r.LastSequence = 1
+			}
+			if Legal(r, typ) {
+				return word(Fold(r, event(2, typ, "x")).State)
+			}
+		}
+	}
+	return ""
+}
+
+func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
+	raw, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), "<!-- transitions: begin -->\n")
+	table, _, found := strings.Cut(rest, "<!-- transitions: end -->")
+	if want := transitions(); !found || table != want {
+		t.Errorf("the table in ARCHITECTURE.md does not match the rules; it should be:\n%s", want)
 	}
 }

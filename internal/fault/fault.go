@@ -76,3 +76,11 @@ func ReasonOf(err error) agboxv1.ErrorReason {
 	}
 	return agboxv1.ErrorReason_INTERNAL_ERROR
 }
+
+// Cause returns the error underneath the sentence, for the log; nil if err has none.
+func Cause(err error) error {
+	if f := Of(err); f != nil {
+		return f.Cause
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
+)
+
+// StartExec accepts an exec: id, config and EXEC_STARTED are one transaction.
+// The request must carry its exec id and the exact sandbox id; bootID is the
+// life of the supervisor that will be asked. again is true when this very
+// request was accepted before.
+func (l *Ledger) StartExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
+	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	_, err = l.update(ctx, sandboxID, func(t *txn) error {
+		again = false
+		if _, taken := t.tx.ExecReserved(execID); taken {
+			again = true
+			return t.sameExec(req)
+		}
+		if err := t.mayExec(req); err != nil {
+			return err
+		}
+		if err := t.tx.ReserveExec(execID, l.now()); err != nil {
+			return err
+		}
+		if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
+			return err
+		}
+		return t.append(sandboxID, &agboxv1.SandboxEvent{
+			EventType: agboxv1.EventType_EXEC_STARTED,
+			Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
+				ExecId:           execID,
+				ExecState:        agboxv1.ExecState_EXEC_STATE_RUNNING,
+				SupervisorBootId: bootID,
+				Name:             req.GetName(),
+			}},
+		})
+	})
+	return again, err
+}
+
+// sameExec answers a create whose id is taken: a repetition of the request that
+// took it is content, anything else is refused.
+func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
+	stored, err := t.tx.ExecConfig(req.GetSandboxId(), req.GetExecId())
+	switch {
+	case err == nil && proto.Equal(stored, req):
+		return errNothing
+	case err != nil && !errdefs.IsNotFound(err):
+		return err
+	}
+	return execIDTaken(req.GetExecId())
+}
+
+func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
+	id := req.GetSandboxId()
+	switch {
+	case !t.sb.Exists():
+		return notFound(id)
+	case t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
+		return NotReady(t.sb.Record)
+	}
+	for _, e := range t.sb.Execs {
+		if req.GetName() != "" && e.Name == req.GetName() {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_NAME_EXISTS,
+				"exec %s of this sandbox runs under the name %q; choose another name or wait for it to end", e.ID, e.Name).
+				With("exec_id", e.ID)
+		}
+	}
+	return nil
+}
+
+// NotReady is the error for a sandbox in which no exec can run now.
+func NotReady(r machine.Record) error {
+	hint := "\"agbox start\" starts it again"
+	switch {
+	case r.Want == machine.WantDeleted:
+		hint = "create another one"
+	case r.Want == machine.WantStopped && r.State != machine.Stopped:
+		hint = "it is being stopped; \"agbox start\" starts it again after that"
+	case r.State == machine.Pending:
+		hint = "wait until it is ready"
+	case r.State == machine.Failed:
+		hint = r.ErrorMessage
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
+		"sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
+}
+
+func execIDTaken(id string) error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
+		"the exec id %q was used by another request, and ids are never reused; choose another or leave it out", id).With("exec_id", id)
+}
+
+// EndExec records how an exec ended. An exec that is not running is left as it
+// is: its status was set before, and is set only once.
+func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1.ExecEventDetails) error {
+	_, err := l.update(ctx, sandboxID, func(t *txn) error {
+		if _, running := t.sb.Execs[details.GetExecId()]; !running {
+			return errNothing
+		}
+		return t.append(sandboxID, &agboxv1.SandboxEvent{
+			EventType: endEvent(details.GetExecState()),
+			Details:   &agboxv1.SandboxEvent_Exec{Exec: details},
+		})
+	})
+	return err
+}
+
+func endEvent(state agboxv1.ExecState) agboxv1.EventType {
+	switch state {
+	case agboxv1.ExecState_EXEC_STATE_FINISHED:
+		return agboxv1.EventType_EXEC_FINISHED
+	case agboxv1.ExecState_EXEC_STATE_CANCELLED:
+		return agboxv1.EventType_EXEC_CANCELLED
+	}
+	return agboxv1.EventType_EXEC_FAILED
+}
+
+// closedChan is handed out for execs that have ended.
+var closedChan = func() <-chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+// ExecDone returns a channel that is closed once the exec is not running (any more).
+func (l *Ledger) ExecDone(execID string) <-chan struct{} {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if r, running := l.running[execID]; running {
+		return r.done
+	}
+	return closedChan
+}
+
+// ExecRequest returns the request that an exec was created with.
+func (l *Ledger) ExecRequest(ctx context.Context, sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
+	var req *agboxv1.CreateExecRequest
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		req, err = tx.ExecConfig(sandboxID, execID)
+		return err
+	})
+	return req, err
+}
+
+// Exec returns the status of one exec, running or ended, from the store.
+func (l *Ledger) Exec(ctx context.Context, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
+	var status *agboxv1.ExecStatus
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		status, err = readExec(tx, sandboxID, execID)
+		return err
+	})
+	return status, err
+}
+
+// Execs returns a page of the execs of a sandbox, ordered by id.
+func (l *Ledger) Execs(ctx context.Context, sandboxID, after string, limit int) ([]*agboxv1.ExecStatus, error) {
+	var page []*agboxv1.ExecStatus
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		for _, id := range tx.ExecIDs(sandboxID, after, limit) {
+			status, err := readExec(tx, sandboxID, id)
+			if err != nil {
+				return err
+			}
+			page = append(page, status)
+		}
+		return nil
+	})
+	return page, err
+}
+
+// readExec puts an exec together from its request and its newest event.
+func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
+	req, err := tx.ExecConfig(sandboxID, execID)
+	if err != nil {
+		return nil, err
+	}
+	ev, err := tx.ExecLastEvent(sandboxID, execID)
+	if err != nil {
+		return nil, err
+	}
+	d := ev.GetExec()
+	status := &agboxv1.ExecStatus{
+		ExecId:             execID,
+		SandboxId:          sandboxID,
+		State:              d.GetExecState(),
+		Command:            req.GetCommand(),
+		Cwd:                req.GetCwd(),
+		EnvOverrides:       req.GetEnvOverrides(),
+		ExitCode:           d.GetExitCode(),
+		Error:              d.GetErrorMessage(),
+		LastEventSequence:  ev.GetSequence(),
+		User:               req.GetUser(),
+		Name:               req.GetName(),
+		StartedAt:          d.GetStartedAt(),
+		FinishedAt:         d.GetFinishedAt(),
+		Signal:             d.GetSignal(),
+		ErrorCode:          d.GetErrorCode(),
+		StdoutBytes:        d.GetStdoutBytes(),
+		StderrBytes:        d.GetStderrBytes(),
+		StdoutDroppedBytes: d.GetStdoutDroppedBytes(),
+		StderrDroppedBytes: d.GetStderrDroppedBytes(),
+	}
+	if status.StartedAt == nil {
+		status.StartedAt = ev.GetOccurredAt()
+	}
+	return status, nil
+}
+
+// Ended fills in when an exec ended that left no record of it behind.
+func Ended(d *agboxv1.ExecEventDetails, at time.Time) *agboxv1.ExecEventDetails {
+	if d.FinishedAt == nil {
+		d.FinishedAt = timestamppb.New(at)
+	}
+	return d
+}

@@ -1,0 +1,158 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/store"
+)
+
+// Create accepts a sandbox: id, spec and first event are one transaction. The
+// same id with the same spec returns what the first call made.
+func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec) (Sandbox, error) {
+	nonce := ids.New()
+	return l.update(ctx, id, func(t *txn) error {
+		if _, taken := t.tx.SandboxReserved(id); taken {
+			return t.sameRequest(id, spec)
+		}
+		if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+				"sandbox %s already has the name %q; choose another name or remove it", owner, spec.GetName()).
+				With("sandbox_id", owner).With("name", spec.GetName())
+		}
+		if err := t.tx.ReserveSandbox(id, l.now()); err != nil {
+			return err
+		}
+		if err := t.tx.PutSandboxConfig(id, spec); err != nil {
+			return err
+		}
+		t.sb.Spec = spec
+		if spec.GetName() != "" {
+			t.tx.SetValue(nameOverlay{spec.GetName()}, id)
+		}
+		return t.append(id, &agboxv1.SandboxEvent{
+			EventType: agboxv1.EventType_SANDBOX_ACCEPTED,
+			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+				Nonce: nonce, Name: spec.GetName(),
+			}},
+		})
+	})
+}
+
+// sameRequest answers a create whose id is taken: a repetition of the request
+// that took it gets its answer, anything else is refused.
+func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
+	stored := t.sb.Spec
+	if stored == nil {
+		var err error
+		if stored, err = t.tx.SandboxConfig(id); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	if t.sb.Exists() && proto.Equal(stored, spec) {
+		return errNothing
+	}
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS,
+		"the id %q was used before, and ids are never reused; choose another or leave it out", id).With("sandbox_id", id)
+}
+
+// RequestStop records that the sandbox shall be stopped. It is content when
+// that was asked before or has happened.
+func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, error) {
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, why, func(r machine.Record) bool {
+		return r.Want == machine.WantStopped && r.State != machine.Failed
+	})
+}
+
+// RequestResume records that the sandbox shall run again. It is content when it
+// runs or is on its way.
+func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) {
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, "", func(r machine.Record) bool {
+		return r.Want == machine.WantRunning && (r.State == machine.Ready || r.State == machine.Pending)
+	})
+}
+
+// RequestDelete records that the sandbox shall be removed. It is content when
+// that was asked before.
+func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", func(r machine.Record) bool {
+		return r.Want == machine.WantDeleted
+	})
+}
+
+func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool) (Sandbox, error) {
+	return l.update(ctx, id, func(t *txn) error {
+		switch {
+		case !t.sb.Exists():
+			return notFound(id)
+		case done(t.sb.Record):
+			return errNothing
+		}
+		ev := &agboxv1.SandboxEvent{EventType: typ}
+		if why != "" {
+			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: why}}
+		}
+		return t.append(id, ev)
+	})
+}
+
+// Emit appends an event that came out of seen, the record that the decision was
+// taken on. If the user has asked for something else or the state has moved
+// meanwhile, nothing is appended: the decision has to be taken anew.
+func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent) (Sandbox, error) {
+	return l.update(ctx, seen.ID, func(t *txn) error {
+		if t.sb.State != seen.State || t.sb.Want != seen.Want || t.sb.PendingSequence != seen.PendingSequence {
+			return errNothing
+		}
+		idleStop := ev.GetEventType() == agboxv1.EventType_SANDBOX_STOP_REQUESTED
+		if idleStop && (len(t.sb.Execs) > 0 || t.sb.LastUse.After(seen.LastUse)) {
+			return errNothing
+		}
+		if err := t.append(seen.ID, ev); err != nil {
+			return err
+		}
+		if t.sb.Over() {
+			t.tx.SetValue(nameOverlay{t.sb.Name}, "")
+			return t.tx.MarkDeleted(seen.ID, l.now())
+		}
+		return nil
+	})
+}
+
+// Past returns a sandbox that is not in memory: a deleted one whose history is
+// kept. It is an error of class errdefs.ErrNotFound when there is none.
+func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
+	sb, err := l.load(ctx, id)
+	if err == nil && !sb.Exists() || errdefs.IsNotFound(err) {
+		return Sandbox{}, notFound(id)
+	}
+	return sb, err
+}
+
+// PastIDs lists the ids of deleted sandboxes whose history is kept.
+func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
+	var all []string
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		all = tx.SandboxIDs()
+		return nil
+	})
+	past := all[:0]
+	for _, id := range all {
+		if _, living := l.Sandbox(id); !living {
+			past = append(past, id)
+		}
+	}
+	return past, err
+}
+
+func notFound(id string) error {
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
+		"there is no sandbox %q; \"agbox ls -a\" shows all", id).With("sandbox_id", id)
+}
