@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# Makes the local images without any registry. Each carries a label with the hash of all that went into it, so a
+# second run skips what is there already.
+#
+#   scripts/images.sh base    agbox/base, for the quick start and the demo
+#   scripts/images.sh all     agbox/base and the agbox-test images
+set -euo pipefail
+shopt -s inherit_errexit
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "$0")/lib/common.sh"
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+recipe_label=agbox-image-recipe
+cache_dir=$build_dir/images
+tar_args=(--sort=name --mtime=@0 --numeric-owner --format=gnu)
+
+agent_passwd='agent:x:1000:1000:agent:/home/agent:/bin/sh'
+agent_group='agent:x:1000:'
+
+main() {
+	build_engine_tool
+	"$engine_tool" ping >/dev/null || die "No Docker engine that you may use; run 'make setup'."
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	case ${1:-all} in
+	base) base_image ;;
+	all)
+		base_image
+		test_images
+		;;
+	*) die "unknown set of images '$1'; say 'base' or 'all'." ;;
+	esac
+}
+
+base_image() {
+	local content
+	content=$(busybox_content)
+	image agbox/base:latest "$content" busybox_tar 'CMD ["sh"]'
+}
+
+# The tests tell by these settings which of them an exec took over from its image.
+test_images() {
+	local content
+	content=$(busybox_content)
+	image agbox-test/busybox:latest "$content" busybox_tar \
+		'CMD ["sh"]' 'ENV IMAGE_ENV=from-image' 'WORKDIR /workdir' 'LABEL agbox-test=busybox'
+	image agbox-test/user:latest "$content" busybox_tar \
+		'CMD ["sh"]' 'ENV IMAGE_ENV=from-image' 'WORKDIR /workdir' 'LABEL agbox-test=user' 'USER agent'
+	image agbox-test/entrypoint:latest "$content" busybox_tar \
+		'ENTRYPOINT ["/entrypoint"]' 'CMD ["from-cmd", "two words"]' 'LABEL agbox-test=entrypoint'
+
+	(cd "$repo_root" && CGO_ENABLED=0 go build -buildvcs=false -trimpath -ldflags '-s -w' -o "$build_dir/probe" ./scripts/images/scratchprobe)
+	content=$(sha256sum <"$build_dir/probe")
+	image agbox-test/scratch:latest "$content" scratch_tar 'CMD ["/probe"]' 'LABEL agbox-test=scratch'
+
+	content=$(debian_content)
+	image agbox-test/debian:latest "$content" debian_tar \
+		'CMD ["bash"]' 'ENV LANG=C.UTF-8' 'LABEL agbox-test=debian'
+}
+
+# image NAME CONTENT TAR_FUNCTION CHANGE... makes NAME from the tar file that the function makes and names on
+# stdout, unless an image of that name came from the same content and changes.
+image() {
+	local name=$1 content=$2 make_tar=$3 recipe tar
+	shift 3
+	recipe=$(printf '%s\n' "$content" "$@" | sha256sum | cut -c -32)
+	if [[ $("$engine_tool" label "$name" "$recipe_label") == "$recipe" ]]; then return 0; fi
+	say "making $name"
+	tar=$("$make_tar")
+	"$engine_tool" import "$name" "$@" "LABEL $recipe_label=$recipe" <"$tar"
+}
+
+busybox_content() {
+	local busybox
+	busybox=$(static_busybox) || die "There is no static busybox; run 'make setup'."
+	sha256sum <"$busybox"
+	declare -f busybox_tar lay_out_busybox
+}
+
+# busybox_tar makes a root file system whose whole userland is busybox; it is laid out once for all its images.
+busybox_tar() {
+	local tar=$work/busybox.tar root=$work/busybox
+	if [[ ! -e $tar ]]; then
+		lay_out_busybox "$root"
+		tar --create --file="$tar" "${tar_args[@]}" --owner=0 --group=0 -C "$root" --exclude=./home/agent .
+		tar --append --file="$tar" "${tar_args[@]}" --owner=1000 --group=1000 -C "$root" ./home/agent
+	fi
+	echo "$tar"
+}
+
+lay_out_busybox() {
+	local root=$1 applet
+	mkdir -p "$root"/{bin,dev,etc,home/agent,proc,root,run,sys,tmp,usr,var/tmp,workdir}
+	chmod 1777 "$root/tmp" "$root/var/tmp" "$root/workdir"
+	chmod 700 "$root/root" "$root/home/agent"
+	cp "$(static_busybox)" "$root/bin/busybox"
+	chmod 755 "$root/bin/busybox"
+	"$root/bin/busybox" --list | while read -r applet; do
+		[[ $applet == busybox ]] || echo "$applet"
+	done | (cd "$root/bin" && xargs -n 1 ./busybox ln -s busybox)
+	ln -s bin "$root/sbin"
+	ln -s ../bin "$root/usr/bin"
+	ln -s ../bin "$root/usr/sbin"
+	printf '%s\n' 'root:x:0:0:root:/root:/bin/sh' "$agent_passwd" 'nobody:x:65534:65534:nobody:/:/bin/false' >"$root/etc/passwd"
+	printf '%s\n' 'root:x:0:' "$agent_group" 'nogroup:x:65534:' >"$root/etc/group"
+	cat >"$root/entrypoint" <<-'SCRIPT'
+		#!/bin/sh
+		# One argument per line, then stay.
+		printf '%s\n' "$@" >/tmp/entrypoint.txt
+		exec sleep 1000000000
+	SCRIPT
+	chmod 755 "$root/entrypoint"
+}
+
+scratch_tar() {
+	local tar=$work/scratch.tar
+	tar --create --file="$tar" "${tar_args[@]}" --owner=0 --group=0 --mode=755 -C "$build_dir" probe
+	echo "$tar"
+}
+
+debian_packages=procps
+
+debian_content() {
+	# shellcheck source=/dev/null
+	(. /etc/os-release && echo "$ID $VERSION_CODENAME $debian_packages")
+	declare -f bootstrap_debian
+}
+
+# debian_tar keeps what mmdebstrap made: an engine that lost its images must not cost the download again.
+debian_tar() {
+	local tar
+	tar=$cache_dir/debian-$(debian_content | sha256sum | cut -c -16).tar
+	if [[ ! -e $tar ]]; then
+		mkdir -p "$cache_dir"
+		rm -f "$cache_dir"/debian-*
+		bootstrap_debian >"$tar.part"
+		mv "$tar.part" "$tar"
+	fi
+	echo "$tar"
+}
+
+# shellcheck disable=SC2016 # $1 is mmdebstrap's
+bootstrap_debian() {
+	local id codename sources network options=()
+	have mmdebstrap || die "mmdebstrap is missing; run 'make setup'."
+	# shellcheck source=/dev/null
+	read -r id codename < <(. /etc/os-release && echo "$ID $VERSION_CODENAME")
+	[[ ! -e /usr/share/keyrings/$id-archive-keyring.gpg ]] ||
+		options+=(--keyring="/usr/share/keyrings/$id-archive-keyring.gpg")
+	network=$(apt_network_options)
+	[[ -z $network ]] || options+=(--aptopt="$network")
+	sources=$(apt_sources)
+	[[ -n $sources ]] || die "apt knows no package lists of this distribution; run 'apt-get update' as root."
+	# mmdebstrap takes the sources on its standard input, and nothing of this machine's apt but what is passed on.
+	printf '%s\n' "$sources" | as_root mmdebstrap --quiet --variant=essential --include="$debian_packages" \
+		"${options[@]}" \
+		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+		--dpkgopt='path-exclude=/usr/share/locale/*' \
+		--customize-hook="echo '$agent_passwd' >>\"\$1/etc/passwd\"" \
+		--customize-hook="echo '$agent_group' >>\"\$1/etc/group\"" \
+		--customize-hook='install -d -m 700 -o 1000 -g 1000 "$1/home/agent"' \
+		--customize-hook='rm -rf "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/sources.list*' \
+		"$codename" - -
+}
+
+# apt_sources prints, one line each, the sources of this machine's own distribution that its apt is configured
+# with. The $(...) are apt's placeholders.
+# shellcheck disable=SC2016
+apt_sources() {
+	local origin
+	# shellcheck source=/dev/null
+	case $(. /etc/os-release && echo "$ID") in
+	ubuntu) origin=Ubuntu ;;
+	*) origin=Debian ;;
+	esac
+	apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+		'Created-By: Packages' "Origin: $origin" | sort -u
+}
+
+apt_network_options() {
+	apt-config dump --format '%f "%v";%n' | grep -E '^Acquire::(https?::Proxy|Check-Valid-Until|Check-Date) ' || true
+}
+
+main "$@"

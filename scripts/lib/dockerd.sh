@@ -1,0 +1,96 @@
+# Finding, installing and starting a Docker engine. Sourced, never run.
+# shellcheck shell=bash
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+dockerd_log=/var/log/agbox-dockerd.log
+dockerd_pidfile=/var/run/docker.pid # dockerd's own default: a second dockerd then refuses to start
+dockerd_wait=60                     # seconds that an engine gets to answer after its start
+
+# engine_state prints "up", "denied" (it is there, this user may not talk to it) or "down".
+engine_state() {
+	local code=0
+	"$engine_tool" ping >/dev/null 2>&1 || code=$?
+	case $code in
+	0) echo up ;;
+	2) echo denied ;;
+	*) echo down ;;
+	esac
+}
+
+# engine_answers asks as root, because right after an installation this user is not in the docker group yet.
+engine_answers() { as_root "$engine_tool" ping >/dev/null 2>&1; }
+
+systemd_runs() { [[ -d /run/systemd/system ]]; }
+
+start_engine() {
+	if systemd_runs; then
+		say "starting Docker: systemctl start docker"
+		as_root systemctl start docker || die "systemctl could not start Docker; 'systemctl status docker' says why."
+		note_systemd_engine
+	else
+		start_dockerd
+	fi
+	wait_for_engine
+}
+
+note_systemd_engine() { echo 'systemctl stop docker docker.socket' | as_root tee "$started_engine_file" >/dev/null; }
+
+# dockerd needs its control groups; a machine without an init system may have nothing mounted there.
+mount_cgroups() {
+	grep -q ' /sys/fs/cgroup' /proc/self/mounts && return 0
+	say "mounting cgroup2 on /sys/fs/cgroup, nothing is mounted there"
+	as_root mount -t cgroup2 cgroup2 /sys/fs/cgroup || say "that failed; dockerd may not start without it"
+}
+
+dockerd_pid() {
+	local pid
+	pid=$(cat "$dockerd_pidfile" 2>/dev/null) || return 1
+	[[ -n $pid && $(cat "/proc/$pid/comm" 2>/dev/null) == dockerd ]] && echo "$pid"
+}
+
+start_dockerd() {
+	local pid
+	if pid=$(dockerd_pid); then
+		say "dockerd runs already (pid $pid) but does not answer yet"
+		return 0
+	fi
+	mount_cgroups
+	say "starting Docker: dockerd, detached, log in $dockerd_log"
+	# A session of its own, no inherited descriptor: it must outlive this script and hold neither its pipes nor its lock.
+	# The limits are those of Docker's own service files.
+	# shellcheck disable=SC2016
+	as_root setsid --fork bash -c '
+		cd /
+		ulimit -n 1048576 2>/dev/null
+		ulimit -u unlimited 2>/dev/null
+		for fd in /proc/self/fd/*; do
+			fd=${fd##*/}
+			if ((fd > 2)); then eval "exec $fd>&-"; fi
+		done
+		rm -f "$3"
+		echo "kill $$" >"$2"
+		exec dockerd --pidfile "$3" >>"$1" 2>&1
+	' dockerd-start "$dockerd_log" "$started_engine_file" "$dockerd_pidfile" </dev/null >/dev/null 2>&1
+}
+
+wait_for_engine() {
+	local deadline=$((SECONDS + dockerd_wait)) started=""
+	until engine_answers; do
+		started=$(sed -n 's/^kill //p' "$started_engine_file" 2>/dev/null || true)
+		if [[ -n $started && ! -d /proc/$started ]] && ! dockerd_pid >/dev/null; then
+			give_up "dockerd ended right after its start"
+		fi
+		((SECONDS < deadline)) || give_up "Docker did not answer within $dockerd_wait seconds"
+		sleep 0.2
+	done
+	say "Docker $(as_root "$engine_tool" ping) answers"
+}
+
+give_up() {
+	if ! systemd_runs && as_root test -s "$dockerd_log"; then
+		say "the last lines of $dockerd_log:"
+		as_root tail -n 15 "$dockerd_log" >&2
+	fi
+	die "$1; repair that or start a Docker engine yourself, then run this again."
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
+# busybox and mmdebstrap (for the local images), a Docker engine. Does nothing, and says nothing, where all is there.
+set -euo pipefail
+# shellcheck source=scripts/lib/dockerd.sh
+. "$(dirname "$0")/lib/dockerd.sh"
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # an ordinary user's PATH lacks where Debian puts dockerd
+
+main() {
+	[[ $(uname -s) == Linux ]] || die "agbox runs on Linux; install Go, a C compiler, busybox and Docker on a Linux machine."
+	check_go
+	build_engine_tool
+	is_complete && return 0
+	take_lock
+	install_packages
+	provide_engine
+}
+
+# is_complete is the quick way out of every run but the first.
+is_complete() { [[ -z $(missing_packages) && $(engine_state) == up ]]; }
+
+check_go() {
+	local need got
+	need=$(sed -n 's/^go //p' "$repo_root/go.mod")
+	have go || die "Go is missing; install Go $need or newer from https://go.dev/dl and put it on the PATH."
+	# Outside the module, so that an old Go answers instead of refusing the go line.
+	got=$(cd / && GOTOOLCHAIN=local go env GOVERSION)
+	got=${got#go}
+	[[ $(printf '%s\n%s\n' "$need" "$got" | sort -V | head -n 1) == "$need" ]] && return 0
+	# Since 1.21 Go fetches the toolchain that a module asks for, unless it is told not to.
+	(cd "$repo_root" && go list -m) >/dev/null 2>&1 ||
+		die "Go $got is too old; install Go $need or newer from https://go.dev/dl."
+}
+
+# missing_packages prints the Debian packages that provide what is not on this machine.
+missing_packages() {
+	printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
+		"${CC:-gcc}" -x c -o /dev/null - 2>/dev/null || printf '%s\n' gcc libc6-dev
+	static_busybox >/dev/null || echo busybox-static
+	have mmdebstrap || echo mmdebstrap
+	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then
+		have dockerd || printf '%s\n' docker.io ca-certificates
+		have iptables || echo iptables
+	fi
+}
+
+install_packages() {
+	local packages
+	mapfile -t packages < <(missing_packages)
+	((${#packages[@]})) || return 0
+	have apt-get || die "This machine has no apt; install what these Debian packages hold, then run this again: ${packages[*]}."
+	can_be_root || die "This needs root rights to install packages; run as root or with sudo: apt-get install ${packages[*]}"
+	say "installing ${packages[*]}"
+	apt_get update
+	hold_services
+	apt_get install -y --no-install-recommends "${packages[@]}"
+	release_services
+	# The package of a machine with systemd starts its service by itself.
+	if systemd_runs && [[ " ${packages[*]} " == *" docker.io "* ]]; then note_systemd_engine; fi
+}
+
+# apt_get is silent when it works and shows everything when it does not. A failed update alone stops nothing: a
+# broken source of somebody else's packages must not keep ours away.
+apt_get() {
+	local log=$build_dir/apt.log
+	[[ $1 != update ]] || : >"$log"
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" >>"$log" 2>&1 </dev/null && return 0
+	[[ $1 != update ]] || return 0
+	cat "$log" >&2
+	die "apt-get $1 failed; the lines above say why."
+}
+
+# Without an init system a package's attempt to start its service would fail the installation.
+policy=/usr/sbin/policy-rc.d
+hold_services() {
+	if systemd_runs || [[ -e $policy ]]; then return 0; fi
+	trap release_services EXIT
+	printf '#!/bin/sh\n# agbox-setup: removed after the installation\nexit 101\n' | as_root tee "$policy" >/dev/null
+	as_root chmod 755 "$policy"
+}
+
+release_services() {
+	if grep -qs agbox-setup "$policy"; then as_root rm -f "$policy"; fi
+}
+
+provide_engine() {
+	local state
+	state=$(engine_state)
+	if [[ $state == down ]]; then
+		[[ -z ${DOCKER_HOST:-} ]] || die "No Docker engine answers at DOCKER_HOST=$DOCKER_HOST; start it, or unset DOCKER_HOST."
+		can_be_root || die "No Docker engine answers at /var/run/docker.sock and starting one needs root rights; start it, or run this with sudo."
+		start_engine
+		state=$(engine_state)
+	fi
+	[[ $state == up ]] || die "You may not talk to the Docker engine; join its group ('sudo usermod -aG docker $(id -un)'), log in again, and run this again."
+}
+
+# One set-up at a time on this machine. The file is opened for reading only: in a sticky directory that is all
+# that another user's file allows, and enough for a lock.
+take_lock() {
+	local dir=/run/lock lock
+	[[ -w $dir ]] || dir=/tmp
+	lock=$dir/agbox-setup.lock
+	(set -C && : >"$lock") 2>/dev/null || true
+	exec 9<"$lock"
+	flock -n 9 && return 0
+	say "waiting for another set-up on this machine"
+	flock -w 900 9 || die "Another set-up has held $lock for 15 minutes; end it and run this again."
+}
+
+main
