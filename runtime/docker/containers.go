@@ -1,0 +1,198 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// EnsureContainer makes the container, or finds the one that it made before: same
+// name and identity, nonce included. A foreign one of that name stays untouched and
+// is the fault NAME_TAKEN_IN_ENGINE.
+func (e *Engine) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
+	for {
+		id, err := e.createContainer(ctx, spec)
+		if !errdefs.IsConflict(err) {
+			return id, err
+		}
+		id, err = e.adopt(ctx, spec)
+		if !errors.Is(err, errNameReleased) {
+			return id, err
+		}
+	}
+}
+
+func (e *Engine) createContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
+	var id string
+	err := e.call(ctx, "create the container", func(cli *client.Client) error {
+		made, err := cli.ContainerCreate(ctx, containerConfig(spec), hostConfig(spec), networkConfig(spec), nil, spec.Name)
+		id = made.ID
+		return err
+	})
+	switch {
+	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "network"):
+		return "", engineFailed("create the container", errors.New(engineText(err)))
+	case errdefs.IsNotFound(err):
+		return "", fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
+			"The image %s was removed from Docker before its container could be created: build or load it again.", spec.ImageID).Because(err)
+	}
+	return id, err
+}
+
+// errNameReleased says that nobody has the name any more: create again.
+var errNameReleased = errors.New("the name is free again")
+
+// releasePause is the time between two looks at a name that the engine has still
+// reserved for a container that it does not show any more.
+const releasePause = 20 * time.Millisecond
+
+// adopt looks who has the name after a conflict.
+func (e *Engine) adopt(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
+	holder, err := e.inspect(ctx, spec.Name)
+	switch {
+	case errdefs.IsNotFound(err):
+		return "", e.pause(ctx, releasePause)
+	case err != nil:
+		return "", err
+	case holder.State == runtime.StateRemoving:
+		if err := e.waitGone(ctx, holder.ID); err != nil {
+			return "", err
+		}
+		return "", errNameReleased
+	case holder.Identity != spec.Identity || holder.Name != spec.Name:
+		return "", fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE,
+			"Docker has a container %q that is not this sandbox's: rename or remove it ('docker rm %s'), or choose another sandbox id.", spec.Name, spec.Name)
+	}
+	return holder.ID, nil
+}
+
+func (e *Engine) pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return errNameReleased
+	case <-ctx.Done():
+		return e.classify("create the container", ctx.Err())
+	}
+}
+
+// StartContainer starts a container; one that runs already is success. It fails with
+// errdefs.ErrNotFound when the container is gone.
+func (e *Engine) StartContainer(ctx context.Context, id string) error {
+	return e.call(ctx, "start the container", func(cli *client.Client) error {
+		err := cli.ContainerStart(ctx, id, container.StartOptions{})
+		switch {
+		case errdefs.IsInvalidArgument(err) && !versionRefused(err):
+			// How the runtime reports a command that it cannot run.
+			return engineFailed("start the container", err)
+		case errdefs.IsNotFound(err) && !strings.Contains(err.Error(), "No such container"):
+			// It is the network that is gone, or a volume.
+			return engineFailed("start the container", errors.New(engineText(err)))
+		}
+		return err
+	})
+}
+
+// StopContainer sends the stop signal and kills what is left after the grace, which
+// is rounded up to seconds. A container that is stopped or gone is success. The
+// context must outlive the grace.
+func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+	timeout := seconds(grace)
+	err := e.call(ctx, "stop the container", func(cli *client.Client) error {
+		return cli.ContainerStop(ctx, id, container.StopOptions{Timeout: &timeout})
+	})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// RemoveContainer kills and removes a container with its anonymous volumes, and
+// returns when it is gone. One that is gone already is success.
+func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
+	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
+		return cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil
+	case errdefs.IsConflict(err):
+		return e.waitGone(ctx, id) // somebody else is removing it
+	}
+	return err
+}
+
+// waitGone returns when a removal that is under way has ended.
+func (e *Engine) waitGone(ctx context.Context, id string) error {
+	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
+		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionRemoved)
+		// One of the two always gets a message, also when the context ends.
+		select {
+		case result := <-ended:
+			if result.Error != nil {
+				return fmt.Errorf("wait for its removal: %s", result.Error.Message)
+			}
+			return nil
+		case err := <-failed:
+			return err
+		}
+	})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// InspectContainer looks at one container by id. It fails with errdefs.ErrNotFound.
+func (e *Engine) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
+	return e.inspect(ctx, id)
+}
+
+// inspect takes an id or a name. The identity of what we did not make is zero.
+func (e *Engine) inspect(ctx context.Context, idOrName string) (runtime.Container, error) {
+	var seen runtime.Container
+	err := e.call(ctx, "inspect the container", func(cli *client.Client) error {
+		reply, err := cli.ContainerInspect(ctx, idOrName)
+		if err == nil {
+			seen = inspected(reply)
+		}
+		return err
+	})
+	return seen, err
+}
+
+func inspected(reply container.InspectResponse) runtime.Container {
+	c := runtime.Container{ID: reply.ID, Name: strings.TrimPrefix(reply.Name, "/")}
+	if reply.Config != nil {
+		c.Identity, _ = decodeLabels(reply.Config.Labels)
+	}
+	if s := reply.State; s != nil {
+		c.State = runtime.ContainerState(s.Status)
+		c.ExitCode, c.OOMKilled, c.Error = s.ExitCode, s.OOMKilled, s.Error
+		c.StartedAt, c.FinishedAt = engineTime(s.StartedAt), engineTime(s.FinishedAt)
+		if s.Health != nil && s.Health.Status != container.NoHealthcheck {
+			c.Health = s.Health.Status
+		}
+	}
+	return c
+}
+
+// engineTime is zero for what has not happened yet; the engine says year 1 then.
+func engineTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || t.Year() <= 1 {
+		return time.Time{}
+	}
+	return t
+}

@@ -1,0 +1,71 @@
+package docker
+
+import (
+	"context"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/runtime"
+)
+
+// Inventory lists all containers, running or not, and networks that carry the
+// install's labels. Labels can be spoofed by others: compare the nonce.
+func (e *Engine) Inventory(ctx context.Context, installID string) (runtime.Inventory, error) {
+	return e.SandboxInventory(ctx, installID, "")
+}
+
+// SandboxInventory is Inventory for one sandbox.
+func (e *Engine) SandboxInventory(ctx context.Context, installID, sandboxID string) (runtime.Inventory, error) {
+	var inv runtime.Inventory
+	filter := ownFilter(installID, sandboxID)
+	err := e.call(ctx, "list its containers and networks", func(cli *client.Client) error {
+		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filter})
+		if err != nil {
+			return err
+		}
+		networks, err := cli.NetworkList(ctx, network.ListOptions{Filters: filter})
+		if err != nil {
+			return err
+		}
+		inv = runtime.Inventory{Containers: listedContainers(containers), Networks: listedNetworks(networks)}
+		return nil
+	})
+	return inv, err
+}
+
+func listedContainers(list []container.Summary) []runtime.Container {
+	containers := make([]runtime.Container, 0, len(list))
+	for _, c := range list {
+		id, ok := decodeLabels(c.Labels)
+		if !ok {
+			continue
+		}
+		containers = append(containers, runtime.Container{
+			Identity: id, ID: c.ID, Name: ownName(c.Names), State: runtime.ContainerState(c.State),
+		})
+	}
+	return containers
+}
+
+func listedNetworks(list []network.Summary) []runtime.Network {
+	networks := make([]runtime.Network, 0, len(list))
+	for _, n := range list {
+		if id, ok := decodeLabels(n.Labels); ok {
+			networks = append(networks, runtime.Network{Identity: id, ID: n.ID, Name: n.Name})
+		}
+	}
+	return networks
+}
+
+// ownName is the container's own name; the others are links of the kind "/other/alias".
+func ownName(names []string) string {
+	for _, name := range names {
+		if name = strings.TrimPrefix(name, "/"); !strings.Contains(name, "/") {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,172 @@
+package docker
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// EnsureNetwork makes the network, or finds the one that it made before: same name
+// and identity. It fails with the faults NAME_TAKEN_IN_ENGINE for a foreign network
+// of that name and NETWORK_POOL_EXHAUSTED.
+func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error) {
+	var id string
+	used := e.routed()
+	for {
+		subnet, free := e.subnets.pick(spec.SandboxID, used)
+		if !free {
+			// The last subnet may be gone to this very network.
+			return e.findNetwork(ctx, spec, e.poolExhausted())
+		}
+		err := e.call(ctx, "create the sandbox's network", func(cli *client.Client) error {
+			var err error
+			id, err = createNetwork(ctx, cli, spec, subnet)
+			return err
+		})
+		switch {
+		case err == nil:
+			return runtime.Network{Identity: spec.Identity, ID: id, Name: spec.Name}, nil
+		case errdefs.IsConflict(err):
+			return e.findNetwork(ctx, spec, networkTaken(spec.Name))
+		case !subnetOverlaps(err):
+			return runtime.Network{}, err
+		}
+		// The engine has networks that this host does not route, for example of a
+		// virtual machine. Their list ends the search after one more try, unless
+		// others take subnets at the same time.
+		taken, err := e.engineSubnets(ctx)
+		if err != nil {
+			return runtime.Network{}, err
+		}
+		used = append(append(used, subnet), taken...)
+	}
+}
+
+func createNetwork(ctx context.Context, cli *client.Client, spec runtime.NetworkSpec, subnet netip.Prefix) (string, error) {
+	made, err := cli.NetworkCreate(ctx, spec.Name, network.CreateOptions{
+		Driver: "bridge",
+		IPAM:   &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String()}}},
+		Labels: encodeLabels(spec.Identity),
+	})
+	return made.ID, err
+}
+
+// subnetOverlaps tells that another network has the subnet. The engine has no
+// status of its own for it.
+func subnetOverlaps(err error) bool {
+	return strings.Contains(err.Error(), "overlap")
+}
+
+func networkTaken(name string) error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE,
+		"Docker has a network %q that is not this sandbox's: rename or remove it ('docker network rm %s'), or choose another sandbox id.", name, name)
+}
+
+func (e *Engine) poolExhausted() error {
+	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED,
+		"No free subnet is left in %s: remove sandboxes, or give agboxd another range that this host does not route.", e.subnets)
+}
+
+// engineSubnets are the IPv4 subnets of all networks of the engine.
+func (e *Engine) engineSubnets(ctx context.Context) ([]netip.Prefix, error) {
+	var subnets []netip.Prefix
+	err := e.call(ctx, "list its networks", func(cli *client.Client) error {
+		all, err := cli.NetworkList(ctx, network.ListOptions{})
+		subnets = nil
+		for _, n := range all {
+			for _, config := range n.IPAM.Config {
+				if p, err := netip.ParsePrefix(config.Subnet); err == nil && p.Addr().Is4() {
+					subnets = append(subnets, p)
+				}
+			}
+		}
+		return err
+	})
+	return subnets, err
+}
+
+// findNetwork returns the network of the spec's name and identity, or the given
+// error when there is none. Before API 1.44 names are not unique: of several, the
+// oldest stays.
+func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none error) (runtime.Network, error) {
+	var ours []network.Summary
+	err := e.call(ctx, "list the sandbox's networks", func(cli *client.Client) error {
+		found, err := cli.NetworkList(ctx, network.ListOptions{Filters: ownFilter(spec.InstallID, spec.SandboxID)})
+		ours = slices.DeleteFunc(found, func(n network.Summary) bool {
+			id, ok := decodeLabels(n.Labels)
+			return !ok || id != spec.Identity || n.Name != spec.Name
+		})
+		return err
+	})
+	if err != nil {
+		return runtime.Network{}, err
+	}
+	if len(ours) == 0 {
+		return runtime.Network{}, none
+	}
+	slices.SortFunc(ours, func(a, b network.Summary) int {
+		if order := a.Created.Compare(b.Created); order != 0 {
+			return order
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	for _, twin := range ours[1:] {
+		// One that is in use stays, too: it goes with the sandbox.
+		err := e.call(ctx, "remove the sandbox's second network", func(cli *client.Client) error {
+			return cli.NetworkRemove(ctx, twin.ID)
+		})
+		if err != nil && !errdefs.IsNotFound(err) && !networkInUse(err) {
+			return runtime.Network{}, err
+		}
+	}
+	return runtime.Network{Identity: spec.Identity, ID: ours[0].ID, Name: spec.Name}, nil
+}
+
+// RemoveNetwork removes a network by id. What is still attached is disconnected by
+// force: endpoints can outlive their containers. A network that is gone is success.
+func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
+	err := e.call(ctx, "remove the sandbox's network", func(cli *client.Client) error {
+		err := cli.NetworkRemove(ctx, id)
+		if err == nil || !networkInUse(err) {
+			return err
+		}
+		if err := disconnectAll(ctx, cli, id); err != nil {
+			return err
+		}
+		return cli.NetworkRemove(ctx, id)
+	})
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func networkInUse(err error) bool {
+	return strings.Contains(err.Error(), "active endpoints")
+}
+
+func disconnectAll(ctx context.Context, cli *client.Client, id string) error {
+	seen, err := cli.NetworkInspect(ctx, id, network.InspectOptions{})
+	if err != nil {
+		return err
+	}
+	for container, endpoint := range seen.Containers {
+		if strings.HasPrefix(container, "ep-") {
+			// The container is gone; its endpoint goes by the name that it had.
+			container = endpoint.Name
+		}
+		if err := cli.NetworkDisconnect(ctx, id, container, true); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package docker
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/network"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	var list []netip.Prefix
+	for _, text := range texts {
+		list = append(list, netip.MustParsePrefix(text))
+	}
+	return list
+}
+
+func TestEverySubnetOfARangeIsDealtOnce(t *testing.T) {
+	p, err := newPool(prefixes("10.1.0.0/24", "10.9.0.5/27"))
+	must(t, err)
+	used := prefixes("10.1.0.64/26", "10.9.0.31/32")
+	seen := map[netip.Prefix]bool{}
+	for i := range 16 - 4 + 1 {
+		subnet, ok := p.pick("sandbox-"+strconv.Itoa(i), used)
+		if !ok {
+			t.Fatalf("the pool is exhausted after %d subnets", i)
+		}
+		for _, other := range used {
+			if subnet.Overlaps(other) {
+				t.Errorf("%v overlaps %v, which is in use", subnet, other)
+			}
+		}
+		if subnet.Bits() != subnetBits || seen[subnet] {
+			t.Errorf("the subnet %v has a wrong size or was dealt before", subnet)
+		}
+		seen[subnet] = true
+		used = append(used, subnet)
+	}
+	if subnet, ok := p.pick("one-more", used); ok {
+		t.Errorf("the full pool dealt %v", subnet)
+	}
+}
+
+func TestSandboxesBeginAtDifferentSubnets(t *testing.T) {
+	p, err := newPool(nil)
+	must(t, err)
+	first := map[netip.Prefix]bool{}
+	for range 100 {
+		subnet, _ := p.pick(ids.New(), nil)
+		first[subnet] = true
+	}
+	if len(first) < 80 {
+		t.Errorf("100 sandboxes begin at only %d subnets", len(first))
+	}
+}
+
+func TestARoutedRangeIsLeftForTheNext(t *testing.T) {
+	p, err := newPool(nil)
+	must(t, err)
+	subnet, ok := p.pick("sandbox", prefixes("10.0.0.0/8"))
+	if !ok || !defaultRanges[1].Contains(subnet.Addr()) {
+		t.Errorf("behind a route to 10.0.0.0/8 the subnet is %v, want one of %v", subnet, defaultRanges[1])
+	}
+}
+
+func TestUselessRangesAreRefused(t *testing.T) {
+	for _, text := range []string{"fd00::/64", "10.0.0.0/29", "0.0.0.0/0"} {
+		_, err := New(Options{SubnetRanges: prefixes(text)})
+		wantFault(t, err, errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, text)
+	}
+}
+
+func TestRoutesAreReadWithoutDefaults(t *testing.T) {
+	const table = `Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+eth0	00000000	010200C0	0003	0	0	0	00000000	0	0	0
+tun0	00000000	010200C0	0003	0	0	0	00000080	0	0	0
+docker0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0
+br-1	1004DE0A	00000000	0001	0	0	0	F0FFFFFF	0	0	0
+broken	zz	00000000
+`
+	got := parseRoutes(strings.NewReader(table))
+	want := prefixes("172.17.0.0/16", "10.222.4.16/28")
+	if len(got) != len(want) || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("the routes are %v, want %v", got, want)
+	}
+}
+
+// networkOf is the spec of a new sandbox's network.
+func networkOf(install string) runtime.NetworkSpec {
+	id := runtime.Identity{InstallID: install, SandboxID: ids.New(), Nonce: ids.New(), Role: runtime.RoleNetwork}
+	return runtime.NetworkSpec{Identity: id, Name: runtime.NetworkName(id.SandboxID)}
+}
+
+func TestNetworksAvoidEachOtherUntilThePoolIsFull(t *testing.T) {
+	e, install := testEngine(t)
+	var err error
+	// Two subnets, drawn by lot: what a killed test run left behind must not matter.
+	both := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 223, byte(rand.IntN(256)), byte(rand.IntN(8) * 32)}), subnetBits-1)
+	e.subnets, err = newPool([]netip.Prefix{both})
+	must(t, err)
+	// A host that routes nothing of it, as with an engine in a virtual machine.
+	e.routed = func() []netip.Prefix { return nil }
+	one, two, three := networkOf(install), networkOf(install), networkOf(install)
+	first, err := e.EnsureNetwork(t.Context(), one)
+	must(t, err)
+	second, err := e.EnsureNetwork(t.Context(), two)
+	must(t, err)
+	subnets := map[netip.Prefix]bool{}
+	for _, id := range []string{first.ID, second.ID} {
+		seen, err := rawClient(t).NetworkInspect(t.Context(), id, network.InspectOptions{})
+		must(t, err)
+		if seen.Driver != "bridge" || seen.Internal {
+			t.Errorf("the network is %+v", seen)
+		}
+		subnet := netip.MustParsePrefix(seen.IPAM.Config[0].Subnet)
+		if subnet.Bits() != subnetBits || !both.Overlaps(subnet) {
+			t.Errorf("the subnet is %v, want a /%d of %v", subnet, subnetBits, both)
+		}
+		subnets[subnet] = true
+	}
+	if len(subnets) != 2 {
+		t.Errorf("two networks have the subnets %v", subnets)
+	}
+	_, err = e.EnsureNetwork(t.Context(), three)
+	wantFault(t, err, errdefs.ErrResourceExhausted, agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED, both.String())
+	again, err := e.EnsureNetwork(t.Context(), one)
+	if err != nil || again.ID != first.ID {
+		t.Errorf("with a full pool the first network is found as %v, %v; want %s", again.ID, err, first.ID)
+	}
+	inv, err := e.Inventory(t.Context(), install)
+	must(t, err)
+	if len(inv.Networks) != 2 {
+		t.Errorf("the networks are %v, want two", inv.Networks)
+	}
+	must(t, e.RemoveNetwork(t.Context(), first.ID))
+	if _, err := e.EnsureNetwork(t.Context(), three); err != nil {
+		t.Errorf("after a removal there is still no subnet: %v", err)
+	}
+}
+
+func TestTheHostsOwnSubnetsAreSkipped(t *testing.T) {
+	e, install := testEngine(t)
+	spec := networkOf(install)
+	made, err := e.EnsureNetwork(t.Context(), spec)
+	must(t, err)
+	seen, err := rawClient(t).NetworkInspect(t.Context(), made.ID, network.InspectOptions{})
+	must(t, err)
+	subnet := netip.MustParsePrefix(seen.IPAM.Config[0].Subnet)
+	if len(overlapping(hostPrefixes(), subnet)) == 0 {
+		t.Errorf("the host does not know the subnet %v of a network here", subnet)
+	}
+	if next, _ := e.subnets.pick(spec.SandboxID, hostPrefixes()); next.Overlaps(subnet) {
+		t.Errorf("%v would be dealt again", next)
+	}
+}

@@ -1,0 +1,175 @@
+package runtimetest
+
+import (
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+var lifeCases = map[string]func(*testing.T, *subject){
+	"StartAndStopCanBeRepeated": func(t *testing.T, s *subject) {
+		id, _ := s.created(t)
+		if state := s.inspect(t, id).State; state != runtime.StateCreated {
+			t.Errorf("a new container is %q", state)
+		}
+		for range 2 { // a stopped container can start again
+			for range 2 {
+				must(t, s.Engine.StartContainer(t.Context(), id))
+			}
+			seen := s.inspect(t, id)
+			if seen.State != runtime.StateRunning || seen.StartedAt.IsZero() {
+				t.Errorf("a started container is %q since %v", seen.State, seen.StartedAt)
+			}
+			for range 2 {
+				must(t, s.Engine.StopContainer(t.Context(), id, 0))
+			}
+			seen = s.inspect(t, id)
+			if seen.State != runtime.StateExited || seen.FinishedAt.Before(seen.StartedAt) {
+				t.Errorf("a stopped container is %q since %v, it started at %v", seen.State, seen.FinishedAt, seen.StartedAt)
+			}
+		}
+	},
+	"KilledContainerKeepsItsExitCode": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		s.Kill(t, id)
+		must(t, s.Engine.StopContainer(t.Context(), id, 0))
+		seen := s.inspect(t, id)
+		if seen.State != runtime.StateExited || seen.ExitCode != killed || seen.OOMKilled {
+			t.Errorf("after a kill it is %+v, want exited with %d", seen, killed)
+		}
+	},
+	"RunningContainerIsRemoved": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		must(t, s.Engine.RemoveContainer(t.Context(), id))
+		_, err := s.Engine.InspectContainer(t.Context(), id)
+		wantClass(t, err, errdefs.ErrNotFound)
+	},
+	"MissingContainerIsNotFound": func(t *testing.T, s *subject) {
+		missing := "3333333333333333333333333333333333333333333333333333333333333333"
+		_, err := s.Engine.InspectContainer(t.Context(), missing)
+		wantClass(t, err, errdefs.ErrNotFound)
+		wantClass(t, s.Engine.StartContainer(t.Context(), missing), errdefs.ErrNotFound)
+		must(t, s.Engine.StopContainer(t.Context(), missing, 0))
+		must(t, s.Engine.RemoveContainer(t.Context(), missing))
+		must(t, s.Engine.RemoveNetwork(t.Context(), missing))
+	},
+	"StartWithoutItsNetworkIsNotAMissingContainer": func(t *testing.T, s *subject) {
+		id, spec := s.created(t)
+		must(t, s.Engine.RemoveNetwork(t.Context(), spec.NetworkID))
+		err := s.Engine.StartContainer(t.Context(), id)
+		wantReason(t, err, agboxv1.ErrorReason_ENGINE_FAILED)
+		if errdefs.IsNotFound(err) {
+			t.Errorf("%v has the class of a missing container", err)
+		}
+	},
+	"InventoryTellsStates": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		inv := s.inventory(t)
+		if len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+			t.Fatalf("the inventory is %+v, want one container and one network", inv)
+		}
+		want := runtime.Container{
+			Identity: s.identity(runtime.RolePrimary), ID: id, Name: runtime.PrimaryName(s.sandboxID), State: runtime.StateRunning,
+		}
+		if inv.Containers[0] != want {
+			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)
+		}
+		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID)}
+		if inv.Networks[0] != wantNet {
+			t.Errorf("the network is %+v, want %+v", inv.Networks[0], wantNet)
+		}
+		seen := s.inspect(t, id)
+		if seen.Identity != want.Identity || seen.Name != want.Name || seen.ID != want.ID {
+			t.Errorf("the inspection says %+v, want %+v", seen, want)
+		}
+	},
+}
+
+var identityCases = map[string]func(*testing.T, *subject){
+	"ForeignContainerOnOurNameStays": func(t *testing.T, s *subject) {
+		s.wantTaken(t, runtime.Identity{})
+	},
+	"AnotherNonceIsForeign": func(t *testing.T, s *subject) {
+		claimed := s.identity(runtime.RolePrimary)
+		claimed.Nonce = ids.New()
+		s.wantTaken(t, claimed)
+	},
+	"AnotherInstallIsForeign": func(t *testing.T, s *subject) {
+		claimed := s.identity(runtime.RolePrimary)
+		claimed.InstallID = ids.New()
+		s.wantTaken(t, claimed)
+	},
+	"ForeignNetworkOnOurNameStays": func(t *testing.T, s *subject) {
+		foreign, made := s.ForeignNetwork(t, runtime.NetworkName(s.sandboxID), runtime.Identity{})
+		if !made {
+			t.Fatal("the first network of a name was not made")
+		}
+		_, err := s.Engine.EnsureNetwork(t.Context(), s.networkSpec())
+		wantReason(t, err, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE)
+		wantOnly(t, s.inventory(t), nil, nil)
+		if _, again := s.ForeignNetwork(t, runtime.NetworkName(s.sandboxID), s.identity(runtime.RoleNetwork)); again {
+			// Both are there, so ours is found and the foreign one is not touched.
+			if found := s.network(t); found.ID == foreign {
+				t.Error("the foreign network was taken for ours")
+			}
+		}
+	},
+	"NetworkWithAnotherNonceIsForeign": func(t *testing.T, s *subject) {
+		claimed := s.identity(runtime.RoleNetwork)
+		claimed.Nonce = ids.New()
+		foreign, _ := s.ForeignNetwork(t, runtime.NetworkName(s.sandboxID), claimed)
+		_, err := s.Engine.EnsureNetwork(t.Context(), s.networkSpec())
+		wantReason(t, err, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE)
+		wantOnly(t, s.inventory(t), nil, []string{foreign})
+	},
+	"OfTwoNetworksOfOursTheOldestStays": func(t *testing.T, s *subject) {
+		first := s.network(t)
+		s.ForeignNetwork(t, first.Name, first.Identity)
+		if found := s.network(t); found.ID != first.ID {
+			t.Errorf("the network is %s, want the older %s", found.ID, first.ID)
+		}
+		wantOnly(t, s.inventory(t), nil, []string{first.ID})
+	},
+	"InventorySeesOnlyItsInstall": func(t *testing.T, s *subject) {
+		id, spec := s.created(t)
+		other := s.identity(runtime.RolePrimary)
+		other.InstallID = ids.New()
+		s.Foreign(t, "agbox-foreign-"+s.sandboxID, other)
+		wantOnly(t, s.inventory(t), []string{id}, []string{spec.NetworkID})
+		inv, err := s.Engine.SandboxInventory(t.Context(), s.InstallID, "another-sandbox")
+		must(t, err)
+		wantOnly(t, inv, nil, nil)
+	},
+	"LabelsOfAnImageDoNotMakeIdentity": func(t *testing.T, s *subject) {
+		claimed := s.identity(runtime.RoleService)
+		claimed.SandboxID, claimed.Service = "somebody-else", "db"
+		spec := s.sleeper(s.ClaimingImage(t, claimed), s.network(t).ID)
+		id := s.ensure(t, spec)
+		if seen := s.inspect(t, id); seen.Identity != spec.Identity {
+			t.Errorf("the identity is %+v, want %+v", seen.Identity, spec.Identity)
+		}
+		if again := s.ensure(t, spec); again != id {
+			t.Errorf("the container is not found again: %s, then %s", id, again)
+		}
+	},
+}
+
+// wantTaken puts a container that claims an identity on the primary's name.
+func (s *subject) wantTaken(t *testing.T, claimed runtime.Identity) {
+	t.Helper()
+	spec := s.sleeper(s.image(t).ID, s.network(t).ID)
+	foreign := s.Foreign(t, spec.Name, claimed)
+	before := s.inspect(t, foreign)
+	_, err := s.Engine.EnsureContainer(t.Context(), spec)
+	wantReason(t, err, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE)
+	if !errdefs.IsAlreadyExists(err) {
+		t.Errorf("%v is not of class %v", err, errdefs.ErrAlreadyExists)
+	}
+	if after := s.inspect(t, foreign); after != before {
+		t.Errorf("the foreign container was %+v and is %+v", before, after)
+	}
+}

@@ -1,0 +1,147 @@
+package runtimetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+var objectCases = map[string]func(*testing.T, *subject){
+	"InfoNamesVersions": func(t *testing.T, s *subject) {
+		info, err := s.Engine.Info(t.Context())
+		must(t, err)
+		if info.Version == "" || info.APIVersion == "" {
+			t.Errorf("Info is %+v, want both versions", info)
+		}
+	},
+	"LocalImageIsFoundByNameAndById": func(t *testing.T, s *subject) {
+		byName := s.image(t)
+		byID, err := s.Engine.EnsureImage(t.Context(), byName.ID, nil)
+		must(t, err)
+		if byName.ID == "" || byID.ID != byName.ID {
+			t.Errorf("the image has id %q by name and %q by id", byName.ID, byID.ID)
+		}
+	},
+	"WhatIsNoImageNameIsRefused": func(t *testing.T, s *subject) {
+		for _, ref := range []string{"", "UPPER case", "a:b:c", "../containers/json", "a/../../version"} {
+			_, err := s.Engine.EnsureImage(t.Context(), ref, nil)
+			wantReason(t, err, agboxv1.ErrorReason_INVALID_REQUEST)
+		}
+	},
+	"UnknownImageIdIsNotFound": func(t *testing.T, s *subject) {
+		_, err := s.Engine.EnsureImage(t.Context(), "sha256:1111111111111111111111111111111111111111111111111111111111111111", nil)
+		wantReason(t, err, agboxv1.ErrorReason_IMAGE_NOT_FOUND)
+		wantClass(t, err, errdefs.ErrNotFound)
+	},
+	"ContainerOfAMissingImageIsRefused": func(t *testing.T, s *subject) {
+		_, err := s.Engine.EnsureContainer(t.Context(),
+			s.sleeper("sha256:2222222222222222222222222222222222222222222222222222222222222222", s.network(t).ID))
+		wantReason(t, err, agboxv1.ErrorReason_IMAGE_NOT_FOUND)
+	},
+	"EnsuringTwiceGivesTheSameObjects": func(t *testing.T, s *subject) {
+		first, spec := s.created(t)
+		if again := s.ensure(t, spec); again != first {
+			t.Errorf("the second container is %s, the first %s", again, first)
+		}
+		if again := s.network(t); again.ID != spec.NetworkID {
+			t.Errorf("the second network is %s, the first %s", again.ID, spec.NetworkID)
+		}
+		wantOnly(t, s.inventory(t), []string{first}, []string{spec.NetworkID})
+	},
+	"EnsuringAtTheSameTimeMakesOneContainer": func(t *testing.T, s *subject) {
+		spec := s.sleeper(s.image(t).ID, s.network(t).ID)
+		var made [4]string
+		var wg sync.WaitGroup
+		for i := range made {
+			wg.Go(func() {
+				id, err := s.Engine.EnsureContainer(t.Context(), spec)
+				if err != nil {
+					t.Error(err)
+				}
+				made[i] = id
+			})
+		}
+		wg.Wait()
+		wantSame(t, "all ids", slices.Compact(made[:]), made[:1])
+		wantOnly(t, s.inventory(t), made[:1], []string{spec.NetworkID})
+	},
+	"SandboxesHaveNetworksOfTheirOwn": func(t *testing.T, s *subject) {
+		one := s.network(t)
+		other := newSubject(s.Harness)
+		two := other.network(t)
+		if one.ID == two.ID || one.ID == "" {
+			t.Fatalf("two sandboxes have the networks %q and %q", one.ID, two.ID)
+		}
+		inv, err := s.Engine.SandboxInventory(t.Context(), s.InstallID, s.sandboxID)
+		must(t, err)
+		wantOnly(t, inv, nil, []string{one.ID})
+		wantOnly(t, s.inventory(t), nil, []string{one.ID, two.ID})
+	},
+	"RemovingTwiceIsSuccess": func(t *testing.T, s *subject) {
+		id, spec := s.created(t)
+		for range 2 {
+			must(t, s.Engine.RemoveContainer(t.Context(), id))
+			must(t, s.Engine.RemoveNetwork(t.Context(), spec.NetworkID))
+		}
+		wantOnly(t, s.inventory(t), nil, nil)
+	},
+	"NetworkWithARunningContainerIsRemoved": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		must(t, s.Engine.RemoveNetwork(t.Context(), s.network(t).ID))
+		wantOnly(t, s.inventory(t), []string{id}, nil)
+	},
+	"AllWhoRemoveWaitUntilItIsGone": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		network := s.network(t)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if err := s.Engine.RemoveContainer(t.Context(), id); err != nil {
+					t.Error(err)
+				}
+				_, err := s.Engine.InspectContainer(t.Context(), id)
+				wantClass(t, err, errdefs.ErrNotFound)
+			})
+		}
+		wg.Wait()
+		wantOnly(t, s.inventory(t), nil, []string{network.ID})
+	},
+	"AnEndedContextIsUnavailable": func(t *testing.T, s *subject) {
+		id, spec := s.created(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for verb, call := range callsOf(ctx, s, id, spec) {
+			if err := call(); !errdefs.IsUnavailable(err) {
+				t.Errorf("%s: the error is %v, want one of class %v", verb, err, errdefs.ErrUnavailable)
+			}
+		}
+	},
+}
+
+// callsOf has one call of each verb.
+func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerSpec) map[Verb]func() error {
+	e := s.Engine
+	return map[Verb]func() error{
+		VerbInfo:             func() error { _, err := e.Info(ctx); return err },
+		VerbEnsureImage:      func() error { _, err := e.EnsureImage(ctx, s.Image, nil); return err },
+		VerbEnsureNetwork:    func() error { _, err := e.EnsureNetwork(ctx, s.networkSpec()); return err },
+		VerbEnsureContainer:  func() error { _, err := e.EnsureContainer(ctx, spec); return err },
+		VerbStartContainer:   func() error { return e.StartContainer(ctx, id) },
+		VerbStopContainer:    func() error { return e.StopContainer(ctx, id, 0) },
+		VerbRemoveContainer:  func() error { return e.RemoveContainer(ctx, id) },
+		VerbRemoveNetwork:    func() error { return e.RemoveNetwork(ctx, spec.NetworkID) },
+		VerbInventory:        func() error { _, err := e.Inventory(ctx, s.InstallID); return err },
+		VerbSandboxInventory: func() error { _, err := e.SandboxInventory(ctx, s.InstallID, s.sandboxID); return err },
+		VerbInspectContainer: func() error { _, err := e.InspectContainer(ctx, id); return err },
+		VerbEvents: func() error {
+			return e.Events(ctx, s.InstallID, time.Time{}, func() {}, func(runtime.Event) {})
+		},
+	}
+}

@@ -1,0 +1,227 @@
+// Package runtimetest has what tests of engines and of their users need: a fake
+// engine in memory, and one suite of behaviour that the fake and Docker both pass.
+package runtimetest
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// FakeImage is the image that every fake engine has.
+const FakeImage = "agbox/base:latest"
+
+// Fake is an engine in memory. Ids are counted, so a test sees the same ones in
+// every run. All methods may be called from many goroutines; it waits on channels
+// and the context only, never on the clock.
+type Fake struct {
+	// OnStart runs, in the caller's goroutine, each time a container begins to run,
+	// before StartContainer returns: a test may start something in its place.
+	// OnEnd runs when it does not run any more. Set both before the first call.
+	OnStart, OnEnd func(runtime.ContainerSpec)
+
+	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
+	counter    int
+	images     map[string]runtime.Image // by reference
+	containers map[string]*fakeContainer
+	networks   map[string]runtime.Network
+	verbs      map[Verb]*verbState
+	down       bool
+	// boots counts the engine's lives; a stream belongs to one.
+	boots  int
+	events []runtime.Event // of this life
+	// changed is closed and replaced when events or boots change.
+	changed chan struct{}
+}
+
+type fakeContainer struct {
+	runtime.Container
+	spec runtime.ContainerSpec
+}
+
+// NewFake returns an engine with FakeImage and nothing else.
+func NewFake() *Fake {
+	f := &Fake{
+		images:     map[string]runtime.Image{},
+		containers: map[string]*fakeContainer{},
+		networks:   map[string]runtime.Network{},
+		verbs:      map[Verb]*verbState{},
+		changed:    make(chan struct{}),
+	}
+	f.AddImage(FakeImage, runtime.Image{Cmd: []string{"sh"}})
+	return f
+}
+
+// AddImage makes an image known under a reference and returns it with an id.
+func (f *Fake) AddImage(ref string, image runtime.Image) runtime.Image {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if image.ID == "" {
+		image.ID = "sha256:" + f.newIDLocked()
+	}
+	f.images[ref] = image
+	return image
+}
+
+func (f *Fake) newIDLocked() string {
+	f.counter++
+	return fmt.Sprintf("%064x", f.counter)
+}
+
+// Info says a fixed version.
+func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
+	err := f.do(ctx, VerbInfo, func() error { return nil })
+	if err != nil {
+		return runtime.EngineInfo{}, err
+	}
+	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41"}, nil
+}
+
+// imagePattern is the grammar of references as far as tests need it.
+var imagePattern = regexp.MustCompile(`^([a-z0-9.-]+:[0-9]+/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
+
+// EnsureImage knows the added images only, by reference and by id.
+func (f *Fake) EnsureImage(ctx context.Context, ref string, progress func(runtime.PullProgress)) (runtime.Image, error) {
+	var found runtime.Image
+	err := f.do(ctx, VerbEnsureImage, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for name, image := range f.images {
+			if name == ref || image.ID == ref {
+				found = image
+				return nil
+			}
+		}
+		if !imagePattern.MatchString(ref) {
+			return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%q is not the name of an image.", ref)
+		}
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "There is no image %s: add it to the fake.", ref)
+	})
+	if err == nil && progress != nil {
+		progress(runtime.PullProgress{LayersDone: 1, LayersTotal: 1})
+	}
+	return found, err
+}
+
+// EnsureNetwork makes a network or finds it by identity and name.
+func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error) {
+	var network runtime.Network
+	err := f.do(ctx, VerbEnsureNetwork, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		taken := false
+		for _, id := range sortedKeys(f.networks) {
+			n := f.networks[id]
+			switch {
+			case n.Name != spec.Name:
+			case n.Identity != spec.Identity:
+				taken = true
+			case network.ID == "":
+				network = n
+			default: // a younger twin
+				delete(f.networks, id)
+			}
+		}
+		if network.ID != "" {
+			return nil
+		}
+		if taken {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, "The engine has another network %q.", spec.Name)
+		}
+		network = runtime.Network{Identity: spec.Identity, ID: f.newIDLocked(), Name: spec.Name}
+		f.networks[network.ID] = network
+		return nil
+	})
+	return network, err
+}
+
+// RemoveNetwork removes by id; gone is success.
+func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
+	return f.do(ctx, VerbRemoveNetwork, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.networks, id)
+		return nil
+	})
+}
+
+// Inventory lists what carries the install's id.
+func (f *Fake) Inventory(ctx context.Context, installID string) (runtime.Inventory, error) {
+	return f.inventory(ctx, VerbInventory, func(id runtime.Identity) bool { return id.InstallID == installID })
+}
+
+// SandboxInventory is Inventory for one sandbox.
+func (f *Fake) SandboxInventory(ctx context.Context, installID, sandboxID string) (runtime.Inventory, error) {
+	return f.inventory(ctx, VerbSandboxInventory, func(id runtime.Identity) bool {
+		return id.InstallID == installID && id.SandboxID == sandboxID
+	})
+}
+
+func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Identity) bool) (runtime.Inventory, error) {
+	var inv runtime.Inventory
+	err := f.do(ctx, verb, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, id := range sortedKeys(f.containers) {
+			c := f.containers[id]
+			if match(c.Identity) {
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State})
+			}
+		}
+		for _, id := range sortedKeys(f.networks) {
+			if match(f.networks[id].Identity) {
+				inv.Networks = append(inv.Networks, f.networks[id])
+			}
+		}
+		return nil
+	})
+	return inv, err
+}
+
+// Events replays and follows the events of this life of the engine.
+func (f *Fake) Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error {
+	if err := f.begin(ctx, VerbEvents); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	boot, next := f.boots, len(f.events)
+	if !since.IsZero() {
+		next = 0
+	}
+	f.mu.Unlock()
+	ready()
+	for {
+		f.mu.Lock()
+		var fresh []runtime.Event
+		if f.boots == boot {
+			fresh = f.events[next:]
+			next += len(fresh)
+		}
+		broken, changed := f.boots != boot, f.changed
+		f.mu.Unlock()
+		if broken {
+			return unavailable("the stream of events broke off")
+		}
+		for _, event := range fresh {
+			if event.InstallID == installID && !event.Time.Before(since) {
+				handle(event)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+	}
+}
+
+// Close does nothing: the fake holds nothing.
+func (f *Fake) Close() error { return nil }

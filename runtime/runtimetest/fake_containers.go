@@ -1,0 +1,207 @@
+package runtimetest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// killed is the exit code of a process that got SIGKILL.
+const killed = 137
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// EnsureContainer makes a container or finds it by name and identity.
+func (f *Fake) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
+	var id string
+	err := f.do(ctx, VerbEnsureContainer, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range f.containers {
+			switch {
+			case c.Name != spec.Name:
+			case c.Identity != spec.Identity:
+				return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, "The engine has another container %q.", spec.Name)
+			default:
+				id = c.ID
+				return nil
+			}
+		}
+		if !f.hasImageLocked(spec.ImageID) {
+			return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "The image %s is not here.", spec.ImageID)
+		}
+		id = f.addContainerLocked(spec)
+		return nil
+	})
+	return id, err
+}
+
+func (f *Fake) hasImageLocked(id string) bool {
+	for _, image := range f.images {
+		if image.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *Fake) addContainerLocked(spec runtime.ContainerSpec) string {
+	c := &fakeContainer{spec: spec, Container: runtime.Container{
+		Identity: spec.Identity, ID: f.newIDLocked(), Name: spec.Name, State: runtime.StateCreated,
+	}}
+	f.containers[c.ID] = c
+	f.emitLocked(c, "create")
+	return c.ID
+}
+
+// StartContainer starts a container; one that runs is success.
+func (f *Fake) StartContainer(ctx context.Context, id string) error {
+	return f.do(ctx, VerbStartContainer, func() error {
+		spec, begun, err := f.start(id)
+		if err != nil || !begun {
+			return err
+		}
+		if f.OnStart != nil {
+			f.OnStart(spec)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if c := f.containers[id]; c != nil {
+			f.emitLocked(c, "start")
+		}
+		return nil
+	})
+}
+
+func (f *Fake) start(id string) (spec runtime.ContainerSpec, begun bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.containers[id]
+	if c == nil {
+		return spec, false, noContainer(id)
+	}
+	if c.State == runtime.StateRunning {
+		return spec, false, nil
+	}
+	if _, ok := f.networks[c.spec.NetworkID]; !ok && c.spec.NetworkID != "" {
+		return spec, false, fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED, "The engine has no network %s to start %s in.", c.spec.NetworkID, c.Name)
+	}
+	c.State, c.ExitCode, c.OOMKilled = runtime.StateRunning, 0, false
+	c.StartedAt, c.FinishedAt = time.Now(), time.Time{}
+	return c.spec, true, nil
+}
+
+// StopContainer stops a container at once, whatever the grace; stopped or gone is
+// success. The exit code is 0.
+func (f *Fake) StopContainer(ctx context.Context, id string, _ time.Duration) error {
+	return f.do(ctx, VerbStopContainer, func() error {
+		f.end(id, 0, "stop")
+		return nil
+	})
+}
+
+// RemoveContainer kills and removes a container; gone is success.
+func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
+	return f.do(ctx, VerbRemoveContainer, func() error {
+		f.Vanish(id)
+		return nil
+	})
+}
+
+// InspectContainer looks at one container by id.
+func (f *Fake) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
+	var seen runtime.Container
+	err := f.do(ctx, VerbInspectContainer, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		c := f.containers[id]
+		if c == nil {
+			return noContainer(id)
+		}
+		seen = c.Container
+		return nil
+	})
+	return seen, err
+}
+
+// Kill makes a running container die behind the daemon's back.
+func (f *Fake) Kill(id string, code int) {
+	f.end(id, code, "")
+}
+
+// KillOutOfMemory makes a running container die as the kernel's OOM killer does.
+func (f *Fake) KillOutOfMemory(id string) {
+	f.mu.Lock()
+	if c := f.containers[id]; c != nil && c.State == runtime.StateRunning {
+		c.OOMKilled = true
+		f.emitLocked(c, "oom")
+	}
+	f.mu.Unlock()
+	f.end(id, killed, "")
+}
+
+// Vanish removes a container or a network behind the daemon's back.
+func (f *Fake) Vanish(id string) {
+	f.end(id, killed, "")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.networks, id)
+	if c := f.containers[id]; c != nil {
+		delete(f.containers, id)
+		f.emitLocked(c, "destroy")
+	}
+}
+
+// SetHealth sets what a healthcheck found.
+func (f *Fake) SetHealth(id, health string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[id]; c != nil {
+		c.Health = health
+		f.emitLocked(c, "health_status: "+health)
+	}
+}
+
+// end makes a running container an exited one. action is emitted after "die".
+func (f *Fake) end(id string, code int, action string) {
+	f.mu.Lock()
+	c := f.containers[id]
+	if c == nil || c.State != runtime.StateRunning {
+		f.mu.Unlock()
+		return
+	}
+	f.exitLocked(c, code)
+	f.emitLocked(c, "die")
+	if action != "" {
+		f.emitLocked(c, action)
+	}
+	spec := c.spec
+	f.mu.Unlock()
+	if f.OnEnd != nil {
+		f.OnEnd(spec)
+	}
+}
+
+func (f *Fake) exitLocked(c *fakeContainer, code int) {
+	c.State, c.ExitCode, c.FinishedAt = runtime.StateExited, code, time.Now()
+}
+
+func (f *Fake) emitLocked(c *fakeContainer, action string) {
+	f.events = append(f.events, runtime.Event{Identity: c.Identity, Action: action, ObjectID: c.ID, Time: time.Now()})
+	f.wakeLocked()
+}
+
+func (f *Fake) wakeLocked() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
