@@ -1,0 +1,210 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Dir is a handle on the log directory of one sandbox. Everything is opened
+// beneath it, so that a path that changes later changes nothing. Its methods may
+// be called from several goroutines.
+type Dir struct {
+	f    *os.File
+	path string // for messages only
+}
+
+// OpenDir opens an existing directory. Its last component must not be a symbolic
+// link; the ones before it belong to whoever set up the data directory.
+func OpenDir(path string) (*Dir, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, fmt.Errorf("directory %s: %w: %w", path, ErrNotExist, err)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil, fmt.Errorf("%s is not a directory: %w", path, ErrTampered)
+	case err != nil:
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return &Dir{f: os.NewFile(uintptr(fd), path), path: path}, nil
+}
+
+// Close releases the handle. Readers that were opened through it stay usable;
+// writers must have been closed before.
+func (d *Dir) Close() error { return d.f.Close() }
+
+// at calls fn with the directory's descriptor, which stays open until fn returns.
+func (d *Dir) at(fn func(fd int) error) error {
+	conn, err := d.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := conn.Control(func(fd uintptr) { inner = fn(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// openFile opens a regular file with one link in the directory, or refuses with
+// ErrTampered. It never waits, whatever stands there: without O_NONBLOCK a FIFO
+// would wait for its other end and a leased file for its holder.
+func (d *Dir) openFile(name string, flags int) (*os.File, error) {
+	var fd int
+	err := d.at(func(dirfd int) error {
+		// Looking before opening spares devices an open, which can have effects.
+		var st unix.Stat_t
+		if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if err := checkRegular(&st); err != nil {
+			return err
+		}
+		var err error
+		if fd, err = openBeneath(dirfd, name, flags, 0); err != nil {
+			return err
+		}
+		if err = unix.Fstat(fd, &st); err == nil {
+			err = checkRegular(&st)
+		}
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, d.describe(name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// createFile makes a new file with mode 0600 that belongs to owner.
+func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
+	var fd int
+	err := d.at(func(dirfd int) error {
+		var err error
+		if fd, err = openBeneath(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		if err = owner.apply(fd); err != nil {
+			_ = unix.Close(fd)
+			_ = unix.Unlinkat(dirfd, name, 0)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, d.describe(name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// unlink removes a name that is not a directory; one that is not there is fine.
+func (d *Dir) unlink(name string) error {
+	return d.at(func(dirfd int) error {
+		if err := unix.Unlinkat(dirfd, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+			return d.describe(name, err)
+		}
+		return nil
+	})
+}
+
+// describe adds the file's name and the class to an error of a system call.
+func (d *Dir) describe(name string, err error) error {
+	var class error
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		class = ErrNotExist
+	case errors.Is(err, unix.EEXIST):
+		class = errdefs.ErrAlreadyExists
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV), errors.Is(err, unix.EISDIR),
+		errors.Is(err, unix.ENXIO), errors.Is(err, unix.EAGAIN):
+		class = ErrTampered
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		class = errdefs.ErrPermissionDenied
+	case isFull(err):
+		class = errdefs.ErrResourceExhausted
+	default:
+		return fmt.Errorf("log file %s/%s: %w", d.path, name, err)
+	}
+	return fmt.Errorf("log file %s/%s: %w: %w", d.path, name, class, err)
+}
+
+// isFull tells whether err says that there is no room left.
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// checkRegular refuses everything but a regular file with exactly one name. A
+// second name could be a file of somebody else.
+func checkRegular(st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("%w: it is %s", ErrTampered, kind(st.Mode))
+	}
+	if st.Nlink == 0 { // removed between two calls
+		return unix.ENOENT
+	}
+	if st.Nlink != 1 {
+		return fmt.Errorf("%w: it has %d hard links", ErrTampered, st.Nlink)
+	}
+	return nil
+}
+
+func kind(mode uint32) string {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return "a symbolic link"
+	case unix.S_IFIFO:
+		return "a FIFO"
+	case unix.S_IFDIR:
+		return "a directory"
+	case unix.S_IFSOCK:
+		return "a socket"
+	}
+	return "a device"
+}
+
+// openBeneath opens one name in a directory, follows nothing and does not cross
+// into another mount.
+func openBeneath(dirfd int, name string, flags int, mode uint32) (int, error) {
+	flags |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
+	for {
+		fd, err := unix.Openat2(dirfd, name, &unix.OpenHow{
+			Flags: uint64(flags),
+			Mode:  uint64(mode),
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS |
+				unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		})
+		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+			// Linux before 5.6, or a seccomp profile that does not know the call.
+			fd, err = unix.Openat(dirfd, name, flags, mode)
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// Owner is who a new file belongs to. -1 keeps the user or group that the kernel
+// gives it.
+type Owner struct {
+	UID, GID int
+}
+
+// KeepOwner leaves new files with the user and group of the process.
+var KeepOwner = Owner{UID: -1, GID: -1}
+
+// apply changes the owner only where it differs, because an unprivileged process
+// may not even confirm it.
+func (o Owner) apply(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if (o.UID < 0 || o.UID == int(st.Uid)) && (o.GID < 0 || o.GID == int(st.Gid)) {
+		return nil
+	}
+	return unix.Fchown(fd, o.UID, o.GID)
+}

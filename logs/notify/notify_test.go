@@ -1,0 +1,332 @@
+package notify
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/logs"
+)
+
+// Tests that need a process of their own run the test program again.
+const childVariable = "AGBOX_NOTIFY_TEST_CHILD"
+
+var children = map[string]func(dir string) error{
+	"bind-mount":     throughBindMount,
+	"no-descriptors": withoutDescriptors,
+	"write":          writeSteadily,
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childVariable); name != "" {
+		if err := children[name](os.Getenv(childVariable + "_DIR")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func child(tb testing.TB, name, dir string) *exec.Cmd {
+	cmd := exec.CommandContext(tb.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), childVariable+"="+name, childVariable+"_DIR="+dir)
+	return cmd
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("unexpected error: %v", err)
+	}
+}
+
+func start(tb testing.TB) *Notifier {
+	tb.Helper()
+	n, err := New()
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, n.Close()) })
+	return n
+}
+
+func watch(tb testing.TB, n *Notifier, dir, execID string) *Watch {
+	tb.Helper()
+	w, err := n.Watch(dir, execID)
+	must(tb, err)
+	return w
+}
+
+func write(tb testing.TB, dir, name, text string) {
+	tb.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	must(tb, err)
+	_, err = f.WriteString(text)
+	must(tb, errors.Join(err, f.Close()))
+}
+
+// kernelWatches counts the watches that the kernel holds for the notifier.
+func kernelWatches(tb testing.TB, n *Notifier) int {
+	tb.Helper()
+	var info []byte
+	must(tb, n.control(func(fd int) (err error) {
+		info, err = os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+		return err
+	}))
+	return strings.Count(string(info), "inotify wd:")
+}
+
+func TestEveryFileOfTheExecWakesItsFollowers(t *testing.T) {
+	n, dir := start(t), t.TempDir()
+	a, b := watch(t, n, dir, "e1"), watch(t, n, dir, "e1")
+	defer a.Close()
+	defer b.Close()
+	for _, name := range []string{logs.StdoutName("e1"), logs.StderrName("e1"), logs.IndexName("e1"), logs.StatusName("e1")} {
+		for range 2 { // made, then appended to
+			write(t, dir, name, "x")
+			<-a.C()
+			<-b.C()
+		}
+		// The end of the write can have come after the token of its beginning.
+		drain(a, b)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "temp"), nil, 0o600))
+	must(t, os.Rename(filepath.Join(dir, "temp"), filepath.Join(dir, logs.StatusName("e1"))))
+	<-a.C()
+	<-b.C()
+}
+
+func drain(watches ...*Watch) {
+	for _, w := range watches {
+		select {
+		case <-w.C():
+		default:
+		}
+	}
+}
+
+func TestOtherExecsAndOtherNamesWakeNobody(t *testing.T) {
+	n, dir := start(t), t.TempDir()
+	quiet, last := watch(t, n, dir, "e1"), watch(t, n, dir, "last")
+	defer quiet.Close()
+	defer last.Close()
+	for _, name := range []string{"e10.index", "e1", "e1.index.tmp", "e1.stdout", ".e1.status.tmp", "e1.status.index", "xe1.index"} {
+		write(t, dir, name, "x")
+	}
+	write(t, dir, logs.IndexName("last"), "x")
+	<-last.C() // the events before have been handled too
+	select {
+	case <-quiet.C():
+		t.Error("woken by a file of somebody else")
+	default:
+	}
+}
+
+func TestManyChangesLeaveOneToken(t *testing.T) {
+	n, dir := start(t), t.TempDir()
+	w, last := watch(t, n, dir, "e1"), watch(t, n, dir, "last")
+	defer w.Close()
+	defer last.Close()
+	for range 1000 {
+		write(t, dir, logs.StdoutName("e1"), "x")
+		write(t, dir, logs.IndexName("e1"), "x")
+	}
+	write(t, dir, logs.IndexName("last"), "x")
+	<-last.C()
+	<-w.C()
+	select {
+	case <-w.C():
+		t.Error("a second token, and nothing had changed")
+	default:
+	}
+}
+
+func TestFollowersInOneDirectoryShareAKernelWatch(t *testing.T) {
+	n := start(t)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	var watches []*Watch
+	for i := range 2000 {
+		watches = append(watches, watch(t, n, dirs[i%2], fmt.Sprintf("e%d", i%7)))
+	}
+	if got := kernelWatches(t, n); got != 2 {
+		t.Errorf("%d kernel watches for 2 directories", got)
+	}
+	last := watches[len(watches)-1] // in the second directory
+	for _, w := range watches[:len(watches)-1] {
+		w.Close()
+		w.Close()
+	}
+	if got := kernelWatches(t, n); got != 1 {
+		t.Errorf("%d kernel watches for the one follower that is left", got)
+	}
+	write(t, dirs[1], logs.IndexName(last.execID), "x")
+	<-last.C()
+	last.Close()
+	if got := kernelWatches(t, n); got != 0 || len(n.dirs) != 0 {
+		t.Errorf("%d kernel watches and %d directories after the last follower", got, len(n.dirs))
+	}
+}
+
+func TestARemovedDirectoryWakesItsFollowersAndCanComeBack(t *testing.T) {
+	n, dir := start(t), filepath.Join(t.TempDir(), "sb1")
+	must(t, os.Mkdir(dir, 0o700))
+	old := watch(t, n, dir, "e1")
+	must(t, os.Remove(dir))
+	<-old.C()
+	must(t, os.Mkdir(dir, 0o700))
+	fresh := watch(t, n, dir, "e1")
+	old.Close()
+	write(t, dir, logs.IndexName("e1"), "x")
+	<-fresh.C()
+	fresh.Close()
+	if len(n.dirs) != 0 {
+		t.Errorf("%d directories are left", len(n.dirs))
+	}
+}
+
+// The kernel drops events when its queue is full: then everybody must look.
+func TestAFullQueueWakesEverybody(t *testing.T) {
+	n, busy, idle := start(t), t.TempDir(), t.TempDir()
+	a, b := watch(t, n, busy, "e1"), watch(t, n, idle, "e1")
+	defer a.Close()
+	defer b.Close()
+	n.mu.Lock() // the reading goroutine stands still after its first read
+	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	must(t, err)
+	limit, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	must(t, err)
+	d, err := logs.OpenDir(busy)
+	must(t, err)
+	writer, err := d.Create("e2", logs.WriterOptions{Owner: logs.KeepOwner})
+	must(t, err)
+	for range limit + queueBuffer/unix.SizeofInotifyEvent {
+		writer.Write(logs.Stdout, time.Now(), []byte("x"))
+	}
+	must(t, errors.Join(writer.Close(), d.Close()))
+	n.mu.Unlock()
+	<-a.C()
+	<-b.C()
+}
+
+func TestWatchSaysWhatIsWrong(t *testing.T) {
+	n, dir := start(t), t.TempDir()
+	must(t, os.Symlink(dir, filepath.Join(dir, "link")))
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	for name, want := range map[string]error{"none": logs.ErrNotExist, "link": logs.ErrTampered, "file": logs.ErrTampered} {
+		if _, err := n.Watch(filepath.Join(dir, name), "e1"); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+	}
+	w := watch(t, n, dir, "e1")
+	must(t, n.Close())
+	must(t, n.Close())
+	w.Close()
+	if _, err := n.Watch(dir, "e1"); !errdefs.IsUnavailable(err) {
+		t.Errorf("after Close: %v, want Unavailable", err)
+	}
+}
+
+func TestFollowersThatComeAndGoWhileOutputFlowsMissNothing(t *testing.T) {
+	n, dir := start(t), t.TempDir()
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				write(t, dir, logs.IndexName("e1"), "x")
+			}
+		}
+	}()
+	for range 300 {
+		w := watch(t, n, dir, "e1")
+		<-w.C()
+		w.Close()
+	}
+	close(stop)
+	<-done
+}
+
+func TestOutputThatIsWrittenThroughABindMountWakesTheFollower(t *testing.T) {
+	cmd := child(t, "bind-mount", t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+}
+
+func throughBindMount(dir string) error {
+	host, inside := filepath.Join(dir, "host"), filepath.Join(dir, "inside")
+	err := errors.Join(os.Mkdir(host, 0o700), os.Mkdir(inside, 0o700),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(host, inside, "", unix.MS_BIND, ""))
+	if err != nil {
+		return err
+	}
+	n, err := New()
+	if err != nil {
+		return err
+	}
+	w, err := n.Watch(host, "e1")
+	if err != nil {
+		return err
+	}
+	d, err := logs.OpenDir(inside)
+	if err != nil {
+		return err
+	}
+	writer, err := d.Create("e1", logs.WriterOptions{Owner: logs.KeepOwner})
+	if err != nil {
+		return err
+	}
+	<-w.C()
+	writer.Write(logs.Stdout, time.Now(), []byte("hello"))
+	<-w.C()
+	w.Close()
+	return errors.Join(writer.Close(), n.Close())
+}
+
+func TestAnExhaustedLimitIsSaidInASentence(t *testing.T) {
+	if out, err := child(t, "no-descriptors", "").CombinedOutput(); err != nil {
+		t.Fatalf("child: %v\n%s", err, out)
+	}
+}
+
+func withoutDescriptors(string) error {
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: 3}); err != nil {
+		return err
+	}
+	_, err := New()
+	if !errdefs.IsResourceExhausted(err) || fault.Of(err) == nil || !strings.Contains(err.Error(), "max_user_instances") {
+		return fmt.Errorf("New: %v, want a fault of class ResourceExhausted", err)
+	}
+	return nil
+}
+
+func TestHalfAnEventFromTheKernelIsNotRead(t *testing.T) {
+	n := start(t)
+	event := make([]byte, unix.SizeofInotifyEvent)
+	binary.NativeEndian.PutUint32(event[12:], 1000)
+	n.handle(event)
+	n.handle(event[:5])
+}

@@ -1,0 +1,130 @@
+package notify
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/logs"
+)
+
+// queueBuffer holds more than a thousand events of our names.
+const queueBuffer = 64 << 10
+
+// errorPause is how long run waits when the queue cannot be read. Followers are
+// woken all the same, so that they go on, slowly.
+const errorPause = time.Second
+
+// run reads the kernel's queue until Close.
+func (n *Notifier) run() {
+	defer close(n.done)
+	buf := make([]byte, queueBuffer)
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for {
+		read, err := n.queue.Read(buf)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		pause := pace
+		if err != nil {
+			slog.Error("reading inotify events failed", "error", err)
+			pause = errorPause
+			n.wakeAll()
+		} else {
+			n.handle(buf[:read])
+		}
+		rest.Reset(pause)
+		select {
+		case <-n.stop:
+			return
+		case <-rest.C:
+		}
+	}
+}
+
+// handle wakes those whom the events concern.
+func (n *Notifier) handle(events []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for len(events) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(events[0:]))
+		what := binary.NativeEndian.Uint32(events[4:])
+		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
+		if end > len(events) {
+			return // the kernel gives whole events only
+		}
+		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:end], []byte{0})
+		events = events[end:]
+		switch {
+		case what&unix.IN_Q_OVERFLOW != 0:
+			n.wakeAllLocked()
+		case what&unix.IN_IGNORED != 0:
+			n.dropLocked(wd)
+		default:
+			n.wakeLocked(wd, name)
+		}
+	}
+}
+
+// wakeLocked wakes the followers of the exec to which a file belongs.
+func (n *Notifier) wakeLocked(wd int32, name []byte) {
+	dir := n.dirs[wd]
+	if dir == nil {
+		return
+	}
+	for _, suffix := range suffixes {
+		if id, ok := bytes.CutSuffix(name, suffix); ok {
+			for w := range dir.watches[string(id)] { // no copy is made for a look-up
+				w.wake()
+			}
+			return
+		}
+	}
+}
+
+// suffixes are the ends of the names of log files.
+var suffixes = func() [][]byte {
+	var all [][]byte
+	for _, suffix := range logs.Suffixes() {
+		all = append(all, []byte(suffix))
+	}
+	return all
+}()
+
+// dropLocked handles the end of a kernel watch that nobody here has ended: the
+// directory is gone. Its followers look once more and then see for themselves.
+func (n *Notifier) dropLocked(wd int32) {
+	dir := n.dirs[wd]
+	if dir == nil {
+		return
+	}
+	delete(n.dirs, wd)
+	dir.wakeAll()
+}
+
+// wakeAll wakes everybody, because events were lost.
+func (n *Notifier) wakeAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wakeAllLocked()
+}
+
+func (n *Notifier) wakeAllLocked() {
+	for _, dir := range n.dirs {
+		dir.wakeAll()
+	}
+}
+
+func (d *directory) wakeAll() {
+	for _, watches := range d.watches {
+		for w := range watches {
+			w.wake()
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package logs
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"time"
+)
+
+// The index is a row of records of 32 bytes and nothing else. Integers are
+// big-endian, like every integer that agbox keeps on disk.
+//
+//	 0  i64  when the bytes were read from the exec, nanoseconds since 1970
+//	 8  u64  offset of the first byte in the stream's file
+//	16  u32  number of bytes, 1 to 16777216
+//	20  u8   stream: 1 stdout, 2 stderr
+//	21  3    zero
+//	24  u32  CRC-32C of the bytes
+//	28  u32  CRC-32C of the 28 bytes above
+//
+// Record n+1 of a stream begins where record n of it ends, the first at 0. The
+// writer writes the bytes first and their record second.
+const (
+	recordSize = 32
+	// maxRecord is the most bytes that one record covers: longer writes are
+	// split, and a greater length in an index is a lie.
+	maxRecord = 16 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// record is one entry of the index.
+type record struct {
+	nanos  int64
+	offset uint64
+	length uint32
+	stream Stream
+	crc    uint32
+}
+
+func (r record) end() uint64 { return r.offset + uint64(r.length) }
+
+func (r record) time() time.Time { return time.Unix(0, r.nanos) }
+
+// put encodes the record; the 3 zero bytes of b are left as they are.
+func (r record) put(b *[recordSize]byte) {
+	binary.BigEndian.PutUint64(b[0:], uint64(r.nanos))
+	binary.BigEndian.PutUint64(b[8:], r.offset)
+	binary.BigEndian.PutUint32(b[16:], r.length)
+	b[20] = byte(r.stream)
+	binary.BigEndian.PutUint32(b[24:], r.crc)
+	binary.BigEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
+}
+
+// parseRecord decodes the first 32 bytes of b, which must hold so many. It
+// returns false when its checksum does not fit.
+func parseRecord(b []byte) (record, bool) {
+	b = b[:recordSize]
+	if crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]) {
+		return record{}, false
+	}
+	r := record{
+		nanos:  int64(binary.BigEndian.Uint64(b[0:])),
+		offset: binary.BigEndian.Uint64(b[8:]),
+		length: binary.BigEndian.Uint32(b[16:]),
+		stream: Stream(b[20]),
+		crc:    binary.BigEndian.Uint32(b[24:]),
+	}
+	if b[21]|b[22]|b[23] != 0 {
+		r.stream = 0
+	}
+	return r, true
+}
+
+// follows tells whether a Writer can have written r after records that end at
+// ends in the two streams.
+func (r record) follows(ends [2]uint64) bool {
+	return (r.stream == Stdout || r.stream == Stderr) && r.offset == ends[r.stream-Stdout] &&
+		r.length >= 1 && r.length <= maxRecord
+}

@@ -1,0 +1,114 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestRemoveDeletesOneExecAndNoOther(t *testing.T) {
+	d, path := openDir(t)
+	for _, id := range []string{"e1", "e1.index", "e10"} {
+		must(t, create(t, d, id, testOptions).Close())
+		must(t, d.WriteStatus(id, []byte("x"), statusOptions))
+	}
+	writeFile(t, path, statusTemp("e1"), nil)
+	reader := open(t, d, "e1", Cursor{})
+	must(t, d.Remove(t.Context(), "e1"))
+	must(t, d.Remove(t.Context(), "e1"))
+	must(t, reader.Close())
+
+	if _, err := d.Open("e1", Cursor{}); !errors.Is(err, ErrNotExist) {
+		t.Errorf("Open after Remove: %v, want ErrNotExist", err)
+	}
+	entries, err := os.ReadDir(path)
+	must(t, err)
+	if len(entries) != 8 {
+		t.Errorf("%d files are left, want 4 of each other exec: %v", len(entries), entries)
+	}
+}
+
+func TestRemoveAllDeletesWhateverTheContainerHasLeft(t *testing.T) {
+	root := t.TempDir()
+	path, victim := filepath.Join(root, "sb1"), filepath.Join(root, "victim")
+	must(t, os.Mkdir(path, 0o700))
+	must(t, os.MkdirAll(filepath.Join(victim, "dir"), 0o700))
+	for kind, put := range hostile {
+		if kind == "hard link" || kind == "socket" {
+			continue // a directory has no hard link; the name is too long for a socket
+		}
+		must(t, put(filepath.Join(path, kind), victim))
+		must(t, os.MkdirAll(filepath.Join(path, "deep", kind, "x"), 0o700))
+		must(t, put(filepath.Join(path, "deep", kind, "x", kind), victim))
+	}
+	must(t, os.MkdirAll(filepath.Join(path, ".removing-1", "a", "b"), 0o700)) // a name that removal uses
+	for i := range 3 * listBatch {
+		writeFile(t, path, fmt.Sprintf("f%d", i), nil)
+	}
+
+	must(t, RemoveAll(t.Context(), root, "sb1"))
+	must(t, RemoveAll(t.Context(), root, "sb1"))
+	must(t, RemoveAll(t.Context(), filepath.Join(root, "none"), "sb1"))
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is still there: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(victim, "dir")); err != nil {
+		t.Errorf("the victim was harmed: %v", err)
+	}
+}
+
+func TestRemoveAllEndsWithItsContext(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "sb1", "x"), 0o700))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := RemoveAll(ctx, root, "sb1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("RemoveAll: %v, want Canceled", err)
+	}
+}
+
+func TestATreeOfAnyDepthIsRemovedWithFewDescriptors(t *testing.T) {
+	runChild(t, "few-descriptors", false)
+}
+
+func removeDeepTree(dir string) error {
+	const depth = 5000 // a path of this depth is longer than any call takes
+	if err := makeDeep(filepath.Join(dir, "sb1"), depth); err != nil {
+		return err
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 32, Max: 32}); err != nil {
+		return err
+	}
+	if err := RemoveAll(context.Background(), dir, "sb1"); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "sb1")); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the directory is still there: %w", err)
+	}
+	return nil
+}
+
+func makeDeep(path string, depth int) error {
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return err
+	}
+	at, err := unix.Open(path, unix.O_DIRECTORY, 0)
+	for range depth {
+		if err != nil {
+			return err
+		}
+		if err := unix.Mkdirat(at, "d", 0o700); err != nil {
+			return err
+		}
+		var next int
+		next, err = unix.Openat(at, "d", unix.O_DIRECTORY, 0)
+		_ = unix.Close(at)
+		at = next
+	}
+	return errors.Join(err, unix.Close(at))
+}

@@ -1,0 +1,267 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// retryAfter is how long output is dropped untried after a failed write. A full
+// file system answers slowly, and the exec must not be held up by every write.
+const retryAfter = time.Second
+
+// WriterOptions say how the files of an exec are written.
+type WriterOptions struct {
+	// MaxBytes is the most that is kept of each stream; 0 means no limit.
+	MaxBytes uint64
+	// Owner of the files. The zero value is root; KeepOwner changes nothing.
+	Owner Owner
+}
+
+// Counts are the bytes of an exec's output: kept in the files, and dropped
+// because of the limit or of a file that could not be written.
+type Counts struct {
+	Stdout, Stderr               uint64
+	StdoutDropped, StderrDropped uint64
+}
+
+// file is what a Writer needs of a file; tests put failing ones in its place.
+type file interface {
+	// WriteAt returns exactly how many bytes reached the file, also with an error.
+	WriteAt(p []byte, off int64) (int, error)
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+// diskFile is an *os.File but for WriteAt: that of os.File returns 0 when a part
+// was written before the disk was full.
+type diskFile struct{ *os.File }
+
+// WriteAt must not run at the same time as Close.
+func (f diskFile) WriteAt(p []byte, off int64) (int, error) {
+	done := 0
+	for done < len(p) {
+		n, err := unix.Pwrite(int(f.Fd()), p[done:], off+int64(done))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// output is one stream's file.
+type output struct {
+	file file
+	// size counts the bytes that are in the file and in the index.
+	size    uint64
+	dropped uint64
+	dirty   bool
+}
+
+// Writer writes the output of one exec. Its methods may be called from several
+// goroutines.
+type Writer struct {
+	dir *Dir
+	max uint64
+
+	// mu guards the fields below. It is held across the two writes of a piece of
+	// output, because it is there for exactly that order: bytes before their
+	// record, and the records of both streams in the order of the calls.
+	mu      sync.Mutex
+	outputs [2]output
+	index   file
+	records uint64
+	rec     [recordSize]byte
+	// failedAt is when a write last failed; zero when none has since one succeeded.
+	failedAt time.Time
+	closed   bool
+
+	// syncMu guards syncErr and synced. It is held across the file syncs so that
+	// a second caller does not return before the first one's bytes are safe.
+	syncMu  sync.Mutex
+	syncErr error
+	synced  bool // the names of the files are safe
+}
+
+// Create makes the log files of an exec. It fails with errdefs.ErrAlreadyExists
+// if one of them is there. The directory must stay open until the Writer is closed.
+func (d *Dir) Create(execID string, opt WriterOptions) (*Writer, error) {
+	if err := checkID(execID); err != nil {
+		return nil, err
+	}
+	// stdout is made last: where it exists, the others do.
+	names := [3]string{IndexName(execID), StderrName(execID), StdoutName(execID)}
+	var files [3]file
+	for i, name := range names {
+		f, err := d.createFile(name, opt.Owner)
+		if err != nil {
+			for j := range i {
+				err = errors.Join(err, files[j].Close(), d.unlink(names[j]))
+			}
+			return nil, err
+		}
+		files[i] = diskFile{f}
+	}
+	return newWriter(d, opt, files[2], files[1], files[0]), nil
+}
+
+func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
+	return &Writer{
+		dir: d, max: opt.MaxBytes, index: index,
+		outputs: [2]output{{file: stdout, dirty: true}, {file: stderr, dirty: true}},
+	}
+}
+
+// Write appends output that was read at the time now. It does not fail: what
+// cannot be kept is counted as dropped. After a failed write it drops for a
+// second, then tries again, so that a disk that was full for a while costs only
+// what was written meanwhile. It panics on a stream that does not exist.
+func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := &w.outputs[stream-Stdout]
+	for len(p) > 0 {
+		part := p[:min(len(p), maxRecord)]
+		kept := w.appendLocked(stream, now, part)
+		if kept < len(part) {
+			out.dropped += uint64(len(p) - kept)
+			return
+		}
+		p = p[kept:]
+	}
+}
+
+// appendLocked writes as much of p as it can and returns how much that is.
+func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
+	out := &w.outputs[stream-Stdout]
+	if w.max > 0 {
+		p = p[:min(uint64(len(p)), w.max-out.size)]
+	}
+	if len(p) == 0 || w.closed || w.restingLocked(now) {
+		return 0
+	}
+	n, err := out.file.WriteAt(p, int64(out.size))
+	if err != nil {
+		w.failedAt = now
+	}
+	if n == 0 {
+		return 0
+	}
+	record{
+		nanos: now.UnixNano(), offset: out.size, length: uint32(n), stream: stream,
+		crc: crc32.Checksum(p[:n], castagnoli),
+	}.put(&w.rec)
+	if _, err := w.index.WriteAt(w.rec[:], int64(w.records*recordSize)); err != nil {
+		// Bytes without a record would be taken for output that is still coming.
+		// Where even this fails, the next write goes over them.
+		w.failedAt = now
+		_ = out.file.Truncate(int64(out.size))
+		return 0
+	}
+	out.size += uint64(n)
+	out.dirty = true
+	w.records++
+	return n
+}
+
+// restingLocked tells whether a write failed so lately that none is tried. A
+// clock that was set back ends the rest.
+func (w *Writer) restingLocked(now time.Time) bool {
+	if w.failedAt.IsZero() {
+		return false
+	}
+	if since := now.Sub(w.failedAt); since >= 0 && since < retryAfter {
+		return true
+	}
+	w.failedAt = time.Time{}
+	return false
+}
+
+// Counts returns what was kept and dropped so far.
+func (w *Writer) Counts() Counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Counts{
+		Stdout: w.outputs[0].size, StdoutDropped: w.outputs[0].dropped,
+		Stderr: w.outputs[1].size, StderrDropped: w.outputs[1].dropped,
+	}
+}
+
+// Sync returns when everything written before the call is on disk. Output goes on
+// meanwhile. After a failure it returns the same error for ever: the kernel may
+// have forgotten what it could not write.
+func (w *Writer) Sync() error {
+	w.syncMu.Lock()
+	defer w.syncMu.Unlock()
+	if w.syncErr != nil {
+		return w.syncErr
+	}
+	if err := w.syncFiles(w.takeDirty()); err != nil {
+		w.syncErr = fmt.Errorf("sync of the log files in %s: %w", w.dir.path, err)
+	}
+	return w.syncErr
+}
+
+// takeDirty returns the files that have changed since the last call.
+func (w *Writer) takeDirty() []file {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var dirty []file
+	for i := range w.outputs {
+		if out := &w.outputs[i]; out.dirty {
+			dirty = append(dirty, out.file)
+			out.dirty = false
+		}
+	}
+	if dirty != nil {
+		dirty = append(dirty, w.index)
+	}
+	return dirty
+}
+
+func (w *Writer) syncFiles(files []file) error {
+	for _, f := range files {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	if w.synced {
+		return nil
+	}
+	if err := w.dir.f.Sync(); err != nil {
+		return err
+	}
+	w.synced = true
+	return nil
+}
+
+// Close closes the files without a sync. Output that is written afterwards counts
+// as dropped. A second call does nothing.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	err := errors.Join(w.outputs[0].file.Close(), w.outputs[1].file.Close(), w.index.Close())
+	if err != nil {
+		return fmt.Errorf("closing log files: %w: %w", errdefs.ErrInternal, err)
+	}
+	return nil
+}
