@@ -1,0 +1,207 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// bulky is an update that needs new pages for about so many bytes.
+func bulky(id string, size int) func(tx *Tx) error {
+	return func(tx *Tx) error {
+		if err := tx.ReserveSandbox(id, testTime); err != nil {
+			return err
+		}
+		return tx.PutSandboxConfig(id, &agboxv1.CreateSpec{Image: strings.Repeat("i", size)})
+	}
+}
+
+// fillUp writes until a write fails and returns that error, and the last id that was accepted.
+func fillUp(s *Store, size int) (last string, err error) {
+	for i := range 10_000 {
+		id := numbered("s", i)
+		if err := s.Update(context.Background(), bulky(id, size)); err != nil {
+			return last, err
+		}
+		last = id
+	}
+	return last, errors.New("the disk is never full")
+}
+
+// stillReads tells what is wrong with the store after a write has failed.
+func stillReads(s *Store, last string) error {
+	return s.View(context.Background(), func(tx *Tx) error {
+		if _, ok := tx.SandboxReserved(last); !ok {
+			return fmt.Errorf("the accepted %s is gone", last)
+		}
+		_, err := tx.SandboxConfig(last)
+		return err
+	})
+}
+
+func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("agbox-store-test", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Logf("no tmpfs can be mounted here (%v): only TestAFileSizeLimit speaks of full disks", err)
+		return
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	filler := filepath.Join(dir, "filler")
+	writeFile(t, filler, make([]byte, 2<<20))
+	s := open4test(t, testOptions(dir))
+	last, err := fillUp(s, 60_000)
+	f := fault.Of(err)
+	if !errors.Is(err, unix.ENOSPC) || !errdefs.IsUnavailable(err) || f == nil ||
+		f.Reason != agboxv1.ErrorReason_STORE_FAILED || !strings.Contains(f.Message, "disk space") {
+		t.Fatalf("error %v", err)
+	}
+	for range 3 {
+		if err := s.Update(t.Context(), bulky("again", 1<<20)); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("error %v", err)
+		}
+		if err := stillReads(s, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	mustUpdate(t, s, bulky("again", 1<<20))
+	closeStore(t, s)
+	if err := os.Remove(markerPath(s.path)); err != nil {
+		t.Fatal(err)
+	}
+	s = open4test(t, testOptions(dir)) // through the check
+	if err := errors.Join(stillReads(s, last), stillReads(s, "again")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fillUnderLimit does the same where the kernel limits the size of a file, which
+// needs no rights. It prints what is wrong.
+func fillUnderLimit(args []string) int {
+	signal.Ignore(unix.SIGXFSZ)
+	s, err := Open(context.Background(), testOptions(args[0]))
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	var limit unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_FSIZE, &limit)
+	_ = unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 20, Max: limit.Max})
+	last, full := fillUp(s, 60_000)
+	if f := fault.Of(full); f == nil || !strings.Contains(f.Message, "disk space") || !errdefs.IsUnavailable(full) {
+		fmt.Println("wrong error:", full)
+		return 1
+	}
+	if err := stillReads(s, last); last != "" && err != nil {
+		fmt.Println("after the failure:", err)
+		return 1
+	}
+	_ = unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
+	if err := s.Update(context.Background(), bulky("again", 1<<20)); err != nil {
+		fmt.Println("after the limit was lifted:", err)
+		return 1
+	}
+	if err := errors.Join(stillReads(s, "again"), s.Close()); err != nil {
+		fmt.Println("at the end:", err)
+		return 1
+	}
+	return 0
+}
+
+func TestAFileSizeLimitFailsWritesClearlyAndHealsWhenLifted(t *testing.T) {
+	if out, err := child("fill", t.TempDir()).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// failSyscall makes the kernel answer a system call of this process with EIO
+// from now on. There is no way back.
+func failSyscall(nr uint32) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: nr, Jt: 0, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EIO)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// writeWithoutSync prints what is wrong with a store whose fsync fails.
+func writeWithoutSync(args []string) int {
+	ctx := context.Background()
+	s, err := Open(ctx, testOptions(args[0]))
+	if err == nil {
+		err = s.Update(ctx, bulky("before", 1000))
+	}
+	if err == nil {
+		err = failSyscall(map[string]uint32{"fdatasync": unix.SYS_FDATASYNC, "fsync": unix.SYS_FSYNC}[args[1]])
+	}
+	if err != nil {
+		fmt.Println("cannot begin:", err)
+		return 1
+	}
+	var failed error
+	if args[1] == "fsync" { // only growing the file calls it
+		_, failed = fillUp(s, 1<<20)
+	} else {
+		failed = s.Update(ctx, bulky("during", 1000))
+	}
+	again := s.Update(ctx, bulky("after", 1000))
+	for _, err := range []error{failed, again} {
+		if f := fault.Of(err); !errors.Is(err, ErrReadOnly) || !errdefs.IsUnavailable(err) || f.Reason != agboxv1.ErrorReason_STORE_FAILED {
+			fmt.Println("wrong error:", err)
+			return 1
+		}
+	}
+	if err := errors.Join(stillReads(s, "before"), s.Close()); err != nil {
+		fmt.Println("at the end:", err)
+		return 1
+	}
+	return 0
+}
+
+func TestAFailedSyncEndsWritingUntilTheNextOpenHasChecked(t *testing.T) {
+	for _, call := range []string{"fdatasync", "fsync"} {
+		t.Run(call, func(t *testing.T) {
+			o := testOptions(t.TempDir())
+			if out, err := child("nosync", filepath.Dir(o.Path), call).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			checks := 0
+			o.CheckCommand = countCalls(o.CheckCommand, &checks)
+			s := open4test(t, o)
+			if checks != 1 || !isReserved(t, s, "before") || isReserved(t, s, "during") || isReserved(t, s, "after") {
+				t.Fatalf("%d checks; before %v, during %v, after %v", checks,
+					isReserved(t, s, "before"), isReserved(t, s, "during"), isReserved(t, s, "after"))
+			}
+			mustUpdate(t, s, bulky("after", 1000))
+		})
+	}
+}

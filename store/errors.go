@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// What errors.Is finds in the errors of this package. All but RecordError come
+// inside a *fault.Error whose message says what to do.
+var (
+	// ErrDamaged: the file is empty, truncated, zeroed or inconsistent.
+	ErrDamaged = errors.New("database damaged")
+	// ErrLost: the install has lost its database. The fault's metadata has the
+	// "install_id" by which the engine's objects of the install can be found.
+	ErrLost = errors.New("database lost")
+	// ErrInstallMismatch: sentinel and database name different installs.
+	ErrInstallMismatch = errors.New("database of another install")
+	// ErrNewerSchema: a newer agbox has written the database.
+	ErrNewerSchema = errors.New("database schema is newer")
+	// ErrLocked: another process has the database open.
+	ErrLocked = errors.New("database locked")
+	// ErrCheckUnfinished: the check ended without a verdict (killed, out of time).
+	ErrCheckUnfinished = errors.New("database check unfinished")
+	// ErrReadOnly: an earlier write did not reach the disk, or the file was
+	// damaged under us; only opening it again can tell what is there.
+	ErrReadOnly = errors.New("database takes no writes")
+	// ErrClosed: Close was called.
+	ErrClosed = errors.New("database closed")
+	// ErrReserved: the id was given away before.
+	ErrReserved = errors.New("id is reserved")
+)
+
+// RecordError is one record that cannot be read. The others are not affected.
+type RecordError struct {
+	// Bucket and Key say which; a numeric key stands in decimal.
+	Bucket, Key string
+	// Err says what is wrong with it.
+	Err error
+}
+
+// Error names the record.
+func (e *RecordError) Error() string {
+	return fmt.Sprintf("record %s in %s cannot be read: %v", e.Key, e.Bucket, e.Err)
+}
+
+// Unwrap gives the class ErrDataLoss and the error underneath.
+func (e *RecordError) Unwrap() []error { return []error{errdefs.ErrDataLoss, e.Err} }
+
+// storeFault is the fault that all errors of the file as a whole are.
+func storeFault(class, sentinel, cause error, format string, args ...any) *fault.Error {
+	if cause != nil {
+		sentinel = fmt.Errorf("%w: %w", sentinel, cause)
+	}
+	return fault.New(class, agboxv1.ErrorReason_STORE_FAILED, format, args...).Because(sentinel)
+}
+
+func damaged(path string, cause error) error {
+	return storeFault(errdefs.ErrDataLoss, ErrDamaged, cause,
+		"The database %s is damaged (%v). Nothing was changed. Restore it from a backup; without one, move it and the install id "+
+			"beside it to another place and start again: agbox then knows none of its sandboxes, and their containers "+
+			"have to be removed by hand.", path, brief(cause)).With("path", path)
+}
+
+// brief is the first line of err without the words that the sentence around it
+// has said already.
+func brief(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.TrimPrefix(strings.TrimSpace(line), ErrDamaged.Error()+": ")
+}
+
+func lost(path, sentinel, installID string) error {
+	return storeFault(errdefs.ErrDataLoss, ErrLost, nil,
+		"The database %s is gone, but %s says that this install (%s) had one. Put the database back, for example from a backup. "+
+			"To begin again without it, ask for adoption, or move %s away and remove the containers of the install by hand.",
+		path, sentinel, installID, sentinel).With("path", path).With("install_id", installID)
+}
+
+func mismatch(path, sentinel, inSentinel, inDatabase string) error {
+	return storeFault(errdefs.ErrFailedPrecondition, ErrInstallMismatch, nil,
+		"The database %s belongs to install %q, but %s names %q. Put back the file that belongs here; "+
+			"if the database is the right one, remove %s: it is written again from the database.",
+		path, inDatabase, sentinel, inSentinel, sentinel).With("path", path)
+}
+
+func newerSchema(path string, version uint32) error {
+	return storeFault(errdefs.ErrFailedPrecondition, ErrNewerSchema, nil,
+		"The database %s has schema %d, and this agbox knows up to %d. Start the newer agbox that wrote it. Nothing was changed.",
+		path, version, SchemaVersion).With("path", path)
+}
+
+func locked(path string) error {
+	return storeFault(errdefs.ErrUnavailable, ErrLocked, nil,
+		"The database %s is open in another process. Stop that one first, or wait for it.", path).With("path", path)
+}
+
+func closed() error {
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING,
+		"The daemon is stopping; try again in a moment.").Because(ErrClosed)
+}
+
+// cannotOpen is for failures of the operating system, such as permissions.
+func cannotOpen(path string, cause error) error {
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED,
+		"The database %s cannot be opened: %v. Mend that and start again; nothing was changed.", path, cause).
+		Because(cause).With("path", path)
+}
+
+// readOnly is what every update gets once the store has stopped writing.
+func readOnly(path string, cause error) error {
+	return storeFault(errdefs.ErrUnavailable, ErrReadOnly, cause,
+		"The database %s takes no more changes since %v. Look at the disk (dmesg), then restart the daemon: "+
+			"it finds out what has reached the disk.", path, cause).With("path", path)
+}
+
+// commitFailed is for a transaction that was rolled back; a later one may succeed.
+func commitFailed(path string, cause error) error {
+	f := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED,
+		"The database %s cannot be written: %v. Nothing was changed; try again when that is mended.", path, cause)
+	if noSpace(cause) {
+		f.Message = fmt.Sprintf("No disk space is left for the database %s (%v). Nothing was changed; free some space and try again.",
+			path, cause)
+	}
+	return f.Because(cause).With("path", path)
+}
+
+// noSpace also looks at the text: the errors of growing the file carry no
+// errno.
+func noSpace(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, errno) || strings.Contains(err.Error(), errno.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+// syncFailed tells a failed fsync from a failed write. A write that failed is
+// known not to be there. After a failed fsync the kernel may hold as clean what
+// never reached the disk, so that the next fsync succeeds and proves nothing.
+//
+// A write's error is a PathError; the bare errno is that of fdatasync; the
+// fsync after growing the file is known by its text alone.
+func syncFailed(err error) bool {
+	var write *fs.PathError
+	if errors.As(err, &write) {
+		return false
+	}
+	var errno syscall.Errno
+	return errors.As(err, &errno) || strings.HasPrefix(err.Error(), "file sync error:")
+}
+
+func reserved(kind, id string, reason agboxv1.ErrorReason) error {
+	return fault.New(errdefs.ErrAlreadyExists, reason,
+		"The %s id %q was used before; choose another one.", kind, id).Because(ErrReserved).With(kind+"_id", id)
+}
+
+func invalidID(kind, id string) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The %s id %q is not valid: use a letter or digit, then up to 63 letters, digits, '_', '.' or '-'.", kind, id)
+}
+
+func notFound(what, id string) error {
+	return fmt.Errorf("no %s of %q: %w", what, id, errdefs.ErrNotFound)
+}

@@ -1,0 +1,196 @@
+package store
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func TestAnEventGetsItsPlaceAndLosesWhatIsSetOnTheWayOut(t *testing.T) {
+	s := newStore(t)
+	ev := event("box", agboxv1.EventType_SANDBOX_READY)
+	ev.Sequence, ev.EventId, ev.Replay, ev.Snapshot = 99, "wrong", true, true
+	var position uint64
+	mustUpdate(t, s, func(tx *Tx) (err error) {
+		position, err = tx.AppendEvent(ev)
+		return err
+	})
+	if ev.GetSequence() != 1 || ev.GetEventId() != "box/1" || ev.GetReplay() || ev.GetSnapshot() || position != 1 {
+		t.Fatalf("event %v at %d", ev, position)
+	}
+	mustView(t, s, func(tx *Tx) {
+		if got, err := tx.Event("box", 1); err != nil || !proto.Equal(got, ev) {
+			t.Fatalf("stored %v, %v", got, err)
+		}
+	})
+}
+
+func TestAnEventWithoutATypeIsRefused(t *testing.T) {
+	s := newStore(t)
+	if err := s.Update(t.Context(), appendEvents(event("box", 0))); !errdefs.IsInvalidArgument(err) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestAPageIsBoundedInBytesButNeverEmpty(t *testing.T) {
+	s := newStore(t)
+	long := event("box", agboxv1.EventType_SANDBOX_FAILED)
+	long.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+		Reason: strings.Repeat("because ", 1000),
+	}}
+	mustUpdate(t, s, appendEvents(proto.CloneOf(long), proto.CloneOf(long), proto.CloneOf(long)))
+	mustView(t, s, func(tx *Tx) {
+		for maxBytes, want := range map[int]int{1: 1, 8000: 1, 17000: 2, 1 << 20: 3, 0: 3} {
+			page := tx.Events("box", 0, 10, maxBytes)
+			if len(page.Events) != want || page.More != (want < 3) || page.Next != uint64(want) {
+				t.Errorf("%d bytes: %d events, more %v, next %d", maxBytes, len(page.Events), page.More, page.Next)
+			}
+		}
+	})
+}
+
+// model is what the store must behave like.
+type model struct {
+	store  *Store
+	order  []*agboxv1.SandboxEvent
+	boxes  map[string][]*agboxv1.SandboxEvent
+	latest map[string]uint64 // sandbox and exec -> sequence of its newest event
+}
+
+// Append adds several events in one update, sometimes in one that fails.
+func (m *model) Append(t *rapid.T) {
+	fails := rapid.IntRange(0, 4).Draw(t, "fails") == 0
+	var evs []*agboxv1.SandboxEvent
+	for range rapid.IntRange(1, 4).Draw(t, "events") {
+		box := rapid.SampledFrom([]string{"a", "b", "a.b"}).Draw(t, "box")
+		exec := rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "exec")
+		ev := event(box, agboxv1.EventType_SANDBOX_PREPARING)
+		if exec != "" {
+			ev = execEvent(box, exec, agboxv1.EventType_EXEC_STARTED)
+		}
+		evs = append(evs, ev)
+	}
+	err := m.store.Update(context.Background(), func(tx *Tx) error {
+		if err := appendEvents(evs...)(tx); err != nil || !fails {
+			return err
+		}
+		return errRefused
+	})
+	if (err != nil) != fails {
+		t.Fatalf("update: %v", err)
+	}
+	if fails {
+		return
+	}
+	for _, ev := range evs {
+		box := ev.GetSandboxId()
+		m.order = append(m.order, ev)
+		m.boxes[box] = append(m.boxes[box], ev)
+		if exec := ev.GetExec().GetExecId(); exec != "" {
+			m.latest[box+" "+exec] = uint64(len(m.boxes[box]))
+		}
+	}
+}
+
+// Page reads one sandbox from anywhere in pages of any size.
+func (m *model) Page(t *rapid.T) {
+	box := rapid.SampledFrom([]string{"a", "b", "a.b"}).Draw(t, "box")
+	want := m.boxes[box]
+	after := rapid.IntRange(0, len(want)+1).Draw(t, "after")
+	limit := rapid.IntRange(0, 5).Draw(t, "limit")
+	maxBytes := rapid.IntRange(0, 100).Draw(t, "maxBytes")
+	want = want[min(after, len(want)):]
+	m.read(t, func(tx *Tx) {
+		if tx.LastSequence(box) != uint64(len(m.boxes[box])) {
+			t.Fatalf("last sequence of %s is %d", box, tx.LastSequence(box))
+		}
+		for next, more := uint64(after), true; more; {
+			page := tx.Events(box, next, limit, maxBytes)
+			if len(page.Events) > max(limit, 1) || len(page.Events) > len(want) || len(page.Events) == 0 && len(want) > 0 {
+				t.Fatalf("page of %d, limit %d, %d left", len(page.Events), limit, len(want))
+			}
+			for i, ev := range page.Events {
+				if !proto.Equal(ev, want[i]) {
+					t.Fatalf("got %v, want %v", ev, want[i])
+				}
+			}
+			want, next, more = want[len(page.Events):], page.Next, page.More
+		}
+	})
+	if len(want) > 0 {
+		t.Fatalf("%d events never came", len(want))
+	}
+}
+
+// PageInOrder reads all sandboxes from anywhere in pages of any size.
+func (m *model) PageInOrder(t *rapid.T) {
+	after := rapid.IntRange(0, len(m.order)+1).Draw(t, "after")
+	limit := rapid.IntRange(1, 5).Draw(t, "limit")
+	want := m.order[min(after, len(m.order)):]
+	m.read(t, func(tx *Tx) {
+		if tx.LastPosition() != uint64(len(m.order)) || tx.FirstPosition() != uint64(min(1, len(m.order))) {
+			t.Fatalf("positions %d to %d", tx.FirstPosition(), tx.LastPosition())
+		}
+		for next, more := uint64(after), true; more; {
+			page := tx.OrderedEvents(next, limit)
+			for _, ev := range page.Events {
+				if ev.Position != next+1 || !proto.Equal(ev.Event, want[0]) {
+					t.Fatalf("got %v, want %v", ev, want[0])
+				}
+				next, want = ev.Position, want[1:]
+			}
+			more = page.More
+		}
+	})
+	if len(want) > 0 {
+		t.Fatalf("%d events never came", len(want))
+	}
+}
+
+// Check holds the index of newest events against the model.
+func (m *model) Check(t *rapid.T) {
+	m.read(t, func(tx *Tx) {
+		for _, box := range []string{"a", "b", "a.b"} {
+			for _, exec := range []string{"x", "y"} {
+				ev, err := tx.ExecLastEvent(box, exec)
+				if want := m.latest[box+" "+exec]; ev.GetSequence() != want || (err == nil) != (want > 0) {
+					t.Fatalf("%s in %s ends with %d (%v), want %d", exec, box, ev.GetSequence(), err, want)
+				}
+			}
+		}
+	})
+}
+
+func (m *model) read(t *rapid.T, fn func(tx *Tx)) {
+	if err := m.store.View(context.Background(), func(tx *Tx) error { fn(tx); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEventsPageLikeTheModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp("", "agbox-store-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.RemoveAll(filepath.Clean(dir)) }()
+		s, err := Open(context.Background(), testOptions(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		m := &model{store: s, boxes: map[string][]*agboxv1.SandboxEvent{}, latest: map[string]uint64{}}
+		t.Repeat(map[string]func(*rapid.T){
+			"append": m.Append, "page": m.Page, "order": m.PageInOrder, "": m.Check,
+		})
+	})
+}

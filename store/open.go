@@ -1,0 +1,231 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/fault"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+)
+
+// initialMmap is the address space taken at first: growing it later waits for
+// all readers.
+const initialMmap = 64 << 20
+
+// Options say where the database is and how it is opened.
+type Options struct {
+	// Path is the bbolt file. Its folder is made if it is absent.
+	Path string
+	// Sentinel is the file with the install id.
+	Sentinel string
+	// Logger takes the few lines that opening and failing give; nil discards them.
+	Logger *slog.Logger
+	// CheckCommand makes the command that runs CheckMain(path) in a new process
+	// after an unclean stop. Nil checks in this process, which a badly damaged
+	// file can end.
+	CheckCommand func(path string) *exec.Cmd
+	// CheckTimeout bounds that check; 0 means 2 minutes.
+	CheckTimeout time.Duration
+	// LockTimeout is how long another process may hold the database; 0 means 2 s.
+	LockTimeout time.Duration
+	// AdoptLost makes a new database under the old install id where the database
+	// is gone. Only for a person's explicit request.
+	AdoptLost bool
+	// Now is the clock for Meta.created_at; nil means time.Now.
+	Now func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.CheckTimeout == 0 {
+		o.CheckTimeout = 2 * time.Minute
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = 2 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+// Open opens the database of an install, or makes a new one where there has
+// never been one. A database that it refuses stays as it was, byte for byte. The errors are faults
+// that wrap ErrDamaged, ErrLost, ErrInstallMismatch, ErrNewerSchema, ErrLocked,
+// ErrCheckUnfinished or the system's error.
+//
+// ctx bounds the opening alone.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	db, meta, err := open(ctx, o)
+	if err != nil {
+		return nil, openFault(o, err)
+	}
+	s := &Store{path: o.Path, log: o.Logger, db: db, meta: meta}
+	s.queue.init()
+	s.writer.Go(s.write)
+	return s, nil
+}
+
+// openFault gives a sentence to the errors that have none yet.
+func openFault(o Options, err error) error {
+	switch {
+	case fault.Of(err) != nil:
+		return err
+	case errors.Is(err, ErrLocked), errors.Is(err, berrors.ErrTimeout):
+		return locked(o.Path)
+	case errors.Is(err, ErrDamaged):
+		return damaged(o.Path, err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return cannotOpen(o.Path, err)
+}
+
+func open(ctx context.Context, o Options) (*bolt.DB, *storev1.Meta, error) {
+	folder := filepath.Dir(o.Path)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, nil, err
+	}
+	unlock, err := lockDir(ctx, folder, o.LockTimeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unlock()
+	created, err := prepare(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := inspect(ctx, o, created)
+	if err != nil {
+		return nil, nil, err
+	}
+	return openForWriting(o, f)
+}
+
+// inspect does all that needs no writing: is the file sound, is it ours, can
+// this build read it. It returns the file that it has seen.
+func inspect(ctx context.Context, o Options, created bool) (fs.FileInfo, error) {
+	f, err := os.Open(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	// Shared, so that the check can read while no other process writes.
+	if err := flock(ctx, f, unix.LOCK_SH, o.LockTimeout); err != nil {
+		return nil, err
+	}
+	g, err := probe(f)
+	if err != nil {
+		return nil, damaged(o.Path, err)
+	}
+	if !created && !isClean(f, g) {
+		if err := check(ctx, o, f); err != nil {
+			return nil, err
+		}
+	}
+	if err := vet(o); err != nil {
+		return nil, err
+	}
+	return f.Stat()
+}
+
+// vet looks at the meta record through a read-only mapping.
+func vet(o Options) error {
+	return guardBolt(func() (err error) {
+		db, err := bolt.Open(o.Path, 0, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+		return db.View(func(b *bolt.Tx) error {
+			meta, err := readMeta(b)
+			if err != nil {
+				return damaged(o.Path, err)
+			}
+			if meta.GetSchemaVersion() > SchemaVersion {
+				return newerSchema(o.Path, meta.GetSchemaVersion())
+			}
+			installID, found, err := readSentinel(o.Sentinel)
+			if err != nil {
+				return err
+			}
+			if found && installID != meta.GetInstallId() {
+				return mismatch(o.Path, o.Sentinel, installID, meta.GetInstallId())
+			}
+			if meta == nil {
+				if err := isSeedDatabase(b); err != nil {
+					return damaged(o.Path, err)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// openForWriting opens the file that inspect has seen, and brings schema and
+// sentinel up to date.
+func openForWriting(o Options, seen fs.FileInfo) (db *bolt.DB, meta *storev1.Meta, err error) {
+	err = guardBolt(func() (err error) {
+		db, err = bolt.Open(o.Path, 0o600, &bolt.Options{
+			Timeout:         o.LockTimeout,
+			FreelistType:    bolt.FreelistMapType,
+			InitialMmapSize: initialMmap,
+			OpenFile:        func(name string, flag int, _ os.FileMode) (*os.File, error) { return openSame(name, flag, seen) },
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = db.Close()
+		}
+	}()
+	if err := unmarkClean(o.Path); err != nil {
+		return nil, nil, err
+	}
+	meta, err = migrate(db, migrations, o.Now())
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := exists(o.Sentinel)
+	if err == nil && !found {
+		err = runSteps(sentinelSteps(o.Sentinel, meta.GetInstallId()))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return db, meta, nil
+}
+
+// openSame opens the file that was inspected and no other: bbolt would make a
+// new one in the place of one that has gone, and would fill an empty one.
+func openSame(name string, flag int, seen fs.FileInfo) (*os.File, error) {
+	f, err := os.OpenFile(name, flag&^os.O_CREATE, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (!os.SameFile(seen, info) || info.Size() != seen.Size()) {
+		err = errors.New("the file was changed while it was being opened")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

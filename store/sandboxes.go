@@ -1,0 +1,67 @@
+package store
+
+import (
+	"math"
+	"time"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// ReserveSandbox gives the id away, for ever. An id that was given before is a
+// fault SANDBOX_ID_EXISTS that wraps ErrReserved.
+func (t *Tx) ReserveSandbox(sandboxID string, now time.Time) error {
+	if !ids.Valid(sandboxID) {
+		return invalidID("sandbox", sandboxID)
+	}
+	if t.get(bucketSandboxIDs, []byte(sandboxID)) != nil {
+		return reserved("sandbox", sandboxID, agboxv1.ErrorReason_SANDBOX_ID_EXISTS)
+	}
+	return t.put(bucketSandboxIDs, []byte(sandboxID), instant(now))
+}
+
+// SandboxReserved tells whether and when the id was given away. The time is
+// zero if its record is damaged; the id is taken all the same.
+func (t *Tx) SandboxReserved(sandboxID string) (at time.Time, ok bool) {
+	raw := t.get(bucketSandboxIDs, []byte(sandboxID))
+	return parseInstant(raw), raw != nil
+}
+
+// PutSandboxConfig stores the spec as it was resolved.
+func (t *Tx) PutSandboxConfig(sandboxID string, spec *agboxv1.CreateSpec) error {
+	if !ids.Valid(sandboxID) {
+		return invalidID("sandbox", sandboxID)
+	}
+	return t.putMessage(bucketSandboxConfig, []byte(sandboxID), spec)
+}
+
+// SandboxConfig returns the spec, errdefs.ErrNotFound or a *RecordError.
+func (t *Tx) SandboxConfig(sandboxID string) (*agboxv1.CreateSpec, error) {
+	spec := &agboxv1.CreateSpec{}
+	if err := t.message(bucketSandboxConfig, []byte(sandboxID), spec); err != nil {
+		return nil, err
+	}
+	return spec, nil
+}
+
+// SandboxIDs lists, in the order of bytes, all sandboxes that have a config, deleted ones
+// too. It reads no record but the ids.
+func (t *Tx) SandboxIDs() []string { return t.keys(bucketSandboxConfig, "", math.MaxInt) }
+
+// MarkDeleted records when the sandbox was deleted. A time that is recorded stays.
+func (t *Tx) MarkDeleted(sandboxID string, now time.Time) error {
+	if !ids.Valid(sandboxID) {
+		return invalidID("sandbox", sandboxID)
+	}
+	if t.get(bucketSandboxDeleted, []byte(sandboxID)) != nil {
+		return nil
+	}
+	return t.put(bucketSandboxDeleted, []byte(sandboxID), instant(now))
+}
+
+// DeletedAt tells whether and when the sandbox was deleted. The time is zero if
+// its record is damaged.
+func (t *Tx) DeletedAt(sandboxID string) (at time.Time, ok bool) {
+	raw := t.get(bucketSandboxDeleted, []byte(sandboxID))
+	return parseInstant(raw), raw != nil
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"encoding/binary"
+	"strings"
+	"time"
+)
+
+// SchemaVersion is the newest schema that this build reads and writes. A
+// database with a higher number is refused.
+const SchemaVersion uint32 = 1
+
+// The bucket tree. Keys are ids (UTF-8) or numbers (8 bytes, big-endian);
+// values are protobuf messages or numbers (8 bytes, big-endian); nothing else.
+//
+//	sandbox-ids                      reserved sandbox ids, never removed
+//	  {sandbox_id}                   -> int64, UnixNano of the reservation
+//	exec-ids                         reserved exec ids, never removed
+//	  {exec_id}                      -> int64, UnixNano of the reservation
+//	sandbox-config                   one per sandbox that has a history
+//	  {sandbox_id}                   -> agbox.v1.CreateSpec as it was resolved
+//	sandbox-deleted-at
+//	  {sandbox_id}                   -> int64, UnixNano of the deletion
+//	events:{sandbox_id}              history of one sandbox
+//	  {sequence}                     -> agbox.v1.SandboxEvent
+//	exec-config:{sandbox_id}
+//	  {exec_id}                      -> agbox.v1.CreateExecRequest
+//	exec-last-event:{sandbox_id}     index: newest event of each exec
+//	  {exec_id}                      -> uint64, sequence in events:{sandbox_id}
+//	event-order                      index: all events of all sandboxes in order
+//	  {position}                     -> store.v1.EventRef
+//	meta
+//	  "meta"                         -> store.v1.Meta
+//
+// The first six are the published contract. The last three are our own and can
+// be computed from the others; indexSeedDatabase in migrate.go does so.
+var (
+	bucketSandboxIDs     = []byte("sandbox-ids")
+	bucketExecIDs        = []byte("exec-ids")
+	bucketSandboxConfig  = []byte("sandbox-config")
+	bucketSandboxDeleted = []byte("sandbox-deleted-at")
+	bucketEventOrder     = []byte("event-order")
+	bucketMeta           = []byte("meta")
+	keyMeta              = []byte("meta")
+)
+
+// Buckets of one sandbox: the prefix and the sandbox id. Ids hold no colon.
+const (
+	prefixEvents        = "events:"
+	prefixExecConfig    = "exec-config:"
+	prefixExecLastEvent = "exec-last-event:"
+)
+
+func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
+func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
+func bucketExecLastEvent(sandboxID string) []byte { return []byte(prefixExecLastEvent + sandboxID) }
+
+// inContract tells whether a bucket of that name is part of the published
+// contract, and so may stand in a database that has no meta bucket yet.
+func inContract(name string) bool {
+	switch name {
+	case string(bucketSandboxIDs), string(bucketExecIDs),
+		string(bucketSandboxConfig), string(bucketSandboxDeleted):
+		return true
+	}
+	return strings.HasPrefix(name, prefixEvents) || strings.HasPrefix(name, prefixExecConfig)
+}
+
+// number is the encoding of sequences, positions and times.
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// parseNumber returns false for anything but 8 bytes.
+func parseNumber(b []byte) (uint64, bool) {
+	if len(b) != 8 {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b), true
+}
+
+func instant(t time.Time) []byte { return number(uint64(t.UnixNano())) }
+
+// parseInstant returns the zero time for a value that is no time.
+func parseInstant(b []byte) time.Time {
+	n, ok := parseNumber(b)
+	if !ok {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(n)).UTC()
+}
