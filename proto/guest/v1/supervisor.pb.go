@@ -718,8 +718,11 @@ func (x *WatchRequest) GetExecIds() []string {
 }
 
 type WatchResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Exec          *ExecRecord            `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Not set in the first message.
+	Exec *ExecRecord `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
+	// Set in the first message: every exit from now on will be reported.
+	Watching      bool `protobuf:"varint,2,opt,name=watching,proto3" json:"watching,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -759,6 +762,13 @@ func (x *WatchResponse) GetExec() *ExecRecord {
 		return x.Exec
 	}
 	return nil
+}
+
+func (x *WatchResponse) GetWatching() bool {
+	if x != nil {
+		return x.Watching
+	}
+	return false
 }
 
 // ExecRecord is what the supervisor knows of an exec. It is also the content of
@@ -964,9 +974,10 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x0eSignalResponse\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\")\n" +
 	"\fWatchRequest\x12\x19\n" +
-	"\bexec_ids\x18\x01 \x03(\tR\aexecIds\"9\n" +
+	"\bexec_ids\x18\x01 \x03(\tR\aexecIds\"U\n" +
 	"\rWatchResponse\x12(\n" +
-	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"\xcb\x04\n" +
+	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\x12\x1a\n" +
+	"\bwatching\x18\x02 \x01(\bR\bwatching\"\xcb\x04\n" +
 	"\n" +
 	"ExecRecord\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12)\n" +
