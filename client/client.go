@@ -1,0 +1,240 @@
+// Package client is the Go SDK of agbox: typed errors, waits, and streams that
+// survive a restart of the daemon.
+//
+// A Client does no work until its first call. Then it connects to the daemon's
+// Unix socket and, if asked to, starts a daemon when none runs. Once connected,
+// a daemon that goes away is waited for: calls that may be repeated are
+// repeated, streams go on from where they were.
+//
+// Where a method takes a sandbox or an exec, it takes an id, a prefix of an id
+// that fits exactly one, or a name.
+package client
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+const (
+	// DefaultReconnect is how long a daemon that went away is waited for.
+	DefaultReconnect = 30 * time.Second
+	// DefaultDialTimeout bounds one connection attempt.
+	DefaultDialTimeout = 5 * time.Second
+
+	// maxMessage leaves room for lists of tens of thousands of sandboxes; gRPC's
+	// own 4 MiB would end at some ten thousand.
+	maxMessage = 64 << 20
+	// Fixed windows spare a local socket the pings with which gRPC estimates
+	// the bandwidth of a network.
+	streamWindow = 1 << 20
+	connWindow   = 8 << 20
+)
+
+// Client speaks with one daemon. Its methods may be called from many goroutines.
+type Client struct {
+	socket    string
+	dial      time.Duration
+	reconnect time.Duration
+	// autostart starts a daemon when the first connection finds none; nil if not wanted.
+	autostart func(context.Context) error
+
+	// opening is held by the one goroutine that makes the connection, over its
+	// I/O on purpose: the others wait for the same connection, or for their
+	// context. Closing holds it too.
+	opening chan struct{}
+	live    atomic.Pointer[connection]
+	closed  atomic.Bool
+}
+
+// connection is what the first call makes.
+type connection struct {
+	grpc *grpc.ClientConn
+	api  agboxv1.SandboxServiceClient
+	// first carries the socket that was opened to look for the daemon; gRPC
+	// takes it as its first transport and dials later ones itself.
+	first chan net.Conn
+}
+
+// Option changes how a Client is made.
+type Option func(*Client) error
+
+// WithSocket sets the path of the daemon's Unix socket. The default follows
+// AGBOX_HOME and the XDG variables.
+func WithSocket(path string) Option {
+	return func(c *Client) error { c.socket = path; return nil }
+}
+
+// WithAutostart has the first call start a daemon when none runs. It cannot be
+// combined with a socket that is not the default one: the daemon chooses its
+// own from the environment.
+func WithAutostart(config DaemonConfig) Option {
+	return func(c *Client) error {
+		c.autostart = func(ctx context.Context) error {
+			_, err := StartDaemon(ctx, config)
+			return err
+		}
+		return nil
+	}
+}
+
+// WithReconnect sets how long a daemon that went away is waited for; the
+// default is DefaultReconnect, and 0 means not at all.
+func WithReconnect(d time.Duration) Option {
+	return func(c *Client) error { c.reconnect = max(d, 0); return nil }
+}
+
+// WithDialTimeout sets the bound of one connection attempt; the default is DefaultDialTimeout.
+func WithDialTimeout(d time.Duration) Option {
+	return func(c *Client) error {
+		if d <= 0 {
+			return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The dial timeout %v is not above zero.", d)}
+		}
+		c.dial = d
+		return nil
+	}
+}
+
+// New makes a client. It opens nothing; Close must be called all the same.
+func New(opts ...Option) (*Client, error) {
+	c := &Client{dial: DefaultDialTimeout, reconnect: DefaultReconnect, opening: make(chan struct{}, 1)}
+	for _, opt := range opts {
+		if err := opt(c); err != nil {
+			return nil, err
+		}
+	}
+	install, err := paths.FromEnv()
+	switch {
+	case c.socket == "" && err != nil:
+		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The daemon's socket cannot be found: %v.", err)}
+	case c.socket == "":
+		c.socket = install.Socket()
+	case err != nil || c.socket != install.Socket():
+		c.autostart = nil
+	}
+	if len(c.socket) > paths.MaxSocketPath {
+		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf(
+			"The socket path %s has %d bytes, and Linux allows %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
+			c.socket, len(c.socket), paths.MaxSocketPath)}
+	}
+	return c, nil
+}
+
+// Socket is the path of the daemon's Unix socket.
+func (c *Client) Socket() string { return c.socket }
+
+// Connect makes the connection, and starts the daemon if that was asked for.
+// Every call does the same when it is the first.
+func (c *Client) Connect(ctx context.Context) error {
+	_, err := c.open(ctx)
+	return err
+}
+
+// Close ends the connection, and the streams and calls on it.
+func (c *Client) Close() error {
+	c.opening <- struct{}{}
+	defer func() { <-c.opening }()
+	c.closed.Store(true)
+	live := c.live.Swap(nil)
+	if live == nil {
+		return nil
+	}
+	err := live.grpc.Close()
+	select {
+	case unused := <-live.first:
+		return unused.Close()
+	default:
+		return err
+	}
+}
+
+// open returns the API over the live connection and makes that first if there is none.
+func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error) {
+	if live := c.live.Load(); live != nil {
+		return live.api, nil
+	}
+	select {
+	case c.opening <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ended(ctx.Err())
+	}
+	defer func() { <-c.opening }()
+	if live := c.live.Load(); live != nil {
+		return live.api, nil
+	}
+	if c.closed.Load() {
+		return nil, &Error{Code: codes.FailedPrecondition, Message: "The client is closed."}
+	}
+	conn, err := c.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.wrap(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c.live.Store(live)
+	return live.api, nil
+}
+
+// find connects to the daemon, and starts one if there is none and that was asked for.
+func (c *Client) find(ctx context.Context) (net.Conn, error) {
+	conn, err := dialSocket(ctx, c.socket, c.dial)
+	if err == nil {
+		return conn, nil
+	}
+	if c.autostart == nil || !isDown(err) {
+		return nil, dialError(ctx, c.socket, err)
+	}
+	if err := c.autostart(ctx); err != nil {
+		return nil, err
+	}
+	conn, err = dialSocket(ctx, c.socket, c.dial)
+	if err != nil {
+		return nil, dialError(ctx, c.socket, err)
+	}
+	return conn, nil
+}
+
+// wrap puts gRPC on a connected socket.
+func (c *Client) wrap(conn net.Conn) (*connection, error) {
+	live := &connection{first: make(chan net.Conn, 1)}
+	live.first <- conn
+	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
+		select {
+		case conn := <-live.first:
+			return conn, nil
+		default:
+			return dialSocket(ctx, c.socket, c.dial)
+		}
+	}
+	var err error
+	live.grpc, err = grpc.NewClient("passthrough:///agboxd",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(dialer),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},
+			MinConnectTimeout: c.dial,
+		}),
+	)
+	if err != nil {
+		return nil, &Error{Code: codes.Internal, Message: fmt.Sprintf("The connection to agboxd cannot be made: %v.", err)}
+	}
+	live.api = agboxv1.NewSandboxServiceClient(live.grpc)
+	return live, nil
+}

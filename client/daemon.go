@@ -1,0 +1,246 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+const (
+	// DefaultStartTimeout is how long a started daemon may take until it answers.
+	DefaultStartTimeout = 20 * time.Second
+
+	// startPause lies between two looks for the socket of a starting daemon: it
+	// has no way yet to tell that it listens.
+	startPause = 5 * time.Millisecond
+	// winnerGrace is how long another daemon may take to show up after ours
+	// ended, when the lock does not name one.
+	winnerGrace = 500 * time.Millisecond
+	// logTail is how much of its log explains why a daemon ended.
+	logTail  = 4 << 10
+	logLines = 5
+)
+
+// DaemonConfig says how to start a daemon. The zero value is good.
+type DaemonConfig struct {
+	// Binary is agboxd. When empty it is looked for with FindDaemon.
+	Binary string
+	// Timeout bounds the wait; 0 means DefaultStartTimeout.
+	Timeout time.Duration
+}
+
+// DaemonProcess is a daemon that answers.
+type DaemonProcess struct {
+	PID int
+	// Started is false when a daemon was running already, or another caller was faster.
+	Started bool
+	// Log is the file to which a daemon that was started here writes its log.
+	Log string
+}
+
+// FindDaemon finds agboxd beside the running program, then in PATH.
+func FindDaemon() (string, error) {
+	own, err := os.Executable()
+	if err == nil {
+		own, err = filepath.EvalSymlinks(own)
+	}
+	if err == nil {
+		beside := filepath.Join(filepath.Dir(own), "agboxd")
+		if found, err := exec.LookPath(beside); err == nil {
+			return found, nil
+		}
+	}
+	if found, err := exec.LookPath("agboxd"); err == nil {
+		return filepath.Abs(found)
+	}
+	return "", startError("agboxd was found neither beside %s nor in PATH. Install it next to agbox.", own)
+}
+
+// StartDaemon starts a daemon for the install that the environment names, in a
+// session of its own so that it outlives the caller, and returns when its socket
+// answers. A daemon that runs already is good, and of several callers at once
+// one starts it.
+func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error) {
+	install, err := paths.FromEnv()
+	if err != nil {
+		return DaemonProcess{}, startError("agboxd cannot be started: %v.", err)
+	}
+	p := DaemonProcess{Log: install.DaemonLog()}
+	if p.PID, err = listenerPID(ctx, install.Socket()); err == nil {
+		return p, nil
+	}
+	if !isDown(err) {
+		return p, dialError(ctx, install.Socket(), err)
+	}
+	if config.Timeout <= 0 {
+		config.Timeout = DefaultStartTimeout
+	}
+	if config.Binary == "" {
+		if config.Binary, err = FindDaemon(); err != nil {
+			return p, err
+		}
+	}
+	s := &starting{install: install, timeout: config.Timeout}
+	if err := s.spawn(config.Binary); err != nil {
+		return p, err
+	}
+	if p.PID, err = s.await(ctx); err != nil {
+		return p, err
+	}
+	p.Started = p.PID == s.pid
+	return p, nil
+}
+
+// starting is a daemon on its way.
+type starting struct {
+	install paths.Install
+	timeout time.Duration
+	pid     int
+	// exited carries how the process ended.
+	exited chan error
+	// logStart is the length of the log before the start.
+	logStart int64
+}
+
+// spawn starts the process.
+func (s *starting) spawn(binary string) error {
+	if err := os.MkdirAll(s.install.Data, 0o700); err != nil {
+		return startError("agboxd cannot be started, because its data directory cannot be made: %v.", err)
+	}
+	log, err := os.OpenFile(s.install.DaemonLog(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return startError("agboxd cannot be started, because its log cannot be opened: %v.", err)
+	}
+	defer log.Close()
+	if st, err := log.Stat(); err == nil {
+		s.logStart = st.Size()
+	}
+	// No context: the daemon outlives every one that the caller has.
+	cmd := exec.Command(binary, "run")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// The daemon must not keep the caller's file system busy; a relative
+	// AGBOX_HOME would then mean another place.
+	cmd.Dir = "/"
+	if home := os.Getenv("AGBOX_HOME"); home != "" {
+		abs, err := filepath.Abs(home)
+		if err != nil {
+			return startError("agboxd cannot be started: %v.", err)
+		}
+		cmd.Env = append(os.Environ(), "AGBOX_HOME="+abs)
+	}
+	if err := cmd.Start(); err != nil {
+		return startError("agboxd cannot be started: %v.", err)
+	}
+	s.pid = cmd.Process.Pid
+	s.exited = make(chan error, 1)
+	// Reaps the daemon if it ends before the caller. Nobody waits for this
+	// goroutine, because the daemon is meant to live on: it ends with either.
+	go func() { s.exited <- cmd.Wait() }()
+	return nil
+}
+
+// await waits until a daemon answers and returns its process id.
+func (s *starting) await(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	look := time.NewTicker(startPause)
+	defer look.Stop()
+	var status error
+	var giveUp <-chan time.Time
+	for {
+		select {
+		case <-look.C:
+			if pid, err := listenerPID(ctx, s.install.Socket()); err == nil {
+				return pid, nil
+			}
+			if giveUp != nil && s.rivalRuns() {
+				giveUp = time.After(winnerGrace)
+			}
+		case err := <-s.exited:
+			// Perhaps it lost against another daemon, which will answer soon.
+			status = err
+			giveUp = time.After(winnerGrace)
+		case <-giveUp:
+			return 0, startError("agboxd ended right after its start (%s). %s", exitText(status), s.explain())
+		case <-ctx.Done():
+			return 0, s.late(ctx)
+		}
+	}
+}
+
+func (s *starting) late(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return startError("agboxd (pid %d) was started but has not answered for %v. %s", s.pid, s.timeout, s.explain())
+	}
+	return ended(ctx.Err())
+}
+
+// rivalRuns tells whether the lock of the install names a living process other than ours.
+func (s *starting) rivalRuns() bool {
+	text, err := os.ReadFile(s.install.Lock())
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 || pid == s.pid {
+		return false
+	}
+	err = syscall.Kill(pid, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// explain quotes what the daemon wrote to its log since the start.
+func (s *starting) explain() string {
+	path := s.install.DaemonLog()
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Sprintf("Its log %s cannot be read.", path)
+	}
+	defer file.Close()
+	st, err := file.Stat()
+	if err != nil {
+		return fmt.Sprintf("Its log %s cannot be read.", path)
+	}
+	from := max(s.logStart, st.Size()-logTail)
+	buf := make([]byte, max(st.Size()-from, 0))
+	n, _ := file.ReadAt(buf, from)
+	lines := strings.Split(strings.TrimSpace(string(buf[:n])), "\n")
+	lines = lines[max(0, len(lines)-logLines):]
+	if len(lines) == 1 && lines[0] == "" {
+		return fmt.Sprintf("It wrote nothing to its log %s.", path)
+	}
+	return fmt.Sprintf("The end of its log %s:\n  %s", path, strings.Join(lines, "\n  "))
+}
+
+func exitText(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}
+
+func startError(format string, args ...any) error {
+	return &Error{Code: codes.Unavailable, Message: fmt.Sprintf(format, args...), cause: ErrDaemonUnreachable}
+}
+
+// listenerPID connects to a socket and returns the id of the process behind it.
+func listenerPID(ctx context.Context, socket string) (int, error) {
+	conn, err := dialSocket(ctx, socket, DefaultDialTimeout)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	return peerPID(conn)
+}

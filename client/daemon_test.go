@@ -1,0 +1,186 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// pretendDaemon is what the test binary does when StartDaemon starts it: it
+// keeps the contract of `agboxd run` towards whoever starts it.
+func pretendDaemon(role string) int {
+	install, err := paths.FromEnv()
+	if err != nil || len(os.Args) != 2 || os.Args[1] != "run" {
+		fmt.Fprintln(os.Stderr, "wrong start:", os.Args, err)
+		return 1
+	}
+	if role == "broken" {
+		fmt.Fprintln(os.Stderr, "level=ERROR msg=\"The database is truncated.\"")
+		return 3
+	}
+	if err := os.MkdirAll(install.Run, 0o700); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	lock, err := os.OpenFile(install.Lock(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "another agboxd runs:", err)
+		return 1
+	}
+	_, _ = lock.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	_ = os.Remove(install.Socket())
+	listener, err := net.Listen("unix", install.Socket())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	pid := uint32(os.Getpid())
+	if role == "impostor" {
+		pid++
+	}
+	server := grpc.NewServer()
+	agboxv1.RegisterSandboxServiceServer(server, &script{ping: func(context.Context) (*agboxv1.PingResponse, error) {
+		return &agboxv1.PingResponse{Daemon: "agboxd", Pid: pid}, nil
+	}})
+	go func() { <-stop; server.Stop() }()
+	_ = server.Serve(listener)
+	return 0
+}
+
+// inHome gives the test an install of its own and this binary as its daemon.
+func inHome(t *testing.T, role string) DaemonConfig {
+	t.Helper()
+	t.Setenv("AGBOX_HOME", shortDir(t))
+	t.Setenv("AGBOX_CLIENT_TEST_DAEMON", role)
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return DaemonConfig{Binary: own}
+}
+
+func TestTheFirstCallStartsADaemonAndStopEndsIt(t *testing.T) {
+	config := inHome(t, "good")
+	c, err := New(WithAutostart(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answer, err := c.Ping(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := StartDaemon(t.Context(), config)
+	if err != nil || again.Started || again.PID != int(answer.GetPid()) {
+		t.Errorf("a second start gave %+v, %v; the daemon is %d", again, err, answer.GetPid())
+	}
+	pid, err := c.StopDaemon(t.Context())
+	if err != nil || pid != int(answer.GetPid()) {
+		t.Errorf("stopped %d, %v", pid, err)
+	}
+	if _, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrDaemonUnreachable) {
+		t.Errorf("a second stop gave %v", err)
+	}
+}
+
+func TestStartsAtTheSameTimeGiveOneDaemon(t *testing.T) {
+	config := inHome(t, "good")
+	var mu sync.Mutex // guards pids and started
+	pids, started := map[int]bool{}, 0
+	var starts sync.WaitGroup
+	for range 4 {
+		starts.Go(func() {
+			p, err := StartDaemon(t.Context(), config)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			pids[p.PID] = true
+			if p.Started {
+				started++
+			}
+		})
+	}
+	starts.Wait()
+	if len(pids) != 1 || started != 1 {
+		t.Errorf("the daemons %v answered, %d callers say they started it", pids, started)
+	}
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.StopDaemon(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADaemonThatEndsAtOnceIsQuoted(t *testing.T) {
+	config := inHome(t, "broken")
+	_, err := StartDaemon(t.Context(), config)
+	if !errors.Is(err, ErrDaemonUnreachable) {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"exit status 3", "The database is truncated.", "agboxd.log"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is missing in: %v", part, err)
+		}
+	}
+}
+
+func TestADaemonThatIsNotThereIsSaidToBeMissing(t *testing.T) {
+	t.Setenv("AGBOX_HOME", shortDir(t))
+	t.Setenv("PATH", shortDir(t))
+	_, err := StartDaemon(t.Context(), DaemonConfig{})
+	if err == nil || !strings.Contains(err.Error(), "Install it next to agbox") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAProcessThatOnlySaysItIsTheDaemonIsNotSignalled(t *testing.T) {
+	config := inHome(t, "impostor")
+	p, err := StartDaemon(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrWrongState) {
+		t.Errorf("got %v", err)
+	}
+	if err := syscall.Kill(p.PID, syscall.SIGTERM); err != nil {
+		t.Errorf("it is gone: %v", err)
+	}
+}
+
+func TestAStartThatTakesTooLongIsGivenUp(t *testing.T) {
+	config := inHome(t, "good")
+	config.Binary = "/bin/sleep" // refuses "run" and ends: quick failure of another program
+	config.Timeout = time.Minute
+	if _, err := StartDaemon(t.Context(), config); err == nil || !strings.Contains(err.Error(), "ended right after its start") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// exitSlice is how long one wait for the end of a process lasts before the
+// context is looked at, in milliseconds.
+const exitSlice = 50
+
+// StopDaemon ends the daemon with SIGTERM and returns its process id once the
+// process is gone. Sandboxes and execs run on. It makes sure that the process
+// that listens on the socket is the one that answers before it signals it.
+// When no daemon runs, the error is ErrDaemonUnreachable.
+func (c *Client) StopDaemon(ctx context.Context) (int, error) {
+	pid, err := listenerPID(ctx, c.socket)
+	if err != nil {
+		return 0, dialError(ctx, c.socket, err)
+	}
+	// Held from before the check on, so that the id cannot pass to another process.
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return 0, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
+			"The process %d behind %s cannot be reached from here (%v). Stop agboxd where it was started.", pid, c.socket, err)}
+	}
+	defer unix.Close(process)
+	answer, err := c.Ping(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if int(answer.GetPid()) != pid {
+		return 0, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
+			"Process %d listens on %s, but process %d answers. Stop agboxd where it was started.", pid, c.socket, answer.GetPid())}
+	}
+	err = unix.PidfdSendSignal(process, unix.SIGTERM, nil, 0)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return 0, &Error{Code: codes.PermissionDenied, Message: fmt.Sprintf(
+			"agboxd (pid %d) belongs to another user. Stop it as that user or as root.", pid)}
+	case err != nil && !errors.Is(err, syscall.ESRCH):
+		return 0, &Error{Code: codes.Internal, Message: fmt.Sprintf("agboxd (pid %d) cannot be signalled: %v.", pid, err)}
+	}
+	return pid, awaitExit(ctx, process, pid)
+}
+
+// awaitExit waits until the process behind the descriptor has ended.
+func awaitExit(ctx context.Context, process, pid int) error {
+	for {
+		fds := []unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, exitSlice)
+		switch {
+		case n > 0:
+			return nil
+		case err != nil && !errors.Is(err, syscall.EINTR):
+			return &Error{Code: codes.Internal, Message: fmt.Sprintf("The end of agboxd (pid %d) cannot be waited for: %v.", pid, err)}
+		case ctx.Err() != nil:
+			return &Error{Code: codes.DeadlineExceeded, cause: ctx.Err(), Message: fmt.Sprintf(
+				"agboxd (pid %d) was told to stop and is still at it. Its log says why.", pid)}
+		}
+	}
+}

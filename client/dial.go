@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+)
+
+// socketBuffer is asked of the kernel for both directions. Some versions of
+// grpc-go can stall for good at several hundred concurrent calls when one burst
+// of frames does not fit the socket's buffer (grpc-go issue 9330); the default
+// of a Unix socket is 208 KiB. The kernel grants what net.core.wmem_max allows.
+const socketBuffer = 4 << 20
+
+// dialSocket opens the daemon's socket; timeout bounds it.
+func dialSocket(ctx context.Context, path string, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: timeout}
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := conn.(*net.UnixConn); ok {
+		// Smaller buffers work too, only less well under load.
+		_ = u.SetReadBuffer(socketBuffer)
+		_ = u.SetWriteBuffer(socketBuffer)
+	}
+	return conn, nil
+}
+
+// isDown tells whether err of a dial means that no daemon listens.
+func isDown(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// dialError says what a failed dial means to a person.
+func dialError(ctx context.Context, path string, err error) *Error {
+	e := &Error{Code: codes.Unavailable, cause: ErrDaemonUnreachable}
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx.Err())
+	case isDown(err):
+		e.Message = fmt.Sprintf("agboxd is not running: nothing listens on %s. Start it with `agbox daemon start`.", path)
+	case errors.Is(err, fs.ErrPermission):
+		e.Code = codes.PermissionDenied
+		e.Message = fmt.Sprintf("The socket %s may not be opened by this user. Run agbox as the user whose agboxd it is.", path)
+	default:
+		e.Message = fmt.Sprintf("agboxd does not answer on %s (%v). Look at `agbox daemon status`.", path, err)
+	}
+	return e
+}
+
+// peerPID is the id of the process that listens on the socket behind conn.
+func peerPID(conn net.Conn) (int, error) {
+	u, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, errors.New("not a Unix socket")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// Error is every failure that this package returns, apart from those of the
+// caller's own writers.
+type Error struct {
+	// Code is the gRPC code, the coarse class.
+	Code codes.Code
+	// Reason is the name of an agboxv1.ErrorReason; empty when the failure did
+	// not come from the daemon.
+	Reason string
+	// Message is a sentence for a person and says what to do.
+	Message string
+	// Metadata names what the message speaks of, for example "sandbox_id".
+	Metadata map[string]string
+
+	cause error
+	// lost says that a connection that was there broke off: worth another try.
+	lost bool
+}
+
+// Error returns the sentence.
+func (e *Error) Error() string { return e.Message }
+
+// Unwrap returns what is underneath: the error of a context, ErrDaemonUnreachable or nil.
+func (e *Error) Unwrap() error { return e.cause }
+
+// Is matches the sentinels of this package by code.
+func (e *Error) Is(target error) bool {
+	var class *codeClass
+	return errors.As(target, &class) && class.code == e.Code
+}
+
+// GRPCStatus lets status.Code and status.FromError read the error.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
+
+// codeClass is a sentinel that stands for all errors of one code.
+type codeClass struct {
+	code codes.Code
+	text string
+}
+
+func (c *codeClass) Error() string { return c.text }
+
+// The classes of errors, for errors.Is.
+var (
+	ErrNotFound      error = &codeClass{codes.NotFound, "not found"}
+	ErrAlreadyExists error = &codeClass{codes.AlreadyExists, "already exists"}
+	ErrInvalid       error = &codeClass{codes.InvalidArgument, "invalid request"}
+	ErrUnavailable   error = &codeClass{codes.Unavailable, "unavailable"}
+	ErrWrongState    error = &codeClass{codes.FailedPrecondition, "wrong state"}
+	ErrOutOfRange    error = &codeClass{codes.OutOfRange, "cursor out of range"}
+	ErrExhausted     error = &codeClass{codes.ResourceExhausted, "exhausted"}
+)
+
+// ErrDaemonUnreachable is in the chain of errors that say that no daemon
+// answers. Errors of an engine that does not answer are ErrUnavailable only.
+var ErrDaemonUnreachable = errors.New("agboxd is not reachable")
+
+// reasonCodes gives the code of a reason that comes inside a record rather than
+// as the status of a call. What only a sandbox or an exec can suffer is Aborted.
+var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
+	agboxv1.ErrorReason_INVALID_REQUEST:        codes.InvalidArgument,
+	agboxv1.ErrorReason_COMMAND_TOO_LONG:       codes.InvalidArgument,
+	agboxv1.ErrorReason_UNSUPPORTED_SPEC:       codes.InvalidArgument,
+	agboxv1.ErrorReason_SANDBOX_NOT_FOUND:      codes.NotFound,
+	agboxv1.ErrorReason_SANDBOX_AMBIGUOUS:      codes.InvalidArgument,
+	agboxv1.ErrorReason_SANDBOX_ID_EXISTS:      codes.AlreadyExists,
+	agboxv1.ErrorReason_SANDBOX_NAME_EXISTS:    codes.AlreadyExists,
+	agboxv1.ErrorReason_SANDBOX_WRONG_STATE:    codes.FailedPrecondition,
+	agboxv1.ErrorReason_SANDBOX_UNREACHABLE:    codes.Unavailable,
+	agboxv1.ErrorReason_EXEC_NOT_FOUND:         codes.NotFound,
+	agboxv1.ErrorReason_EXEC_AMBIGUOUS:         codes.InvalidArgument,
+	agboxv1.ErrorReason_EXEC_ID_EXISTS:         codes.AlreadyExists,
+	agboxv1.ErrorReason_EXEC_NAME_EXISTS:       codes.AlreadyExists,
+	agboxv1.ErrorReason_EXEC_NOT_RUNNING:       codes.FailedPrecondition,
+	agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE:    codes.OutOfRange,
+	agboxv1.ErrorReason_LOG_UNREADABLE:         codes.DataLoss,
+	agboxv1.ErrorReason_ENGINE_UNAVAILABLE:     codes.Unavailable,
+	agboxv1.ErrorReason_ENGINE_FAILED:          codes.Internal,
+	agboxv1.ErrorReason_IMAGE_NOT_FOUND:        codes.NotFound,
+	agboxv1.ErrorReason_IMAGE_PULL_FAILED:      codes.Unavailable,
+	agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE:   codes.AlreadyExists,
+	agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED: codes.ResourceExhausted,
+	agboxv1.ErrorReason_STORE_FAILED:           codes.Unavailable,
+	agboxv1.ErrorReason_DAEMON_STOPPING:        codes.Unavailable,
+	agboxv1.ErrorReason_OVERLOADED:             codes.ResourceExhausted,
+	agboxv1.ErrorReason_INTERNAL_ERROR:         codes.Internal,
+}
+
+// recorded makes the error of a failure that a record tells of.
+func recorded(reason, message, key, id string) *Error {
+	code, ok := reasonCodes[agboxv1.ErrorReason(agboxv1.ErrorReason_value[reason])]
+	if !ok {
+		code = codes.Aborted
+	}
+	return &Error{Code: code, Reason: reason, Message: message, Metadata: map[string]string{key: id}}
+}
+
+// SandboxError returns the error of a FAILED sandbox, nil for any other.
+func SandboxError(h *agboxv1.SandboxHandle) error {
+	if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
+		return nil
+	}
+	message := h.GetErrorMessage()
+	if message == "" {
+		message = fmt.Sprintf("Sandbox %s has failed.", h.GetSandboxId())
+	}
+	return recorded(h.GetErrorCode(), message, "sandbox_id", h.GetSandboxId())
+}
+
+// ExecError returns the error of a FAILED exec, one without the status of a
+// process, and nil for any other.
+func ExecError(e *agboxv1.ExecStatus) error {
+	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
+		return nil
+	}
+	message := e.GetError()
+	if message == "" {
+		message = fmt.Sprintf("Exec %s has failed.", e.GetExecId())
+	}
+	return recorded(e.GetErrorCode(), message, "exec_id", e.GetExecId())
+}
+
+// decode turns what gRPC returned into an *Error. The text of the transport
+// never reaches the reader: it speaks of things that only gRPC knows.
+func (c *Client) decode(ctx context.Context, err error) *Error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	st, _ := status.FromError(err)
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == fault.Domain {
+			return &Error{Code: st.Code(), Reason: info.GetReason(), Message: st.Message(), Metadata: info.GetMetadata()}
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ended(ctx.Err())
+	case st.Code() == codes.DeadlineExceeded:
+		// The daemon's clock of our deadline ran out a moment before our own.
+		return ended(context.DeadlineExceeded)
+	case st.Code() == codes.Unimplemented:
+		return &Error{Code: st.Code(), Message: "This agboxd does not know the call. It is older than this program: restart it with `agbox daemon stop` and `agbox daemon start`."}
+	case lostCode(st.Code()):
+		return &Error{
+			Code:    codes.Unavailable,
+			Message: fmt.Sprintf("The connection to agboxd at %s broke off before it had answered. Look at `agbox daemon status` and try again.", c.socket),
+			cause:   ErrDaemonUnreachable,
+			lost:    true,
+		}
+	}
+	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed in a way that it does not explain (%s). Its log may.", st.Message())}
+}
+
+// lostCode tells whether a status without details comes from the transport, or
+// from a handler that a stopping server gave up. The latter is CANCELLED, but
+// not by us: decode has looked at our context before.
+func lostCode(code codes.Code) bool { return code == codes.Unavailable || code == codes.Canceled }
+
+// ended is the error of a call whose context is over, with the error of the context.
+func ended(cause error) *Error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return &Error{Code: codes.DeadlineExceeded, Message: "The call did not end in the time it was given.", cause: cause}
+	}
+	return &Error{Code: codes.Canceled, Message: "The call was given up.", cause: cause}
+}

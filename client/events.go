@@ -1,0 +1,136 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+)
+
+// Events replays the events of one sandbox and goes on live, without a gap and
+// without a duplicate, also over a restart of the daemon. It starts after the
+// sequence number after (0: everything that is kept) and ends after
+// SANDBOX_DELETED or with an error; a sequence that is no longer kept is
+// ErrOutOfRange.
+func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
+	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
+		f := feed[agboxv1.SandboxEvent]{
+			closes: true,
+			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.SandboxEvent], error) {
+				return api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: sandbox, FromSequence: after})
+			},
+			take: func(ev *agboxv1.SandboxEvent) (bool, error) {
+				if ev.GetSequence() <= after {
+					return false, nil
+				}
+				// From the first event on the id is known; the name may pass to another sandbox.
+				sandbox, after = ev.GetSandboxId(), ev.GetSequence()
+				return !yield(ev, nil), nil
+			},
+		}
+		if err := f.run(ctx, c); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// WatchOptions says which events of all sandboxes to watch.
+type WatchOptions struct {
+	// After is the position of the last event seen; 0 replays everything that is kept.
+	After uint64
+	// LiveOnly skips what happened before the call; After must be 0.
+	LiveOnly bool
+	// Labels must all match; none selects all sandboxes.
+	Labels map[string]string
+}
+
+// WatchEvents replays and follows the events of all sandboxes in the order in
+// which they were committed, also over a restart of the daemon. The first item
+// has no event: it says that the watch stands, and from which position on. It
+// ends with an error or with the loop of the reader.
+func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
+	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
+		at, stands := o.After, false
+		f := feed[agboxv1.WatchEventsResponse]{
+			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WatchEventsResponse], error) {
+				return api.WatchEvents(ctx, &agboxv1.WatchEventsRequest{
+					AfterPosition: at,
+					// Once a position is known, a new stream must not skip what came in between.
+					LiveOnly:      o.LiveOnly && !stands,
+					LabelSelector: o.Labels,
+				})
+			},
+			take: func(m *agboxv1.WatchEventsResponse) (bool, error) {
+				if m.GetEvent() == nil {
+					if stands {
+						return false, nil
+					}
+					at, stands = m.GetPosition(), true
+					return !yield(m, nil), nil
+				}
+				if m.GetPosition() <= at {
+					return false, nil
+				}
+				at, stands = m.GetPosition(), true
+				return !yield(m, nil), nil
+			},
+		}
+		if err := f.run(ctx, c); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// PastEvents returns the events of one sandbox after a sequence number up to
+// the newest there is now.
+func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
+	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
+		out, err := c.GetSandbox(ctx, sandbox)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		newest := out.GetSandbox().GetLastEventSequence()
+		if newest == after {
+			return
+		}
+		// A sequence beyond the newest is refused by the daemon.
+		for ev, err := range c.Events(ctx, out.GetSandbox().GetSandboxId(), after) {
+			if !yield(ev, err) || err != nil || ev.GetSequence() >= newest {
+				return
+			}
+		}
+	}
+}
+
+// PastEventsOfAll returns the events of all sandboxes after a position up to
+// the newest there is now.
+func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
+	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
+		newest, err := c.newestPosition(ctx)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if newest == after {
+			return
+		}
+		for m, err := range c.WatchEvents(ctx, WatchOptions{After: after}) {
+			if err == nil && m.GetEvent() == nil {
+				continue
+			}
+			if !yield(m, err) || err != nil || m.GetPosition() >= newest {
+				return
+			}
+		}
+	}
+}
+
+// newestPosition is where a watch of new events alone would start.
+func (c *Client) newestPosition(ctx context.Context) (uint64, error) {
+	for m, err := range c.WatchEvents(ctx, WatchOptions{LiveOnly: true}) {
+		return m.GetPosition(), err
+	}
+	return 0, nil
+}

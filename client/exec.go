@@ -1,0 +1,90 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"syscall"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/internal/ids"
+)
+
+// DefaultGrace stands for the daemon's own time between SIGTERM and SIGKILL.
+const DefaultGrace time.Duration = -1
+
+// CreateExec starts a command and returns when it runs or has failed to start;
+// GetExec and FollowLogs tell which. Without an exec_id it fills in a new one,
+// so that a repetition after a lost answer starts no second process.
+func (c *Client) CreateExec(ctx context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	if in.GetExecId() == "" {
+		in = proto.CloneOf(in)
+		in.ExecId = ids.New()
+	}
+	return unary(ctx, c, agboxv1.SandboxServiceClient.CreateExec, in, idempotent)
+}
+
+// CancelExec ends a running exec: SIGTERM to its process group and, after the
+// grace period, SIGKILL to what is left of it. A negative grace leaves the
+// period to the daemon. An exec that has ended already is ErrWrongState.
+func (c *Client) CancelExec(ctx context.Context, exec string, grace time.Duration) error {
+	in := &agboxv1.CancelExecRequest{ExecId: exec}
+	if grace >= 0 {
+		in.Grace = durationpb.New(grace)
+	}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.CancelExec, in, idempotent)
+	return err
+}
+
+// SignalExec sends one signal to the process group of a running exec. It is
+// sent at most once.
+func (c *Client) SignalExec(ctx context.Context, exec string, sig syscall.Signal) error {
+	in := &agboxv1.SignalExecRequest{ExecId: exec, Signal: int32(sig)}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.SignalExec, in, atMostOnce)
+	return err
+}
+
+// GetExec returns one exec, running or finished.
+func (c *Client) GetExec(ctx context.Context, exec string) (*agboxv1.ExecStatus, error) {
+	in := &agboxv1.GetExecRequest{ExecId: exec}
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.GetExec, in, idempotent)
+	return out.GetExec(), err
+}
+
+// ListActiveExecs returns the running execs of one sandbox, or of all when
+// sandbox is empty.
+func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv1.ExecStatus, error) {
+	in := &agboxv1.ListActiveExecsRequest{}
+	if sandbox != "" {
+		in.SandboxId = &sandbox
+	}
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListActiveExecs, in, idempotent)
+	return out.GetExecs(), err
+}
+
+// ListExecs goes through all execs of a sandbox, running and finished, ordered
+// by exec id. It fetches page by page; an error ends it.
+func (c *Client) ListExecs(ctx context.Context, sandbox string) iter.Seq2[*agboxv1.ExecStatus, error] {
+	return func(yield func(*agboxv1.ExecStatus, error) bool) {
+		in := &agboxv1.ListExecsRequest{SandboxId: sandbox}
+		for {
+			out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListExecs, in, idempotent)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range out.GetExecs() {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			in.PageToken = out.GetNextPageToken()
+			if in.PageToken == "" {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// Cursor is a place in the output of an exec: the bytes before it in each stream.
+type Cursor struct {
+	Stdout uint64
+	Stderr uint64
+}
+
+// LogOptions says which output to read.
+type LogOptions struct {
+	// Cursor is where to start; the zero value is the beginning.
+	Cursor Cursor
+	// Follow waits for more until the exec has ended.
+	Follow bool
+}
+
+// LogItem is a piece of output or, last, the end of it.
+type LogItem struct {
+	// Stream tells where Data was written to.
+	Stream agboxv1.LogStream
+	// Offset is the place of the first byte of Data in the stream.
+	Offset uint64
+	// Data is never empty, unless End is set. It belongs to the caller.
+	Data []byte
+	// Time is when the first byte was read from the process; zero when not known.
+	Time time.Time
+	// Cursor is the place after this item: start there to go on.
+	Cursor Cursor
+	// End is set in the last item only. Its exec has ended if Follow was set.
+	End *agboxv1.LogEnd
+}
+
+// FollowLogs reads the output of an exec in order. A daemon that goes away in
+// the middle is waited for, and the reading goes on at the byte where it broke
+// off: no byte is lost or repeated. The last pair holds the end or an error; a
+// cursor that points to what is no longer kept is ErrOutOfRange.
+//
+// A name is looked up anew after each loss, so a long reading should use the id.
+func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter.Seq2[LogItem, error] {
+	return func(yield func(LogItem, error) bool) {
+		at := o.Cursor
+		f := feed[agboxv1.FollowExecLogsResponse]{
+			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
+				return api.FollowExecLogs(ctx, &agboxv1.FollowExecLogsRequest{
+					ExecId: exec,
+					Cursor: &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
+					Follow: o.Follow,
+				})
+			},
+			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
+				if end := m.GetEnd(); end != nil {
+					yield(LogItem{Cursor: at, End: end}, nil)
+					return true, nil
+				}
+				item, err := at.take(m.GetChunk())
+				if err != nil || len(item.Data) == 0 {
+					return false, err
+				}
+				return !yield(item, nil), nil
+			},
+		}
+		if err := f.run(ctx, c); err != nil {
+			yield(LogItem{}, err)
+		}
+	}
+}
+
+// take moves the cursor over a chunk and returns what of it is new.
+func (at *Cursor) take(chunk *agboxv1.LogChunk) (LogItem, error) {
+	place := &at.Stdout
+	switch chunk.GetStream() {
+	case agboxv1.LogStream_LOG_STREAM_STDOUT:
+	case agboxv1.LogStream_LOG_STREAM_STDERR:
+		place = &at.Stderr
+	default:
+		// A stream of a later version; this one cannot keep a cursor in it.
+		return LogItem{}, nil
+	}
+	if chunk.GetOffset() > *place {
+		return LogItem{}, &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
+			"agboxd left out the bytes %d to %d of %s. Read the log again from the start.",
+			*place, chunk.GetOffset(), streamName(chunk.GetStream()))}
+	}
+	known := min(*place-chunk.GetOffset(), uint64(len(chunk.GetData())))
+	item := LogItem{Stream: chunk.GetStream(), Offset: *place, Data: chunk.GetData()[known:]}
+	if t := chunk.GetTime(); t != nil {
+		item.Time = t.AsTime()
+	}
+	*place += uint64(len(item.Data))
+	item.Cursor = *at
+	return item, nil
+}
+
+func streamName(s agboxv1.LogStream) string {
+	if s == agboxv1.LogStream_LOG_STREAM_STDERR {
+		return "stderr"
+	}
+	return "stdout"
+}

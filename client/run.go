@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/ids"
+)
+
+// ExitStatus tells how a command ended.
+type ExitStatus struct {
+	// Code is the exit code of the process; 128 + Signal when a signal ended it.
+	Code int
+	// Signal is the signal that ended the process; 0 if it exited.
+	Signal int
+	// Exec is the whole record.
+	Exec *agboxv1.ExecStatus
+	// Notice is what a reader of the output should know; mostly empty.
+	Notice string
+}
+
+// Run runs a command and copies its output while it runs. The error is nil
+// whenever the process ran and its status is known, whatever the code: also
+// when it was cancelled. A context that ends stops the copying and leaves the
+// command running; CancelExec ends it.
+func (c *Client) Run(ctx context.Context, in *agboxv1.CreateExecRequest, stdout, stderr io.Writer) (ExitStatus, error) {
+	if in.GetExecId() == "" {
+		in = proto.CloneOf(in)
+		in.ExecId = ids.New()
+	}
+	out, err := c.CreateExec(ctx, in)
+	if err != nil {
+		return ExitStatus{}, err
+	}
+	return c.Attach(ctx, out.GetExecId(), stdout, stderr)
+}
+
+// Attach copies the output of an exec from the beginning until it has ended,
+// and returns how it ended, as Run does. An error of a writer ends it.
+func (c *Client) Attach(ctx context.Context, exec string, stdout, stderr io.Writer) (ExitStatus, error) {
+	for item, err := range c.FollowLogs(ctx, exec, LogOptions{Follow: true}) {
+		switch {
+		case err != nil:
+			return ExitStatus{}, err
+		case item.End != nil:
+			return exitStatus(item.End)
+		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
+			_, err = stderr.Write(item.Data)
+		default:
+			_, err = stdout.Write(item.Data)
+		}
+		if err != nil {
+			return ExitStatus{}, err
+		}
+	}
+	return ExitStatus{}, &Error{Code: codes.Internal, Message: "The output ended without an exit status."}
+}
+
+func exitStatus(end *agboxv1.LogEnd) (ExitStatus, error) {
+	e := end.GetExec()
+	st := ExitStatus{Code: int(e.GetExitCode()), Signal: int(e.GetSignal()), Exec: e, Notice: end.GetNotice()}
+	if e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+		return st, &Error{Code: codes.Internal, Message: fmt.Sprintf("agboxd ended the output of exec %s while the exec runs.", e.GetExecId())}
+	}
+	return st, ExecError(e)
+}

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/ids"
+)
+
+// Ping tells which daemon answers and how it is.
+func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
+	return unary(ctx, c, agboxv1.SandboxServiceClient.Ping, &agboxv1.PingRequest{}, idempotent)
+}
+
+// CreateSandbox has a sandbox made and returns when it is accepted, in state
+// PENDING; WaitReady waits for the rest. Without a sandbox_id it fills in a new
+// one, so that a repetition after a lost answer makes no second sandbox.
+func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
+	if in.GetSandboxId() == "" {
+		in = proto.CloneOf(in)
+		in.SandboxId = ids.New()
+	}
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.CreateSandbox, in, idempotent)
+	return out.GetSandbox(), err
+}
+
+// GetSandbox returns one sandbox with its spec and containers, also a deleted
+// one whose record is kept.
+func (c *Client) GetSandbox(ctx context.Context, sandbox string) (*agboxv1.GetSandboxResponse, error) {
+	in := &agboxv1.GetSandboxRequest{SandboxId: sandbox}
+	return unary(ctx, c, agboxv1.SandboxServiceClient.GetSandbox, in, idempotent)
+}
+
+// ListOptions selects sandboxes.
+type ListOptions struct {
+	// IncludeDeleted adds those of which only the history is left.
+	IncludeDeleted bool
+	// Labels must all match; none selects all sandboxes.
+	Labels map[string]string
+}
+
+// ListSandboxes returns sandboxes, oldest first.
+func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) ([]*agboxv1.SandboxHandle, error) {
+	in := &agboxv1.ListSandboxesRequest{IncludeDeleted: o.IncludeDeleted, LabelSelector: o.Labels}
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListSandboxes, in, idempotent)
+	return out.GetSandboxes(), err
+}
+
+// ResumeSandbox starts a STOPPED sandbox again; WaitReady waits for the end of it.
+func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) error {
+	in := &agboxv1.ResumeSandboxRequest{SandboxId: sandbox}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.ResumeSandbox, in, idempotent)
+	return err
+}
+
+// StopSandbox stops the containers and keeps them; running execs end.
+// WaitStopped waits for the end of it.
+func (c *Client) StopSandbox(ctx context.Context, sandbox string) error {
+	in := &agboxv1.StopSandboxRequest{SandboxId: sandbox}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.StopSandbox, in, idempotent)
+	return err
+}
+
+// DeleteSandbox removes containers and network. WaitDeleted waits for the end
+// of it, and must be given the id: a name is free from here on.
+func (c *Client) DeleteSandbox(ctx context.Context, sandbox string) error {
+	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
+	return err
+}
+
+// DeleteSandboxes deletes all sandboxes that carry the labels, of which there
+// must be at least one, and returns their ids. It is not repeated after a lost
+// answer, because the second answer would lack the ids of the first.
+func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) ([]string, error) {
+	in := &agboxv1.DeleteSandboxesRequest{LabelSelector: labels}
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandboxes, in, atMostOnce)
+	return out.GetDeletedSandboxIds(), err
+}

@@ -1,0 +1,132 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	ready   = agboxv1.SandboxState_SANDBOX_STATE_READY
+	failed  = agboxv1.SandboxState_SANDBOX_STATE_FAILED
+	stopped = agboxv1.SandboxState_SANDBOX_STATE_STOPPED
+	gone    = agboxv1.SandboxState_SANDBOX_STATE_DELETED
+	leaving = agboxv1.SandboxState_SANDBOX_STATE_DELETING
+)
+
+// life is a sandbox that moves one state further with each event that is read.
+type life struct {
+	mu     sync.Mutex // guards now
+	now    int
+	states []agboxv1.SandboxState
+}
+
+func (l *life) handle() *agboxv1.SandboxHandle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := &agboxv1.SandboxHandle{SandboxId: "box", State: l.states[l.now], LastEventSequence: uint64(l.now + 1)}
+	if h.State == failed {
+		h.ErrorCode, h.ErrorMessage = "IMAGE_NOT_FOUND", "There is no image x."
+	}
+	return h
+}
+
+func (l *life) serve(t *testing.T) *Client {
+	return serve(t, &script{
+		get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			return &agboxv1.GetSandboxResponse{Sandbox: l.handle()}, nil
+		},
+		events: func(in *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+			for i := int(in.GetFromSequence()); i < len(l.states); i++ {
+				l.mu.Lock()
+				l.now = max(l.now, i)
+				l.mu.Unlock()
+				_ = s.Send(event(i+1, l.states[i]))
+			}
+			if l.states[len(l.states)-1] == gone {
+				return nil
+			}
+			<-s.Context().Done()
+			return nil
+		},
+	}).client()
+}
+
+func TestWaitReadyEndsWhenTheSandboxIsReady(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{pending, pending, pending, ready}}
+	var seen []uint64
+	h, err := l.serve(t).WaitReady(t.Context(), "name", OnEvent(0, func(ev *agboxv1.SandboxEvent) { seen = append(seen, ev.GetSequence()) }))
+	if err != nil || h.GetState() != ready {
+		t.Fatalf("got %v, %v", h, err)
+	}
+	if fmt.Sprint(seen) != "[1 2 3 4]" {
+		t.Errorf("saw the events %v", seen)
+	}
+}
+
+func TestWaitReadyEndsWithTheErrorOfAFailedSandbox(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{pending, failed}}
+	_, err := l.serve(t).WaitReady(t.Context(), "box")
+	var e *Error
+	if !errors.As(err, &e) || e.Reason != "IMAGE_NOT_FOUND" || !errors.Is(err, ErrNotFound) || err.Error() != "There is no image x." {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAWaitThatCanNoLongerSucceedEnds(t *testing.T) {
+	for _, last := range []agboxv1.SandboxState{stopped, leaving, gone} {
+		l := &life{states: []agboxv1.SandboxState{pending, last}}
+		if _, err := l.serve(t).WaitReady(t.Context(), "box"); !errors.Is(err, ErrWrongState) {
+			t.Errorf("%v while waiting for READY: %v", last, err)
+		}
+	}
+	l := &life{states: []agboxv1.SandboxState{ready, leaving}}
+	if _, err := l.serve(t).WaitStopped(t.Context(), "box"); !errors.Is(err, ErrWrongState) {
+		t.Errorf("deletion while waiting for STOPPED: %v", err)
+	}
+}
+
+func TestWaitStoppedAndWaitDeletedEnd(t *testing.T) {
+	l := &life{states: []agboxv1.SandboxState{ready, ready, stopped}}
+	if h, err := l.serve(t).WaitStopped(t.Context(), "box"); err != nil || h.GetState() != stopped {
+		t.Errorf("got %v, %v", h, err)
+	}
+	l = &life{states: []agboxv1.SandboxState{ready, failed, leaving, gone}}
+	if err := l.serve(t).WaitDeleted(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASandboxThatIsNotKnownIsDeleted(t *testing.T) {
+	h := serve(t, &script{get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+		return nil, reject(codes.NotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "There is no sandbox box.")
+	}})
+	if err := h.client().WaitDeleted(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAWaitGoesOnFromTheStateWhenItsEventsAreNoLongerKept(t *testing.T) {
+	var looks int
+	h := serve(t, &script{
+		get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			looks++
+			return &agboxv1.GetSandboxResponse{Sandbox: &agboxv1.SandboxHandle{
+				SandboxId: "box", State: []agboxv1.SandboxState{pending, ready}[min(looks-1, 1)], LastEventSequence: 90}}, nil
+		},
+		events: func(in *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+			if in.GetFromSequence() < 90 {
+				return reject(codes.OutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE, "Too old.")
+			}
+			return s.Send(event(91, ready))
+		},
+	})
+	if _, err := h.client().WaitReady(t.Context(), "box", OnEvent(5, func(*agboxv1.SandboxEvent) {})); err != nil {
+		t.Error(err)
+	}
+}
