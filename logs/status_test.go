@@ -107,7 +107,11 @@ func TestAReaderOfTheStatusNeverSeesHalfOfOne(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 500 {
-			must(t, d.WriteStatus("e1", []byte(strings.Repeat(fmt.Sprint(i%10), 900)), StatusOptions{Owner: KeepOwner, NoSync: true}))
+			content := []byte(strings.Repeat(fmt.Sprint(i%10), 900))
+			if err := d.WriteStatus("e1", content, StatusOptions{Owner: KeepOwner, NoSync: true}); err != nil {
+				t.Error(err)
+				return
+			}
 		}
 	})
 	for range 500 {

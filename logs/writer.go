@@ -123,7 +123,7 @@ func (d *Dir) Create(execID string, opt WriterOptions) (*Writer, error) {
 func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 	return &Writer{
 		dir: d, max: opt.MaxBytes, index: index,
-		outputs: [2]output{{file: stdout, dirty: true}, {file: stderr, dirty: true}},
+		outputs: [2]output{{file: stdout}, {file: stderr}},
 	}
 }
 
@@ -217,7 +217,8 @@ func (w *Writer) Sync() error {
 	return w.syncErr
 }
 
-// takeDirty returns the files that have changed since the last call.
+// takeDirty returns the files that have changed since the last call. An empty one
+// is nothing but its name, which the sync of the directory saves.
 func (w *Writer) takeDirty() []file {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,10 +17,9 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // pace is the least time between two reads of the kernel's queue. The first
