@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+)
+
+// app is one run of the program. Everything it needs of its process comes in
+// through the fields, so that tests run it as it is.
+type app struct {
+	stdout io.Writer
+	stderr io.Writer
+	// width of the terminal behind stderr; 0 when stderr is no terminal.
+	width     func() int
+	now       func() time.Time
+	lookupEnv func(string) (string, bool)
+	// replace becomes another program, as syscall.Exec does.
+	replace func(path string, argv, env []string) error
+	// signals subscribes to signals; the function returned ends that.
+	signals func(...os.Signal) (<-chan os.Signal, func())
+
+	// Global flags.
+	socket      string
+	noAutostart bool
+
+	// began is set once a command's own work starts: errors before that are
+	// errors of usage.
+	began bool
+}
+
+// run executes the command line and returns the exit code of the process.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.rootCommand()
+	root.SetArgs(args)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return codeOK
+	}
+	code := a.report(cmd, err)
+	if cmd.Annotations[ownExitCodes] != "" && !errors.As(err, new(exitStatus)) {
+		return codeExecAgbox
+	}
+	return code
+}
+
+// report tells the reader of an error and returns its exit code.
+func (a *app) report(cmd *cobra.Command, err error) int {
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	var usage *usageError
+	if !a.began && !errors.As(err, &usage) {
+		usage = &usageError{text: err.Error()}
+	}
+	if usage != nil {
+		a.say("%s", usage.text)
+		a.say("`%s --help` says how it is used.", cmd.CommandPath())
+		return codeUsage
+	}
+	a.say("%s", err)
+	return exitCode(err)
+}
+
+// say writes one sentence to the reader.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "agbox: "+format+"\n", args...)
+}
+
+// exitStatus ends the program with a code; whatever there is to say was said.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError is a command line that cannot be meant.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error {
+	return &usageError{text: fmt.Sprintf(format, args...)}
+}
+
+// work is what a command does once it has a client.
+type work func(ctx context.Context, c *client.Client, args []string) error
+
+// with makes the RunE of a command that speaks with the daemon and is ended by
+// Ctrl-C.
+func (a *app) with(do work) func(*cobra.Command, []string) error {
+	return a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
+		ctx, done := a.interruptible(ctx)
+		defer done()
+		err := do(ctx, c, args)
+		var sig interrupted
+		if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig) {
+			return exitStatus(codeSignal + int(sig))
+		}
+		return err
+	})
+}
+
+// withSignals is with for a command that sees to signals itself.
+func (a *app) withSignals(do work) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.began = true
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return do(cmd.Context(), c, args)
+	}
+}
+
+// client makes the client that the global flags ask for.
+func (a *app) client(opts ...client.Option) (*client.Client, error) {
+	if a.socket != "" {
+		opts = append(opts, client.WithSocket(a.socket))
+	}
+	if !a.noAutostart {
+		opts = append(opts, client.WithAutostart(client.DaemonConfig{}))
+	}
+	return client.New(opts...)
+}
+
+// interrupted is the cause of a context that a signal ended.
+type interrupted syscall.Signal
+
+func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(i).String() }
+
+// interruptible ends the context with the first SIGINT or SIGTERM. The second
+// one ends the program, as it would without us.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case s := <-signals:
+			stop()
+			if sig, ok := s.(syscall.Signal); ok {
+				cancel(interrupted(sig))
+			}
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		stop()
+		<-ended
+	}
+}
+
+// arguments checks the number of arguments and names what is missing. A
+// negative most means any number.
+func arguments(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef("%s needs %s.", cmd.CommandPath(), what)
+		case most == 0 && len(args) > 0:
+			return usagef("%s takes no arguments: %q is too much.", cmd.CommandPath(), args[0])
+		case most > 0 && len(args) > most:
+			return usagef("%s takes %s and no more: %q is too much.", cmd.CommandPath(), what, args[most])
+		}
+		return nil
+	}
+}
+
+// each does something for every reference, tells of each failure, and returns
+// the first one's exit code at the end.
+func (a *app) each(ctx context.Context, refs []string, do func(ref string) error) error {
+	var code exitStatus
+	for _, ref := range refs {
+		err := do(ref)
+		if ctx.Err() != nil {
+			return err
+		}
+		if err != nil {
+			a.say("%s", err)
+			if code == 0 {
+				code = exitStatus(exitCode(err))
+			}
+		}
+	}
+	if code != 0 {
+		return code
+	}
+	return nil
+}

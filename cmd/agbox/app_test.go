@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/agbox/agbox/internal/version"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	version.Version = "v-test"
+	goleak.VerifyTestMain(m)
+}
+
+// cli runs the program inside the test.
+type cli struct {
+	*app
+	t       *testing.T
+	out     syncBuffer
+	errs    syncBuffer
+	signals chan os.Signal
+}
+
+// syncBuffer may be read while the program writes.
+type syncBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+	// wrote, if set, is called after each write.
+	wrote func()
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	n, err := b.buf.Write(p)
+	b.mu.Unlock()
+	if b.wrote != nil {
+		b.wrote()
+	}
+	return n, err
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func newCLI(t *testing.T, socket string) *cli {
+	c := &cli{t: t, signals: make(chan os.Signal, 8)}
+	c.app = &app{
+		stdout:    &c.out,
+		stderr:    &c.errs,
+		width:     func() int { return 0 },
+		now:       func() time.Time { return theTime.Add(3 * time.Minute) },
+		lookupEnv: func(key string) (string, bool) { return "from-" + key, key != "UNSET" },
+		replace:   func(string, []string, []string) error { return nil },
+		signals:   func(...os.Signal) (<-chan os.Signal, func()) { return c.signals, func() {} },
+		socket:    socket,
+	}
+	return c
+}
+
+// agbox runs one command line and returns its exit code and what it wrote.
+func agbox(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	c := newCLI(t, socket)
+	code = c.run(t.Context(), withSocket(socket, args))
+	return code, c.out.String(), c.errs.String()
+}
+
+func withSocket(socket string, args []string) []string {
+	if socket == "" {
+		return args
+	}
+	return append([]string{"--socket", socket}, args...)
+}
+
+func (c *cli) exec(ctx context.Context, args ...string) int {
+	return c.run(ctx, withSocket(c.socket, args))
+}
+
+// golden compares text with a file of the name under testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; run the test with -update to write it", err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (run with -update if that is meant); got:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+var randomID = regexp.MustCompile(`\b[0-9a-hjkmnp-tv-z]{12}\b`)
+
+// stable replaces ids that were made at random.
+func stable(text string) string { return randomID.ReplaceAllString(text, "IDIDIDIDIDID") }
+
+func TestHelpReads(t *testing.T) {
+	for name, args := range map[string][]string{
+		"help":            {"--help"},
+		"help-exit-codes": {"help", "exit-codes"},
+		"help-create":     {"create", "--help"},
+		"help-exec":       {"help", "exec"},
+		"help-ls":         {"ls", "--help"},
+		"help-kill":       {"kill", "-h"},
+		"help-daemon":     {"daemon"},
+	} {
+		code, out, errs := agbox(t, "", args...)
+		if code != 0 || errs != "" {
+			t.Errorf("%v: code %d, stderr %q", args, code, errs)
+		}
+		golden(t, name, out)
+	}
+}
+
+func TestTablesRead(t *testing.T) {
+	_, socket := serveScripted(t)
+	for _, args := range [][]string{
+		{"create", "--id", "first1", "demo", "--image", "good", "--label", "team=red"},
+		{"create", "--id", "second2", "--image", "a/very/long/registry/name/that/goes/on/and/on/image:latest"},
+		{"exec", "-d", "--name", "job", "first1", "wait", "a b", "it's", "\x1b[31m"},
+		{"exec", "first1", "exit", "0"},
+	} {
+		if code, _, errs := agbox(t, socket, args...); code != 0 {
+			t.Fatalf("%v: code %d, %s", args, code, errs)
+		}
+	}
+	for name, args := range map[string][]string{
+		"ls":          {"ls"},
+		"ls-json":     {"ls", "-o", "json", "--label", "team=red"},
+		"ls-quiet":    {"ls", "-q"},
+		"ps":          {"ps"},
+		"ps-all":      {"ps", "-a", "first1"},
+		"inspect":     {"inspect", "demo", "job"},
+		"events":      {"events"},
+		"events-one":  {"events", "demo", "--since-seq", "2"},
+		"events-json": {"events", "demo", "--since-seq", "4", "-o", "json"},
+		"logs-json":   {"logs", "job", "-o", "json"},
+		"version":     {"version"},
+	} {
+		code, out, errs := agbox(t, socket, args...)
+		if code != 0 || errs != "" {
+			t.Errorf("%v: code %d, stderr %q", args, code, errs)
+		}
+		golden(t, name, stable(out))
+	}
+}
+
+func TestDaemonStatusReads(t *testing.T) {
+	d, socket := serveScripted(t)
+	d.pid = 4711
+	for name, args := range map[string][]string{
+		"daemon-status":      {"daemon", "status"},
+		"daemon-status-json": {"daemon", "status", "-o", "json"},
+	} {
+		code, out, errs := agbox(t, socket, args...)
+		if code != 0 || errs != "" {
+			t.Errorf("%v: code %d, stderr %q", args, code, errs)
+		}
+		golden(t, name, strings.ReplaceAll(out, socket, "/run/agboxd.sock"))
+	}
+}
+
+func TestAnEmptyListIsAnEmptyJSONArray(t *testing.T) {
+	_, socket := serveScripted(t)
+	if _, out, _ := agbox(t, socket, "ls", "-o", "json"); out != "[]\n" {
+		t.Errorf("got %q", out)
+	}
+}
+
+func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
+	_, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	agbox(t, socket, "exec", "-d", "--name", "job", "demo", "wait")
+	for what, want := range map[string]string{
+		"exec ": "demo\tready, good", "logs ": "job\twait", "rm de": "demo\tready, good", "rm x": "",
+	} {
+		// The flag stands behind, as a shell would have it in front of the word.
+		words := strings.SplitN(what, " ", 2)
+		code, out, _ := agbox(t, "", "__complete", "--socket", socket, words[0], words[1])
+		first, _, _ := strings.Cut(out, "\n")
+		if code != 0 || (want != "" && first != want) || (want == "" && !strings.HasPrefix(first, ":")) {
+			t.Errorf("%q: code %d, %q", what, code, out)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "agboxd"), []byte("#!/bin/sh\n: > "+dir+"/started\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	t.Setenv("AGBOX_HOME", dir)
+	if code, out, _ := agbox(t, "", "__complete", "exec", ""); code != 0 || !strings.HasPrefix(out, ":") {
+		t.Errorf("without a daemon: code %d, %q", code, out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "started")); err == nil {
+		t.Error("a completion started a daemon")
+	}
+}
+
+// failing is an output whose reader is gone.
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }

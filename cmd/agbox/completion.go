@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+)
+
+type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
+
+// completeSandboxes completes the first most arguments, or all when most is
+// negative, with the names of living sandboxes, or ids where there is no name.
+func (a *app) completeSandboxes(most int) completer {
+	return a.complete(most, listSandboxes)
+}
+
+// completeExecs does the same with running commands.
+func (a *app) completeExecs(most int) completer {
+	return a.complete(most, listExecs)
+}
+
+func (a *app) completeBoth(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	boxes, _ := a.completeSandboxes(-1)(cmd, args, prefix)
+	execs, directive := a.completeExecs(-1)(cmd, args, prefix)
+	return append(boxes, execs...), directive
+}
+
+// lister returns pairs of a name and a description, one per line, tab between.
+type lister func(context.Context, *client.Client) (string, error)
+
+func (a *app) complete(most int, list lister) completer {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		// A shell that waits for a completion must not start a daemon.
+		text, err := a.glance(cmd.Context(), list)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []cobra.Completion
+		for line := range strings.Lines(text) {
+			line = strings.TrimSuffix(line, "\n")
+			if strings.HasPrefix(line, prefix) && !slices.Contains(args, strings.Split(line, "\t")[0]) {
+				out = append(out, line)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func listSandboxes(ctx context.Context, c *client.Client) (string, error) {
+	list, err := c.ListSandboxes(ctx, client.ListOptions{})
+	var b strings.Builder
+	for _, h := range list {
+		b.WriteString(firstOf(h.GetName(), h.GetSandboxId()) + "\t" + sandboxState(h) + ", " + printable(h.GetImage()) + "\n")
+	}
+	return b.String(), err
+}
+
+func listExecs(ctx context.Context, c *client.Client) (string, error) {
+	list, err := c.ListActiveExecs(ctx, "")
+	var b strings.Builder
+	for _, e := range list {
+		b.WriteString(firstOf(e.GetName(), e.GetExecId()) + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
+	}
+	return b.String(), err
+}
+
+func firstOf(name, id string) string {
+	if name != "" {
+		return name
+	}
+	return id
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// stopBound is how long a daemon may take to finish what it is at.
+const stopBound = time.Minute
+
+func (a *app) daemonCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "daemon COMMAND",
+		Short: "Run, start, stop or look at the daemon",
+		Long: `The daemon owns the sandboxes. It is started by the first command that needs it;
+stopping it touches no sandbox and no running command.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonStatusCommand())
+	for _, sub := range cmd.Commands() {
+		sub.Args = arguments(0, 0, "")
+		sub.ValidArgsFunction = cobra.NoFileCompletions
+		sub.DisableFlagsInUseLine = true
+	}
+	return cmd
+}
+
+func (a *app) daemonRunCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run",
+		Short: "Run the daemon in the foreground",
+		RunE: func(*cobra.Command, []string) error {
+			a.began = true
+			if err := a.ownSocketOnly(); err != nil {
+				return err
+			}
+			binary, err := client.FindDaemon()
+			if err != nil {
+				return err
+			}
+			return a.replace(binary, []string{"agboxd", "run"}, os.Environ())
+		},
+	}
+}
+
+func (a *app) daemonStartCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "start",
+		Short: "Start the daemon in the background",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.began = true
+			if err := a.ownSocketOnly(); err != nil {
+				return err
+			}
+			ctx, done := a.interruptible(cmd.Context())
+			defer done()
+			p, err := client.StartDaemon(ctx, client.DaemonConfig{})
+			switch {
+			case err != nil:
+				return err
+			case p.Started:
+				_, err = fmt.Fprintf(a.stdout, "agboxd runs (pid %d). Its log is %s\n", p.PID, p.Log)
+			default:
+				_, err = fmt.Fprintf(a.stdout, "agboxd runs already (pid %d).\n", p.PID)
+			}
+			return err
+		},
+	}
+}
+
+// ownSocketOnly refuses --socket where the daemon itself chooses the path.
+func (a *app) ownSocketOnly() error {
+	if a.socket != "" {
+		return usagef("The daemon takes its socket from AGBOX_HOME or XDG_RUNTIME_DIR: set one of them instead of --socket.")
+	}
+	return nil
+}
+
+func (a *app) daemonStopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the daemon; sandboxes and commands run on",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.noAutostart = true
+			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+				ctx, cancel := context.WithTimeout(ctx, stopBound)
+				defer cancel()
+				pid, err := c.StopDaemon(ctx)
+				if errors.Is(err, client.ErrDaemonUnreachable) && errors.Is(err, client.ErrUnavailable) {
+					a.say("agboxd is not running: nothing listens on %s.", c.Socket())
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands run on.\n", pid)
+				return err
+			})(cmd, args)
+		},
+	}
+}
+
+func (a *app) daemonStatusCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "status [flags]",
+		Short: "Show whether and how the daemon runs",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a.noAutostart = true
+			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+				ctx, cancel := context.WithTimeout(ctx, glance)
+				defer cancel()
+				p, err := c.Ping(ctx)
+				switch {
+				case err != nil:
+					return err
+				case out == formatJSON:
+					return printStatusJSON(a, c.Socket(), p)
+				}
+				return printStatus(a, c.Socket(), p)
+			})(cmd, args)
+		},
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func printStatusJSON(a *app, socket string, p *agboxv1.PingResponse) error {
+	engine, err := jsonValue(p.GetEngine())
+	if err != nil {
+		return err
+	}
+	return printJSON(a.stdout, struct {
+		PID       uint32          `json:"pid"`
+		Version   string          `json:"version"`
+		Socket    string          `json:"socket"`
+		DataDir   string          `json:"data_dir"`
+		InstallID string          `json:"install_id"`
+		StartedAt time.Time       `json:"started_at"`
+		Engine    json.RawMessage `json:"engine"`
+	}{p.GetPid(), p.GetVersion(), socket, p.GetDataDir(), p.GetInstallId(), p.GetStartedAt().AsTime(), engine})
+}
+
+func printStatus(a *app, socket string, p *agboxv1.PingResponse) error {
+	engine := fmt.Sprintf("Docker %s (API %s)", p.GetEngine().GetVersion(), p.GetEngine().GetApiVersion())
+	if !p.GetEngine().GetReachable() {
+		// Without an error it has not been asked yet: the daemon has only just started.
+		engine = "not reached yet"
+		if why := p.GetEngine().GetError(); why != "" {
+			engine = "not reachable: " + printable(why)
+		}
+	}
+	_, err := fmt.Fprintf(a.stdout, "agboxd runs.\n  pid      %d\n  version  %s\n  started  %s\n  socket   %s\n  data     %s\n  install  %s\n  engine   %s\n",
+		p.GetPid(), p.GetVersion(), a.since(p.GetStartedAt()), socket, p.GetDataDir(), p.GetInstallId(), engine)
+	return err
+}

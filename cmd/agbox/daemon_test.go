@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// theTime is when everything in the tests happens.
+var theTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// scripted is a daemon whose sandboxes and commands behave as their images and
+// programs say: image "missing" is not found, image "slow" never comes up; the
+// program "exit" exits, "say" writes both streams, "wait" waits for a signal,
+// "nope" does not exist.
+type scripted struct {
+	agboxv1.UnimplementedSandboxServiceServer
+	pid uint32
+
+	mu      sync.Mutex // guards all below
+	changed chan struct{}
+	boxes   []*agboxv1.SandboxHandle
+	events  []*agboxv1.SandboxEvent
+	execs   []*agboxv1.ExecStatus
+	signals []int32
+	// rest is what will happen to a sandbox that was accepted.
+	rest map[string]func()
+	// refuse is what every unary call answers, if set.
+	refuse error
+	// asked counts the unary calls.
+	asked int
+}
+
+func serveScripted(t *testing.T) (*scripted, string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "d.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &scripted{rest: map[string]func(){}, changed: make(chan struct{}), pid: uint32(os.Getpid())}
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.gate))
+	agboxv1.RegisterSandboxServiceServer(server, d)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Stop()
+		served.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	return d, socket
+}
+
+func reject(code codes.Code, reason agboxv1.ErrorReason, message string) error {
+	st, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{Reason: reason.String(), Domain: "agents-sandbox"})
+	if err != nil {
+		panic(err)
+	}
+	return st.Err()
+}
+
+func (d *scripted) gate(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked++
+	if d.refuse != nil {
+		return nil, d.refuse
+	}
+	return next(ctx, in)
+}
+
+// await waits until a condition holds that some call brings about.
+func (d *scripted) await(t *testing.T, what func() bool) {
+	t.Helper()
+	for {
+		d.mu.Lock()
+		ok, changed := what(), d.changed
+		d.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+			t.Fatal("it never happened")
+		}
+	}
+}
+
+// notify needs mu.
+func (d *scripted) notify() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+func (d *scripted) box(ref string) (*agboxv1.SandboxHandle, error) {
+	for _, h := range d.boxes {
+		if h.SandboxId == ref || h.Name == ref {
+			return h, nil
+		}
+	}
+	return nil, reject(codes.NotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND, fmt.Sprintf("There is no sandbox %s.", ref))
+}
+
+func (d *scripted) exec(ref string) (*agboxv1.ExecStatus, error) {
+	for _, e := range d.execs {
+		if e.ExecId == ref || e.Name == ref {
+			return e, nil
+		}
+	}
+	return nil, reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, fmt.Sprintf("There is no command %s.", ref))
+}
+
+// move needs mu.
+func (d *scripted) move(h *agboxv1.SandboxHandle, kind agboxv1.EventType, state agboxv1.SandboxState, phase *agboxv1.SandboxPhaseDetails) {
+	h.State = state
+	h.LastEventSequence++
+	ev := &agboxv1.SandboxEvent{SandboxId: h.SandboxId, Sequence: h.LastEventSequence, EventType: kind, SandboxState: state, OccurredAt: timestamppb.New(theTime)}
+	if phase != nil {
+		ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: phase}
+	}
+	d.events = append(d.events, ev)
+	d.notify()
+}
+
+func (d *scripted) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
+	return &agboxv1.PingResponse{Daemon: "agboxd", Version: "v9", Pid: d.pid, InstallId: "i1", DataDir: "/data",
+		StartedAt: timestamppb.New(theTime.Add(-3 * time.Hour)),
+		Engine:    &agboxv1.EngineStatus{Reachable: true, Version: "28.5.2", ApiVersion: "1.51"}}, nil
+}
+
+func (d *scripted) CreateSandbox(_ context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
+	if h, err := d.box(in.SandboxId); err == nil {
+		return &agboxv1.CreateSandboxResponse{Sandbox: h}, nil
+	}
+	spec := in.CreateSpec
+	h := &agboxv1.SandboxHandle{SandboxId: in.SandboxId, Name: spec.Name, Image: spec.Image, Labels: spec.Labels, CreatedAt: timestamppb.New(theTime)}
+	d.boxes = append(d.boxes, h)
+	const pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	d.move(h, agboxv1.EventType_SANDBOX_ACCEPTED, pending, &agboxv1.SandboxPhaseDetails{Name: spec.Name})
+	accepted := &agboxv1.SandboxHandle{SandboxId: h.SandboxId, State: h.State, LastEventSequence: h.LastEventSequence}
+	d.rest[h.SandboxId] = func() { d.prepare(h) }
+	return &agboxv1.CreateSandboxResponse{Sandbox: accepted}, nil
+}
+
+// prepare is what happens to a sandbox once somebody watches it.
+func (d *scripted) prepare(h *agboxv1.SandboxHandle) {
+	const pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	d.move(h, agboxv1.EventType_SANDBOX_PREPARING, pending, &agboxv1.SandboxPhaseDetails{Phase: "image", Reason: "pulling " + h.Image + ", 10%"})
+	d.move(h, agboxv1.EventType_SANDBOX_PREPARING, pending, &agboxv1.SandboxPhaseDetails{Phase: "image", Reason: "pulling " + h.Image + ", 90%"})
+	switch h.Image {
+	case "slow":
+	case "missing":
+		h.ErrorCode, h.ErrorMessage = "IMAGE_NOT_FOUND", "There is no image missing."
+		d.move(h, agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, nil)
+	default:
+		d.move(h, agboxv1.EventType_SANDBOX_PREPARING, pending, &agboxv1.SandboxPhaseDetails{Phase: "start"})
+		d.move(h, agboxv1.EventType_SANDBOX_READY, agboxv1.SandboxState_SANDBOX_STATE_READY, nil)
+	}
+}
+
+func (d *scripted) GetSandbox(_ context.Context, in *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+	h, err := d.box(in.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetSandboxResponse{Sandbox: h, CreateSpec: &agboxv1.CreateSpec{Image: h.Image, Labels: h.Labels, Name: h.Name}}, nil
+}
+
+func (d *scripted) ListSandboxes(_ context.Context, in *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
+	out := &agboxv1.ListSandboxesResponse{}
+	for _, h := range d.boxes {
+		match := in.IncludeDeleted || h.State != agboxv1.SandboxState_SANDBOX_STATE_DELETED
+		for k, v := range in.LabelSelector {
+			match = match && h.Labels[k] == v
+		}
+		if match {
+			out.Sandboxes = append(out.Sandboxes, h)
+		}
+	}
+	return out, nil
+}
+
+func (d *scripted) change(ref string, kind agboxv1.EventType, state agboxv1.SandboxState) (*agboxv1.AcceptedResponse, error) {
+	h, err := d.box(ref)
+	if err != nil {
+		return nil, err
+	}
+	d.move(h, kind, state, nil)
+	if state == agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+		h.Name = ""
+	}
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}
+
+func (d *scripted) StopSandbox(_ context.Context, in *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return d.change(in.SandboxId, agboxv1.EventType_SANDBOX_STOPPED, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
+}
+
+func (d *scripted) ResumeSandbox(_ context.Context, in *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return d.change(in.SandboxId, agboxv1.EventType_SANDBOX_READY, agboxv1.SandboxState_SANDBOX_STATE_READY)
+}
+
+func (d *scripted) DeleteSandbox(_ context.Context, in *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return d.change(in.SandboxId, agboxv1.EventType_SANDBOX_DELETED, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+}
+
+func (d *scripted) SubscribeSandboxEvents(in *agboxv1.SubscribeSandboxEventsRequest, out grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+	from := in.FromSequence
+	d.mu.Lock()
+	h, err := d.box(in.SandboxId)
+	if err == nil && d.rest[h.SandboxId] != nil {
+		d.rest[h.SandboxId]()
+		delete(d.rest, h.SandboxId)
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for {
+		d.mu.Lock()
+		i := slices.IndexFunc(d.events, func(ev *agboxv1.SandboxEvent) bool {
+			return ev.SandboxId == h.SandboxId && ev.Sequence > from
+		})
+		var ev *agboxv1.SandboxEvent
+		if i >= 0 {
+			ev = d.events[i]
+		}
+		changed := d.changed
+		d.mu.Unlock()
+		if ev == nil {
+			select {
+			case <-changed:
+				continue
+			case <-out.Context().Done():
+				return nil
+			}
+		}
+		if err := out.Send(ev); err != nil || ev.EventType == agboxv1.EventType_SANDBOX_DELETED {
+			return err
+		}
+		from = ev.Sequence
+	}
+}
+
+func (d *scripted) WatchEvents(in *agboxv1.WatchEventsRequest, out grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
+	d.mu.Lock()
+	events := slices.Clone(d.events)
+	d.mu.Unlock()
+	at := in.AfterPosition
+	if in.LiveOnly {
+		at = uint64(len(events))
+	}
+	_ = out.Send(&agboxv1.WatchEventsResponse{Position: at})
+	for ; at < uint64(len(events)); at++ {
+		_ = out.Send(&agboxv1.WatchEventsResponse{Position: at + 1, Event: events[at]})
+	}
+	<-out.Context().Done()
+	return nil
+}
+
+func (d *scripted) CreateExec(_ context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	if _, err := d.box(in.SandboxId); err != nil {
+		return nil, err
+	}
+	e := &agboxv1.ExecStatus{ExecId: in.ExecId, SandboxId: in.SandboxId, Name: in.Name, Command: in.Command, Cwd: in.Cwd, User: in.User,
+		EnvOverrides: in.EnvOverrides, State: agboxv1.ExecState_EXEC_STATE_FINISHED, StartedAt: timestamppb.New(theTime)}
+	switch in.Command[0] {
+	case "exit":
+		code, _ := strconv.Atoi(in.Command[1])
+		e.ExitCode = int32(code)
+	case "wait":
+		e.State = agboxv1.ExecState_EXEC_STATE_RUNNING
+	case "nope":
+		e.State, e.ExitCode = agboxv1.ExecState_EXEC_STATE_FAILED, 127
+		e.ErrorCode, e.Error = "COMMAND_NOT_FOUND", "nope was not found in the sandbox."
+	case "lost":
+		e.State, e.ErrorCode, e.Error = agboxv1.ExecState_EXEC_STATE_FAILED, "EXEC_LOST", "The host went away under the command."
+	}
+	d.execs = append(d.execs, e)
+	d.notify()
+	return &agboxv1.CreateExecResponse{ExecId: e.ExecId}, nil
+}
+
+func (d *scripted) GetExec(_ context.Context, in *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+	e, err := d.exec(in.ExecId)
+	return &agboxv1.GetExecResponse{Exec: e}, err
+}
+
+func (d *scripted) ListActiveExecs(context.Context, *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+	out := &agboxv1.ListActiveExecsResponse{}
+	for _, e := range d.execs {
+		if e.State == agboxv1.ExecState_EXEC_STATE_RUNNING {
+			out.Execs = append(out.Execs, e)
+		}
+	}
+	return out, nil
+}
+
+func (d *scripted) ListExecs(context.Context, *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+	return &agboxv1.ListExecsResponse{Execs: d.execs}, nil
+}
+
+func (d *scripted) SignalExec(_ context.Context, in *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {
+	e, err := d.exec(in.ExecId)
+	if err != nil {
+		return nil, err
+	}
+	d.signals = append(d.signals, in.Signal)
+	// "wait stubborn" ignores the interrupt.
+	if !(slices.Contains(e.Command, "stubborn") && in.Signal == 2) {
+		e.State, e.Signal, e.ExitCode = agboxv1.ExecState_EXEC_STATE_FINISHED, in.Signal, 128+in.Signal
+	}
+	d.notify()
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}
+
+func (d *scripted) CancelExec(_ context.Context, in *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
+	e, err := d.exec(in.ExecId)
+	if err != nil {
+		return nil, err
+	}
+	if e.State != agboxv1.ExecState_EXEC_STATE_RUNNING {
+		return nil, reject(codes.FailedPrecondition, agboxv1.ErrorReason_EXEC_NOT_RUNNING, fmt.Sprintf("Command %s has ended.", in.ExecId))
+	}
+	e.State, e.Signal, e.ExitCode, e.Error = agboxv1.ExecState_EXEC_STATE_CANCELLED, 15, 143, "The command was cancelled."
+	d.notify()
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}
+
+func (d *scripted) FollowExecLogs(in *agboxv1.FollowExecLogsRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	d.mu.Lock()
+	e, err := d.exec(in.ExecId)
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for i, text := range output(e) {
+		if text != "" {
+			_ = out.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Chunk{
+				Chunk: &agboxv1.LogChunk{Stream: agboxv1.LogStream(i + 1), Data: []byte(text), Time: timestamppb.New(theTime)}}})
+		}
+	}
+	for {
+		d.mu.Lock()
+		end := &agboxv1.LogEnd{Exec: &agboxv1.ExecStatus{ExecId: e.ExecId, State: e.State, ExitCode: e.ExitCode, Signal: e.Signal, ErrorCode: e.ErrorCode, Error: e.Error}}
+		changed := d.changed
+		d.mu.Unlock()
+		if end.Exec.State != agboxv1.ExecState_EXEC_STATE_RUNNING || !in.Follow {
+			return out.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_End{End: end}})
+		}
+		select {
+		case <-changed:
+		case <-out.Context().Done():
+			return nil
+		}
+	}
+}
+
+// output is what a command wrote to stdout and to stderr.
+func output(e *agboxv1.ExecStatus) [2]string {
+	switch e.Command[0] {
+	case "say":
+		return [2]string{strings.Join(e.Command[1:], " ") + "\n", "aside\n"}
+	case "wait":
+		return [2]string{"waiting\n", ""}
+	}
+	return [2]string{}
+}

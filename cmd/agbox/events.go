@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+type eventsOptions struct {
+	follow bool
+	since  uint64
+	format format
+}
+
+func (a *app) eventsCommand() *cobra.Command {
+	var o eventsOptions
+	cmd := &cobra.Command{
+		Use:   "events [SANDBOX] [-f] [flags]",
+		Short: "Show what happened to one sandbox or to all",
+		Long: `Show what happened to one sandbox, or to all in the order in which it was
+recorded, one line each. The number after the sandbox counts the events of that
+sandbox.`,
+		Args:              arguments(0, 1, "one SANDBOX"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			if len(args) == 0 {
+				return o.all(ctx, a, c)
+			}
+			return o.one(ctx, a, c, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens from now on")
+	f.Uint64Var(&o.since, "since-seq", 0, "start after event number `N`; over all sandboxes N is a position (see -o json)")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+func (o *eventsOptions) one(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	events := c.PastEvents(ctx, sandbox, o.since)
+	if o.follow {
+		events = c.Events(ctx, sandbox, o.since)
+	}
+	for ev, err := range events {
+		if err != nil {
+			return err
+		}
+		if err := o.print(a, ev, ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *eventsOptions) all(ctx context.Context, a *app, c *client.Client) error {
+	events := c.PastEventsOfAll(ctx, o.since)
+	if o.follow {
+		events = c.WatchEvents(ctx, client.WatchOptions{After: o.since})
+	}
+	for m, err := range events {
+		if err != nil {
+			return err
+		}
+		if m.GetEvent() == nil {
+			continue
+		}
+		if err := o.print(a, m, m.GetEvent()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEvent) error {
+	if o.format == formatJSON {
+		return printJSONLine(a.stdout, whole)
+	}
+	line := fmt.Sprintf("%s  %s  %d  %s  %s", stamp(ev.GetOccurredAt()), ev.GetSandboxId(), ev.GetSequence(), ev.GetEventType(), eventDetails(ev))
+	_, err := fmt.Fprintln(a.stdout, strings.TrimRight(line, " "))
+	return err
+}
+
+// eventDetails is what is worth a reader's attention in an event.
+func eventDetails(ev *agboxv1.SandboxEvent) string {
+	var words []string
+	add := func(format, value string) {
+		if value != "" {
+			words = append(words, fmt.Sprintf(format, printable(value)))
+		}
+	}
+	switch {
+	case ev.GetSandboxPhase() != nil:
+		d := ev.GetSandboxPhase()
+		add("name=%s", d.GetName())
+		add("%s", d.GetPhase())
+		add("(%s)", d.GetReason())
+		add("%s", d.GetErrorCode())
+		add("%s", d.GetErrorMessage())
+	case ev.GetExec() != nil:
+		d := ev.GetExec()
+		add("%s", d.GetExecId())
+		add("name=%s", d.GetName())
+		if t := ev.GetEventType(); t == agboxv1.EventType_EXEC_FINISHED || t == agboxv1.EventType_EXEC_CANCELLED {
+			words = append(words, fmt.Sprintf("exit=%d", d.GetExitCode()))
+		}
+		add("%s", d.GetErrorCode())
+		add("%s", d.GetErrorMessage())
+	case ev.GetService() != nil:
+		d := ev.GetService()
+		add("%s", d.GetName())
+		add("%s", d.GetErrorCode())
+		add("%s", d.GetErrorMessage())
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// The exit codes of agbox.
+const (
+	codeOK         = 0
+	codeFailure    = 1
+	codeUsage      = 2
+	codeNotFound   = 3
+	codeConflict   = 4
+	codeNoDaemon   = 5
+	codeNoEngine   = 6
+	codeExhausted  = 7
+	codeExecAgbox  = 125
+	codeNotRunable = 126
+	codeNoCommand  = 127
+	codeSignal     = 128
+)
+
+// ownExitCodes marks a command whose exit code is that of another process.
+const ownExitCodes = "agbox-own-exit-codes"
+
+// exitRow is one row of the table that decides the exit code and is shown as help.
+type exitRow struct {
+	code    int
+	meaning string
+	// reasons lead here whatever their gRPC code is; they win over classes.
+	reasons []agboxv1.ErrorReason
+	// classes are the gRPC codes of all other errors that lead here.
+	classes []codes.Code
+}
+
+// exitTable has no row for errors that fit none: they are codeFailure.
+var exitTable = []exitRow{
+	{code: codeOK, meaning: "all went well"},
+	{code: codeFailure, meaning: "any other failure", reasons: []agboxv1.ErrorReason{
+		agboxv1.ErrorReason_STORE_FAILED,
+		agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+		agboxv1.ErrorReason_IMAGE_PULL_FAILED,
+	}},
+	{code: codeUsage, meaning: "the command line or the request is not valid",
+		classes: []codes.Code{codes.InvalidArgument, codes.OutOfRange}},
+	{code: codeNotFound, meaning: "there is no such sandbox, exec or image",
+		classes: []codes.Code{codes.NotFound}},
+	{code: codeConflict, meaning: "the name or id is taken, or the state does not allow it",
+		classes: []codes.Code{codes.AlreadyExists, codes.FailedPrecondition}},
+	{code: codeNoDaemon, meaning: "agboxd is not reachable",
+		classes: []codes.Code{codes.Unavailable}},
+	{code: codeNoEngine, meaning: "the container engine (Docker) is not reachable",
+		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE}},
+	{code: codeExhausted, meaning: "too much at once, or a limit is reached",
+		classes: []codes.Code{codes.ResourceExhausted}},
+}
+
+// exitCode is the exit code of a command that failed with err.
+func exitCode(err error) int {
+	if errors.As(err, new(*usageError)) {
+		return codeUsage
+	}
+	if errors.Is(err, client.ErrDaemonUnreachable) {
+		return codeNoDaemon
+	}
+	var e *client.Error
+	if !errors.As(err, &e) {
+		return codeFailure
+	}
+	reason := agboxv1.ErrorReason(agboxv1.ErrorReason_value[e.Reason])
+	for _, row := range exitTable {
+		if slices.Contains(row.reasons, reason) {
+			return row.code
+		}
+	}
+	for _, row := range exitTable {
+		if slices.Contains(row.classes, e.Code) {
+			return row.code
+		}
+	}
+	return codeFailure
+}
+
+// execExitCode is the exit code of agbox exec for an exec that has ended.
+func execExitCode(e *agboxv1.ExecStatus) int {
+	code := int(e.GetExitCode())
+	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
+		return code
+	}
+	// Without the status of a process only the shell's two codes mean something.
+	if code == codeNotRunable || code == codeNoCommand {
+		return code
+	}
+	return codeExecAgbox
+}
+
+func exitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("Exit codes of all commands but exec:\n\n")
+	for _, row := range exitTable {
+		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
+	}
+	fmt.Fprintf(&b, "  %d+n  signal n ended agbox, for example %d after Ctrl-C\n", codeSignal, codeSignal+2)
+	b.WriteString("\nagbox exec ends with the code of the command:\n\n")
+	fmt.Fprintf(&b, "  %-6s the command's own exit code\n", "n")
+	fmt.Fprintf(&b, "  %d+n  signal n ended the command\n", codeSignal)
+	fmt.Fprintf(&b, "  %-6d agbox itself failed, or how the command ended is not known\n", codeExecAgbox)
+	fmt.Fprintf(&b, "  %-6d the command cannot be executed\n", codeNotRunable)
+	fmt.Fprintf(&b, "  %-6d the command was not found\n", codeNoCommand)
+	b.WriteString("\nagbox logs ends with 0 when it has read the output, whatever the command's code was.")
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
+}

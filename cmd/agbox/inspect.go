@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func (a *app) inspectCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "inspect REF... [flags]",
+		Short: "Show everything about sandboxes or commands",
+		Long: `Show everything about sandboxes or commands, each named by id, prefix or name.
+With -o json the answer is always an array; an element has the key sandbox or
+the key exec.`,
+		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
+		ValidArgsFunction: a.completeBoth,
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return inspect(ctx, a, c, args, out)
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out format) error {
+	var found []proto.Message
+	failed := a.each(ctx, refs, func(ref string) error {
+		m, err := find(ctx, c, ref)
+		if err == nil {
+			found = append(found, m)
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return failed
+	}
+	if out == formatJSON {
+		if err := printJSONList(a.stdout, found); err != nil {
+			return err
+		}
+		return failed
+	}
+	for i, m := range found {
+		if i > 0 {
+			fmt.Fprintln(a.stdout, "---")
+		}
+		if err := printOutline(a.stdout, m); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// find looks for a sandbox, then for an exec.
+func find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
+	box, err := c.GetSandbox(ctx, ref)
+	if err == nil {
+		return box, nil
+	}
+	if !errors.Is(err, client.ErrNotFound) {
+		return nil, err
+	}
+	exec, err := c.GetExec(ctx, ref)
+	if errors.Is(err, client.ErrNotFound) {
+		var e *client.Error
+		if errors.As(err, &e) {
+			return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
+				"There is no sandbox and no command %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetExecResponse{Exec: exec}, nil
+}

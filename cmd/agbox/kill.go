@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/client"
+)
+
+type killOptions struct {
+	signal string
+	grace  time.Duration
+}
+
+func (a *app) killCommand() *cobra.Command {
+	var o killOptions
+	cmd := &cobra.Command{
+		Use:   "kill [-s SIGNAL] EXEC... [flags]",
+		Short: "End a command, or send it a signal",
+		Long: `End commands: SIGTERM to the process group and, after the grace period, SIGKILL
+to everything that is left of it. With -s send that one signal and nothing else.`,
+		Args:              arguments(1, -1, "an EXEC"),
+		ValidArgsFunction: a.completeExecs(-1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args)
+		}),
+	}
+	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
+	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s")
+	// The default is the daemon's, so the help shows none: that is what pflag does for 0s.
+	cmd.Flags().Lookup("grace").DefValue = "0s"
+	return cmd
+}
+
+func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
+	if o.signal == "" {
+		return a.each(ctx, refs, func(ref string) error { return c.CancelExec(ctx, ref, o.grace) })
+	}
+	sig, err := parseSignal(o.signal)
+	if err != nil {
+		return err
+	}
+	return a.each(ctx, refs, func(ref string) error { return c.SignalExec(ctx, ref, sig) })
+}
+
+// parseSignal takes INT, SIGINT, int and 2.
+func parseSignal(text string) (syscall.Signal, error) {
+	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= 64 {
+		return syscall.Signal(n), nil
+	}
+	if sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); sig != 0 {
+		return sig, nil
+	}
+	return 0, usagef("There is no signal %s. Use a name such as INT or a number from 1 to 64.", text)
+}

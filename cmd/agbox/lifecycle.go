@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/agbox/agbox/client"
+)
+
+// change moves sandboxes from one state to another.
+type change struct {
+	// ask has the daemon begin.
+	ask func(ctx context.Context, id string) error
+	// wait returns when it has come to its end; nil does not wait.
+	wait func(ctx context.Context, id string) error
+	// ignore tells which errors of the look-up and of ask to pass over; nil passes over none.
+	ignore func(error) bool
+}
+
+// apply asks for all changes first and then waits for each, so that many
+// sandboxes take about as long as one. It prints the ids of those that are done.
+func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []string) error {
+	var ids []string
+	failed := a.each(ctx, refs, func(ref string) error {
+		// The id outlives the name, which is free as soon as a sandbox is deleted.
+		out, err := c.GetSandbox(ctx, ref)
+		if err == nil {
+			err = ch.ask(ctx, out.GetSandbox().GetSandboxId())
+		}
+		if err != nil {
+			if ch.ignore != nil && ch.ignore(err) {
+				return nil
+			}
+			return err
+		}
+		ids = append(ids, out.GetSandbox().GetSandboxId())
+		return nil
+	})
+	if ctx.Err() != nil {
+		return failed
+	}
+	late := a.each(ctx, ids, func(id string) error {
+		if ch.wait != nil {
+			if err := ch.wait(ctx, id); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintln(a.stdout, id)
+		return err
+	})
+	if failed != nil && ctx.Err() == nil {
+		return failed
+	}
+	return late
+}

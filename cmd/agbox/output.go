@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// format is the value of -o.
+type format string
+
+const (
+	formatText format = "text"
+	formatJSON format = "json"
+)
+
+func (f *format) String() string { return string(*f) }
+
+// Type names the values in the help.
+func (f *format) Type() string { return "FORMAT" }
+
+// Set takes the value from the command line.
+func (f *format) Set(value string) error {
+	switch v := format(value); v {
+	case formatText, formatJSON:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("there are text and json")
+}
+
+// addFormat adds -o to a command.
+func addFormat(cmd *cobra.Command, f *format) {
+	*f = formatText
+	cmd.Flags().VarP(f, "output", "o", "text or json")
+	// The names of the flag's values cannot fail to register: the flag is there.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// jsonValue is a message with the names of the .proto files. Fields that are
+// not set are there too, so that a reader need not ask.
+func jsonValue(m proto.Message) (json.RawMessage, error) {
+	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+}
+
+// printJSON writes one JSON value.
+func printJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}
+
+// printJSONLine writes one message as one line.
+func printJSONLine(w io.Writer, m proto.Message) error {
+	value, err := jsonValue(m)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(value)
+}
+
+// printJSONList writes one JSON array.
+func printJSONList[M proto.Message](w io.Writer, list []M) error {
+	values := make([]json.RawMessage, 0, len(list))
+	for _, m := range list {
+		value, err := jsonValue(m)
+		if err != nil {
+			return err
+		}
+		values = append(values, value)
+	}
+	return printJSON(w, values)
+}
+
+// printTable writes rows in columns. Cells must not hold tabs or line breaks.
+func printTable(w io.Writer, head []string, rows [][]string) error {
+	tab := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		if _, err := fmt.Fprintln(tab, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return tab.Flush()
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// progress shows on stderr how a sandbox comes up. A terminal gets one line
+// that is painted over; anything else gets one plain line per phase.
+type progress struct {
+	app     *app
+	phase   string
+	painted bool
+}
+
+// phases says in words what the daemon is at.
+var phases = map[string]string{
+	"image":     "getting the image",
+	"network":   "making the network",
+	"container": "making the container",
+	"start":     "starting",
+}
+
+// show takes one event of the sandbox.
+func (p *progress) show(ev *agboxv1.SandboxEvent) {
+	if ev.GetEventType() != agboxv1.EventType_SANDBOX_PREPARING {
+		return
+	}
+	d := ev.GetSandboxPhase()
+	line, ok := phases[d.GetPhase()]
+	if !ok {
+		line = printable(d.GetPhase())
+	}
+	if d.GetReason() != "" {
+		line += ": " + printable(d.GetReason())
+	}
+	if width := p.app.width(); width > 0 {
+		// A line that wraps could not be painted over.
+		fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", cut(line, width-1))
+		p.painted = true
+		return
+	}
+	if d.GetPhase() != p.phase {
+		p.phase = d.GetPhase()
+		p.app.say("%s", line)
+	}
+}
+
+// clear takes the painted line away.
+func (p *progress) clear() {
+	if p.painted {
+		fmt.Fprint(p.app.stderr, "\r\x1b[K")
+		p.painted = false
+	}
+}

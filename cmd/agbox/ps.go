@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// commandWidth is how much of a command the table shows.
+const commandWidth = 60
+
+type psOptions struct {
+	all    bool
+	quiet  bool
+	format format
+}
+
+func (a *app) psCommand() *cobra.Command {
+	var o psOptions
+	cmd := &cobra.Command{
+		Use:               "ps [-a] [SANDBOX] [flags]",
+		Short:             "List running commands; with -a all commands of a sandbox",
+		Args:              arguments(0, 1, "one SANDBOX"),
+		ValidArgsFunction: a.completeSandboxes(1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, append(args, "")[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.all, "all", "a", false, "list the commands of SANDBOX that have ended too")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
+	list, err := o.list(ctx, c, sandbox)
+	switch {
+	case err != nil:
+		return err
+	case o.quiet:
+		for _, e := range list {
+			fmt.Fprintln(a.stdout, e.GetExecId())
+		}
+		return nil
+	case o.format == formatJSON:
+		return printJSONList(a.stdout, list)
+	}
+	rows := make([][]string, len(list))
+	for i, e := range list {
+		rows[i] = a.execRow(e)
+	}
+	return printTable(a.stdout, []string{"EXEC", "NAME", "SANDBOX", "STATE", "EXIT", "STARTED", "COMMAND"}, rows)
+}
+
+func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) ([]*agboxv1.ExecStatus, error) {
+	if !o.all {
+		return c.ListActiveExecs(ctx, sandbox)
+	}
+	if sandbox == "" {
+		return nil, usagef("-a lists the commands of one sandbox: name it.")
+	}
+	var list []*agboxv1.ExecStatus
+	for e, err := range c.ListExecs(ctx, sandbox) {
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func (a *app) execRow(e *agboxv1.ExecStatus) []string {
+	exit := "-"
+	if e.GetState() == agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetState() == agboxv1.ExecState_EXEC_STATE_CANCELLED {
+		exit = fmt.Sprint(e.GetExitCode())
+	}
+	return []string{
+		e.GetExecId(),
+		orDash(e.GetName()),
+		e.GetSandboxId(),
+		execState(e),
+		exit,
+		a.since(e.GetStartedAt()),
+		cut(shellWords(e.GetCommand()), commandWidth),
+	}
+}

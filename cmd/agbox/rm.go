@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+)
+
+type rmOptions struct {
+	force  bool
+	noWait bool
+	labels []string
+}
+
+func (a *app) rmCommand() *cobra.Command {
+	var o rmOptions
+	cmd := &cobra.Command{
+		Use:     "rm {SANDBOX... | --label KEY=VALUE} [flags]",
+		Aliases: []string{"delete"},
+		Short:   "Remove sandboxes with all that runs in them",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && len(o.labels) == 0 {
+				return usagef("%s needs a SANDBOX or --label.", cmd.CommandPath())
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeSandboxes(-1),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args)
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.force, "force", "f", false, "a sandbox that is not there is no error")
+	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
+	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
+	return cmd
+}
+
+func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
+	labels, err := assignments("label", o.labels)
+	if err != nil {
+		return err
+	}
+	if len(labels) > 0 {
+		list, err := c.ListSandboxes(ctx, client.ListOptions{Labels: labels})
+		if err != nil {
+			return err
+		}
+		refs = slices.Clone(refs)
+		for _, h := range list {
+			refs = append(refs, h.GetSandboxId())
+		}
+	}
+	ch := change{ask: c.DeleteSandbox}
+	if !o.noWait {
+		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
+	}
+	if o.force {
+		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
+	}
+	return ch.apply(ctx, a, c, refs)
+}

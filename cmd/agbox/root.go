@@ -1,0 +1,87 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+const rootLong = `agbox gives each coding agent a sandbox: a container it may do anything in, on
+a network of its own. Commands in it keep running, with their output and exit
+codes, whatever happens to this program or to the daemon.
+
+Example:
+  box=$(agbox create demo --image debian:12)   # waits until it is ready
+  agbox exec demo -- sh -c 'echo hello; id'    # streams, ends with the exit code
+  job=$(agbox exec -d demo -- make test)       # goes on in the background
+  agbox logs -f $job
+  agbox rm demo`
+
+// usageTemplate is cobra's, without the aliases and with fewer blank lines.
+const usageTemplate = `Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- $cmds := .Commands}}{{if .HasAvailableSubCommands}}
+{{- range $group := .Groups}}
+
+{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if not .AllChildCommandsHaveGroup}}
+
+Commands:{{range $cmds}}{{if and (eq .GroupID "") .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{- if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{- if .HasHelpSubCommands}}
+
+More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad (print "agbox help " .Name) 22}} {{.Short}}{{end}}{{end}}{{end}}
+`
+
+// The groups of the commands in the help.
+const (
+	groupSandboxes = "sandboxes"
+	groupExecs     = "execs"
+	groupRest      = "rest"
+)
+
+func (a *app) rootCommand() *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:           "agbox",
+		Short:         "Sandboxes for coding agents",
+		Long:          rootLong,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetUsageTemplate(usageTemplate)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v.", err) })
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the daemon's Unix `PATH`, instead of the one of this install")
+	root.PersistentFlags().BoolVar(&a.noAutostart, "no-autostart", false, "do not start the daemon when none runs")
+	root.AddGroup(
+		&cobra.Group{ID: groupSandboxes, Title: "Sandboxes:"},
+		&cobra.Group{ID: groupExecs, Title: "Commands in a sandbox:"},
+		&cobra.Group{ID: groupRest, Title: "The rest:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			c.DisableFlagsInUseLine = true
+			root.AddCommand(c)
+		}
+	}
+	add(groupSandboxes, a.createCommand(), a.lsCommand(), a.inspectCommand(), a.stopCommand(), a.startCommand(), a.rmCommand(), a.eventsCommand())
+	add(groupExecs, a.execCommand(), a.logsCommand(), a.psCommand(), a.killCommand())
+	add(groupRest, a.daemonCommand(), a.versionCommand())
+	root.SetCompletionCommandGroupID(groupRest)
+	root.SetHelpCommandGroupID(groupRest)
+	root.AddCommand(exitCodesTopic())
+	return root
+}

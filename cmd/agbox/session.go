@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+const (
+	// Three presses of Ctrl-C within this time leave the command alone.
+	leavePresses = 3
+	leaveWithin  = 2 * time.Second
+	// brokenPatience is how long a command may go on writing to a reader that
+	// is gone, after SIGPIPE, until it is cancelled.
+	brokenPatience = time.Second
+)
+
+// errLeft is the cause of a session that its user left.
+var errLeft = errors.New("left by its user")
+
+// session is a command in the foreground: its output comes here, signals go there.
+type session struct {
+	app    *app
+	client *client.Client
+	leave  context.CancelCauseFunc
+	// started carries the id of the exec once there is one.
+	started chan string
+	// relayed is waited for by whoever made the session.
+	relayed sync.WaitGroup
+}
+
+// relay passes signals on until ctx ends. What arrives before the command has
+// started waits for it.
+func (s *session) relay(ctx context.Context, signals <-chan os.Signal) {
+	var id string
+	var early []syscall.Signal
+	var presses []time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case id = <-s.started:
+			for _, sig := range early {
+				s.send(ctx, id, sig)
+			}
+		case got := <-signals:
+			sig, ok := got.(syscall.Signal)
+			if !ok || sig == syscall.SIGPIPE {
+				continue
+			}
+			if sig == syscall.SIGINT {
+				presses = append(presses, s.app.now())
+				if n := len(presses); n >= leavePresses && presses[n-1].Sub(presses[n-leavePresses]) <= leaveWithin {
+					s.leave(errLeft)
+					return
+				}
+			}
+			if id == "" {
+				early = append(early, sig)
+				continue
+			}
+			s.send(ctx, id, sig)
+		}
+	}
+}
+
+// send signals the command without waiting for the answer: a daemon that is
+// away must not keep the next Ctrl-C from being seen.
+func (s *session) send(ctx context.Context, id string, sig syscall.Signal) {
+	s.relayed.Go(func() {
+		err := s.client.SignalExec(ctx, id, sig)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, client.ErrWrongState) {
+			s.app.say("%v was not passed on: %v", sig, err)
+		}
+	})
+}
+
+// attach copies the output until the command has ended, and returns its exit code.
+func (s *session) attach(ctx context.Context, id string) error {
+	stdout, stderr := &sink{w: s.app.stdout}, &sink{w: s.app.stderr}
+	for item, err := range s.client.FollowLogs(ctx, id, client.LogOptions{Follow: true}) {
+		switch {
+		case err != nil:
+			return err
+		case item.End != nil:
+			return s.ended(item.End)
+		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
+			s.write(ctx, id, stderr, item.Data)
+		default:
+			s.write(ctx, id, stdout, item.Data)
+		}
+	}
+	return errors.New("the output ended without an exit status")
+}
+
+// ended says what the exit code alone does not tell.
+func (s *session) ended(end *agboxv1.LogEnd) error {
+	e := end.GetExec()
+	if end.GetNotice() != "" {
+		s.app.say("%s", end.GetNotice())
+	}
+	if n := e.GetStdoutDroppedBytes() + e.GetStderrDroppedBytes(); n > 0 {
+		s.app.say("%d bytes of the output were not kept, because the log is full.", n)
+	}
+	if err := client.ExecError(e); err != nil {
+		s.app.say("%s", err)
+	} else if e.GetState() == agboxv1.ExecState_EXEC_STATE_CANCELLED && e.GetError() != "" {
+		s.app.say("%s", e.GetError())
+	}
+	return exitStatus(execExitCode(e))
+}
+
+// sink is one of our outputs.
+type sink struct {
+	w io.Writer
+	// broken is when writing first failed; zero while it works.
+	broken    time.Time
+	cancelled bool
+}
+
+// write passes output on. When our own reader is gone the command gets SIGPIPE,
+// as it would on a pipe of its own, and is cancelled if it writes on all the same.
+func (s *session) write(ctx context.Context, id string, to *sink, data []byte) {
+	if to.broken.IsZero() {
+		if _, err := to.w.Write(data); err != nil {
+			to.broken = s.app.now()
+			s.send(ctx, id, syscall.SIGPIPE)
+		}
+		return
+	}
+	if !to.cancelled && s.app.now().Sub(to.broken) > brokenPatience {
+		to.cancelled = true
+		s.relayed.Go(func() { _ = s.client.CancelExec(ctx, id, client.DefaultGrace) })
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// ago says how long t lies back, in the largest unit that fits.
+func ago(now, t time.Time) string {
+	d := now.Sub(t)
+	for _, unit := range []struct {
+		name string
+		len  time.Duration
+	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}, {"second", time.Second}} {
+		if n := int(d / unit.len); n == 1 {
+			return "1 " + unit.name + " ago"
+		} else if n > 1 {
+			return fmt.Sprintf("%d %ss ago", n, unit.name)
+		}
+	}
+	return "just now"
+}
+
+// since is ago for a time that may be missing.
+func (a *app) since(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return ago(a.now(), t.AsTime())
+}
+
+// stamp is a point in time for people, in their zone, to the millisecond.
+func stamp(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return "-"
+	}
+	return t.AsTime().Local().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// orDash shows that a cell is empty.
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return printable(s)
+}
+
+// printable keeps what came out of a sandbox or a request from steering the
+// terminal: control characters become escapes.
+func printable(s string) string {
+	if strings.IndexFunc(s, unprintable) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// cut shortens s to at most n characters.
+func cut(s string, n int) string {
+	runes := []rune(s)
+	if len(runes) <= n {
+		return s
+	}
+	return string(runes[:max(n-1, 0)]) + "…"
+}
+
+// shellWords writes a command so that a shell would read the same words.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		plain := func(r rune) bool {
+			return !(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./=:,+@%", r))
+		}
+		if w != "" && strings.IndexFunc(w, plain) < 0 {
+			quoted[i] = w
+			continue
+		}
+		quoted[i] = "'" + strings.ReplaceAll(printable(w), "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// sandboxState is the state in a word, with what makes it doubtful.
+func sandboxState(h *agboxv1.SandboxHandle) string {
+	word := strings.ToLower(strings.TrimPrefix(h.GetState().String(), "SANDBOX_STATE_"))
+	switch {
+	case h.GetRecovering():
+		return word + " (recovering)"
+	case h.GetDegraded():
+		return word + " (degraded)"
+	}
+	return word
+}
+
+func execState(e *agboxv1.ExecStatus) string {
+	return strings.ToLower(strings.TrimPrefix(e.GetState().String(), "EXEC_STATE_"))
+}
+
+// assignments reads KEY=VALUE pairs of a flag that may stand several times.
+func assignments(flag string, pairs []string) (map[string]string, error) {
+	if len(pairs) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok || key == "" {
+			return nil, usagef("--%s %s is not of the form KEY=VALUE.", flag, pair)
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+// environment is assignments where KEY alone takes the value from our own
+// environment; one that is not set there stays unset.
+func (a *app) environment(pairs []string) (map[string]string, error) {
+	given := make([]string, 0, len(pairs))
+	for _, pair := range pairs {
+		if !strings.Contains(pair, "=") && pair != "" {
+			value, ok := a.lookupEnv(pair)
+			if !ok {
+				continue
+			}
+			pair += "=" + value
+		}
+		given = append(given, pair)
+	}
+	return assignments("env", given)
+}
