@@ -1,0 +1,81 @@
+// Command agbox-init is PID 1 of a sandbox's primary container: it starts execs,
+// writes their output to log files and tells the daemon how they end.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/version"
+	"github.com/agbox/agbox/runtime/supervisor"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "agbox-init:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	boot := flag.String("boot", paths.InContainerBoot, "boot configuration written by the daemon")
+	link := flag.String("link", paths.InContainerLink, "folder for the socket")
+	logs := flag.String("logs", paths.InContainerLogs, "folder for log and status files")
+	passwd := flag.String("passwd", "/etc/passwd", "user file of the container")
+	group := flag.String("group", "/etc/group", "group file of the container")
+	grace := flag.Duration("grace", supervisor.DefaultGrace, "time between SIGTERM and SIGKILL at the end")
+	flag.Parse()
+
+	supervisor.ReserveThreads()
+	// Nobody in the container may read the supervisor's memory or trace it.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	cfg := supervisor.Config{
+		LinkDir: *link, LogDir: *logs, Env: os.Environ(),
+		Passwd: *passwd, Group: *group, Version: version.Version, Grace: *grace,
+	}
+	var err error
+	if cfg.Boot, err = supervisor.LoadBoot(*boot); err != nil {
+		return err
+	}
+	s, err := supervisor.New(cfg)
+	if err != nil {
+		return err
+	}
+	return s.Run(context.Background(), silence)
+}
+
+// silence points standard input and outputs nowhere: a write to an output that
+// the engine does not read would block for ever. Until the socket stands, errors
+// go to the container's own output.
+func silence() {
+	in, out := nowhere()
+	_ = unix.Dup3(in, 0, 0)
+	_ = unix.Dup3(out, 1, 0)
+	_ = unix.Dup3(out, 2, 0)
+	_ = unix.Close(in)
+	if out != in {
+		_ = unix.Close(out)
+	}
+}
+
+// nowhere returns a descriptor to read from and one to write to: those of
+// /dev/null, or of a closed pipe where an image comes without it.
+func nowhere() (in, out int) {
+	const flags = unix.O_RDWR | unix.O_CLOEXEC
+	if fd, err := unix.Open(os.DevNull, flags, 0); err == nil {
+		return fd, fd
+	}
+	var read, write [2]int
+	_ = unix.Pipe2(read[:], unix.O_CLOEXEC)
+	_ = unix.Pipe2(write[:], unix.O_CLOEXEC)
+	_ = unix.Close(read[1])
+	_ = unix.Close(write[0])
+	return read[0], write[1]
+}

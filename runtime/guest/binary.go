@@ -1,0 +1,124 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// binaryName is the supervisor's file name beside the daemon.
+const binaryName = "agbox-init"
+
+// FindBinary returns the path of the supervisor beside the running executable,
+// symbolic links resolved.
+func FindBinary() (string, error) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return "", fmt.Errorf("the path of the running program is not known: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(self), binaryName)
+	st, err := os.Stat(path)
+	if err == nil && (!st.Mode().IsRegular() || st.Mode()&0o111 == 0) {
+		err = errors.New("it is not an executable file")
+	}
+	if err != nil {
+		return "", fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_INTERNAL_ERROR,
+			"The supervisor %s is missing: it must stand beside %s, so install the two together.", path, self).Because(err)
+	}
+	return path, nil
+}
+
+// InstallBinary copies the supervisor at source into dir under the hash of its
+// content and returns the copy's path. A whole copy that is there is used again;
+// a damaged one is replaced, which running containers do not notice. dir is made
+// when it is missing.
+func InstallBinary(source, dir string) (path string, err error) {
+	sum, err := hashFile(source)
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, binaryName+"-"+sum)
+	if intact(path, sum) {
+		return path, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	temp, err := copyToTemp(source, dir, sum)
+	if err != nil {
+		return "", fmt.Errorf("the supervisor cannot be copied to %s: %w", dir, err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return "", errors.Join(err, os.Remove(temp))
+	}
+	return path, syncDir(dir)
+}
+
+// intact tells whether path is a regular file with that content and mode 0555.
+func intact(path, sum string) bool {
+	st, err := os.Lstat(path)
+	if err != nil || st.Mode() != 0o555 {
+		return false
+	}
+	have, err := hashFile(path)
+	return err == nil && have == sum
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // only read
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// copyToTemp makes a synced copy of mode 0555 and refuses a source that changed
+// since it was hashed.
+func copyToTemp(source, dir, sum string) (temp string, err error) {
+	in, err := os.Open(source)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close() // only read
+	out, err := os.CreateTemp(dir, "."+binaryName+"-*")
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err = io.Copy(io.MultiWriter(out, h), in)
+	if err == nil && hex.EncodeToString(h.Sum(nil)) != sum {
+		err = fmt.Errorf("%s changed while it was copied; try again", source)
+	}
+	if err == nil {
+		err = errors.Join(out.Chmod(0o555), out.Sync())
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(out.Name()))
+	}
+	return out.Name(), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,67 @@
+package supervisor_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// BenchmarkStartToExit is the time from the call of Start to the report of the
+// exit of /bin/true, everything on disk.
+func BenchmarkStartToExit(b *testing.B) {
+	box := newBox(b)
+	c, records := box.dial(), box.ends()
+	i := 0
+	for b.Loop() {
+		i++
+		id := fmt.Sprint("e", i)
+		if _, err := c.Start(context.Background(), request(id, "/bin/true")); err != nil {
+			b.Fatal(err)
+		}
+		if r := next(b, records); r.GetExecId() != id || r.GetExitCode() != 0 {
+			b.Fatal(r)
+		}
+	}
+	b.StopTimer()
+	for _, line := range strings.Split(mustRead(b, fmt.Sprintf("/proc/%d/smaps_rollup", box.cmd.Process.Pid)), "\n") {
+		if strings.HasPrefix(line, "Private_Dirty") || strings.HasPrefix(line, "Pss:") {
+			b.Log(line)
+		}
+	}
+}
+
+// BenchmarkOutput is how fast output goes from a process into its log.
+func BenchmarkOutput(b *testing.B) {
+	const size = 256 << 20
+	box := newBox(b)
+	c, records := box.dial(), box.ends()
+	b.SetBytes(size)
+	i := 0
+	for b.Loop() {
+		i++
+		id := fmt.Sprint("e", i)
+		_, err := c.Start(context.Background(), request(id, "dd", "if=/dev/zero", "bs=1M", "status=none", fmt.Sprint("count=", size>>20)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if r := next(b, records); r.GetStdoutBytes() != size || r.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
+			b.Fatal(r)
+		}
+		if err := os.Remove(filepath.Join(box.dir, "logs", id+".stdout.log")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func mustRead(tb testing.TB, path string) string {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(raw)
+}

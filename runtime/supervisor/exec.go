@@ -1,0 +1,255 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agbox/agbox/logs"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// start starts an exec, or returns the record of the one that has its id.
+func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.ExecRecord, error) {
+	e, mine := s.registry.claim(req.GetExecId(), &s.work)
+	if e == nil {
+		return nil, status.Error(codes.Unavailable, "the supervisor is stopping and starts nothing any more")
+	}
+	if mine {
+		// Not bound to ctx: a claimed id must come to a decision, whoever still listens.
+		s.begin(context.WithoutCancel(ctx), e, req)
+	}
+	select {
+	case <-e.decided:
+		return s.registry.recordOf(e), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// begin decides what becomes of a claimed exec. It ends the claim's count in
+// s.work, or hands it to the goroutine that follows the process.
+func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.StartRequest) {
+	followed := false
+	defer func() {
+		if !followed {
+			s.work.Done()
+		}
+	}()
+	if found := s.readStatus(e.id); found != nil {
+		s.registry.finish(e, found)
+		return
+	}
+	writer, fail := s.createLogs(ctx, e.id)
+	if fail != nil {
+		s.failed(e, fail)
+		return
+	}
+	fail = s.launch(e, req, writer, &followed)
+	if fail != nil {
+		s.disk.do(func() { _ = writer.Close() })
+		s.failed(e, fail)
+	}
+}
+
+// removeTimeout bounds the removal of files that a container may have made many.
+const removeTimeout = 5 * time.Second
+
+// createLogs makes the log files. Files of that id without a status file are
+// from a supervisor that died before it journalled the start: nothing ran, and
+// they are empty.
+func (s *Supervisor) createLogs(ctx context.Context, id string) (w *logs.Writer, fail *startError) {
+	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	s.disk.do(func() {
+		opt := logs.WriterOptions{
+			MaxBytes: s.cfg.Boot.GetMaxLogBytes(),
+			Owner:    s.owner(),
+		}
+		var err error
+		if w, err = s.logs.Create(id, opt); errors.Is(err, errdefs.ErrAlreadyExists) {
+			if err = s.logs.Remove(ctx, id); err == nil {
+				w, err = s.logs.Create(id, opt)
+			}
+		}
+		if err != nil {
+			fail = other("The log files of the command cannot be made (%v): see that the daemon's log directory is on a file system that is writable and not full.", err)
+		}
+	})
+	return w, fail
+}
+
+// owner is who gets the files that the supervisor writes for the host.
+func (s *Supervisor) owner() logs.Owner {
+	return logs.Owner{UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid())}
+}
+
+// launch journals the exec and starts its process.
+func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *logs.Writer, followed *bool) *startError {
+	var p *plan
+	var fail *startError
+	s.files.do(func() { p, fail = s.plan(req) })
+	if fail != nil {
+		return fail
+	}
+	record := &guestv1.ExecRecord{
+		ExecId:    e.id,
+		Phase:     guestv1.ExecPhase_EXEC_PHASE_RUNNING,
+		StartedAt: timestamppb.Now(),
+		BootId:    s.bootID,
+	}
+	if err := s.journal(record); err != nil {
+		return other("The start of the command cannot be written down (%v), and without that it could run twice: see that the daemon's log directory is on a file system that is writable and not full.", err)
+	}
+	stdout, stderr, err := newPumps(writer, s.disk)
+	if err != nil {
+		return other("The output pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
+	}
+	ch, err := s.children.start(p.path, p.argv, &syscall.ProcAttr{
+		Dir:   p.dir,
+		Env:   p.env,
+		Files: []uintptr{s.devNull.Fd(), stdout.child.Fd(), stderr.child.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Credential: p.credential},
+	})
+	_, _ = stdout.child.Close(), stderr.child.Close()
+	if err != nil {
+		_, _ = stdout.pipe.Close(), stderr.pipe.Close()
+		return p.explain(err)
+	}
+	preferForOOM(ch.pid)
+	record = proto.CloneOf(record)
+	record.Pid = int32(ch.pid)
+	*followed = true
+	go s.follow(e, ch, record, writer, stdout, stderr)
+	s.registry.running(e, ch, record)
+	return nil
+}
+
+// follow pumps the output of a process into its log files until its end, writes
+// down how it ended, and goes on with the output as long as anybody has it open.
+func (s *Supervisor) follow(e *execution, ch *child, record *guestv1.ExecRecord, writer *logs.Writer, stdout, stderr *pump) {
+	defer s.work.Done()
+	var pumps sync.WaitGroup
+	pumps.Go(stdout.run)
+	pumps.Go(stderr.run)
+
+	end := <-ch.exited
+	stdout.drain()
+	stderr.drain()
+	record = s.exitRecord(record, end, writer.Counts())
+	// Names of empty files need no sync of their own: the status is one commit of
+	// the file system away from them.
+	if record.GetStdoutBytes()+record.GetStderrBytes() > 0 {
+		// Who hears of the exit may count on the log. A failed sync is seen by whoever
+		// reads it after a host crash; the exit counts all the same.
+		s.disk.do(func() { _ = writer.Sync() })
+	}
+	s.writeStatus(record, logs.StatusOptions{Owner: s.owner(), NoSync: true})
+	<-e.decided // finish after running, however short the process was
+	s.registry.finish(e, record)
+	// The sync of the status comes after the report: a daemon that got the report
+	// makes the exit durable itself, and for one that did not, an exit that the
+	// host's crash took with it was never acknowledged to anybody.
+	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+
+	unless := context.AfterFunc(s.patience, func() { _, _ = stdout.pipe.Close(), stderr.pipe.Close() })
+	pumps.Wait()
+	unless()
+	s.disk.do(func() { _ = writer.Close() })
+}
+
+// exitRecord is the final record of a process.
+func (s *Supervisor) exitRecord(running *guestv1.ExecRecord, end exit, n logs.Counts) *guestv1.ExecRecord {
+	r := proto.CloneOf(running)
+	r.Phase = guestv1.ExecPhase_EXEC_PHASE_EXITED
+	r.FinishedAt = timestamppb.New(end.at)
+	r.ExitCode = int32(end.status.ExitStatus())
+	if end.status.Signaled() {
+		r.Signal = int32(end.status.Signal())
+		r.ExitCode = 128 + r.Signal
+	}
+	r.Cancelled = end.cancelled
+	r.StdoutBytes, r.StderrBytes = n.Stdout, n.Stderr
+	r.StdoutDroppedBytes, r.StderrDroppedBytes = n.StdoutDropped, n.StderrDropped
+	return r
+}
+
+// failed ends an exec that got no process.
+func (s *Supervisor) failed(e *execution, fail *startError) {
+	now := timestamppb.Now()
+	record := &guestv1.ExecRecord{
+		ExecId:         e.id,
+		Phase:          guestv1.ExecPhase_EXEC_PHASE_FAILED,
+		StartedAt:      now,
+		FinishedAt:     now,
+		ExitCode:       fail.exitCode(),
+		Failure:        fail.kind,
+		FailureMessage: strings.ToValidUTF8(cut(fail.message, wire.MaxFailureMessage), "?"),
+		BootId:         s.bootID,
+	}
+	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+	s.registry.finish(e, record)
+}
+
+// journal writes down that a process is about to be started. It is not synced:
+// it has to outlive the supervisor, not the host. When the host crashes the
+// container ends with it, and the daemon counts every exec accepted before that
+// as lost without asking.
+func (s *Supervisor) journal(record *guestv1.ExecRecord) error {
+	raw, err := proto.Marshal(record)
+	if err != nil {
+		return err
+	}
+	s.disk.do(func() {
+		err = s.logs.WriteStatus(record.GetExecId(), raw, logs.StatusOptions{Owner: s.owner(), NoSync: true})
+	})
+	return err
+}
+
+// writeStatus writes the final record. Where even the reserved space fails it
+// stays in memory, and the daemon gets it from there.
+func (s *Supervisor) writeStatus(record *guestv1.ExecRecord, opt logs.StatusOptions) {
+	raw, err := proto.Marshal(record)
+	if err != nil {
+		return // cannot be: the strings are valid UTF-8
+	}
+	s.disk.do(func() { _ = s.logs.WriteStatus(record.GetExecId(), raw, opt) })
+}
+
+// readStatus returns the record in a status file; nil if there is none. What
+// cannot be read stands for an exec whose fate cannot be known: running, but not
+// under this supervisor.
+func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
+	var raw []byte
+	var err error
+	s.disk.do(func() { raw, err = s.logs.ReadStatus(id) })
+	if errors.Is(err, logs.ErrNotExist) {
+		return nil
+	}
+	record := new(guestv1.ExecRecord)
+	if err == nil {
+		err = proto.Unmarshal(raw, record)
+	}
+	if err == nil && record.GetExecId() != id {
+		err = fmt.Errorf("it is of exec %q", record.GetExecId())
+	}
+	if err != nil {
+		return &guestv1.ExecRecord{
+			ExecId:         id,
+			Phase:          guestv1.ExecPhase_EXEC_PHASE_RUNNING,
+			FailureMessage: strings.ToValidUTF8(cut(fmt.Sprintf("The status file cannot be read: %v.", err), wire.MaxFailureMessage), "?"),
+		}
+	}
+	return record
+}

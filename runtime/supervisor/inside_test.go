@@ -1,0 +1,208 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// finishAll claims and finishes n execs.
+func finishAll(r *registry, n int) {
+	var work sync.WaitGroup
+	for i := range n {
+		e, _ := r.claim(fmt.Sprint("e", i), &work)
+		r.finish(e, &guestv1.ExecRecord{ExecId: e.id, Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED})
+	}
+}
+
+func TestASlowWatcherIsCutOffAndTheOthersAreNot(t *testing.T) {
+	r := newRegistry()
+	slow, quick := r.subscribe(), r.subscribe()
+	var got int
+	for range 3 {
+		finishAll(r, watchBuffer/2)
+		for range watchBuffer / 2 {
+			<-quick.exits
+			got++
+		}
+		clear(r.execs)
+	}
+	if got != 3*(watchBuffer/2) {
+		t.Errorf("the quick watcher got %d exits", got)
+	}
+	held := 0
+	for range slow.exits { // ends only because it was closed
+		held++
+	}
+	if held != watchBuffer {
+		t.Errorf("the slow watcher held %d exits", held)
+	}
+	r.unsubscribe(slow)
+	r.unsubscribe(quick)
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	r := newRegistry()
+	for range maxWatchers {
+		if r.subscribe() == nil {
+			t.Fatal("refused too early")
+		}
+	}
+	if r.subscribe() != nil {
+		t.Error("one watcher too many")
+	}
+}
+
+func TestOldExecsAreForgotten(t *testing.T) {
+	r := newRegistry()
+	finishAll(r, keepFinished+10)
+	if e, _ := r.get("e9"); e != nil || len(r.execs) != keepFinished {
+		t.Errorf("%d finished execs are in memory", len(r.execs))
+	}
+	if e, _ := r.get("e10"); e == nil {
+		t.Error("a young exec was forgotten")
+	}
+}
+
+func TestNothingStartsOnceTheSupervisorStops(t *testing.T) {
+	r := newRegistry()
+	var work sync.WaitGroup
+	known, _ := r.claim("known", &work)
+	r.close()
+	if e, mine := r.claim("known", &work); e != known || mine {
+		t.Error("a known exec is no longer found")
+	}
+	if e, _ := r.claim("new", &work); e != nil {
+		t.Error("a new exec was claimed")
+	}
+}
+
+func TestUserSpecsAreResolvedInTheFilesOfTheContainer(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	passwd := write("passwd", "root:x:0:0::/root:\nworker:x:1000:1001::/home/worker:\nhomeless:x:1002:1002:::\n")
+	group := write("group", "root:x:0:\nstaff:x:50:\nvideo:x:44:worker\n")
+	with := &Supervisor{cfg: Config{Passwd: passwd, Group: group}}
+	without := &Supervisor{cfg: Config{Passwd: dir + "/none", Group: dir + "/none"}}
+
+	for _, c := range []struct {
+		s    *Supervisor
+		spec string
+		want string
+	}{
+		{with, "", "0:0 [] /root root"},
+		{with, "worker", "1000:1001 [44] /home/worker worker"},
+		{with, "1000", "1000:1001 [44] /home/worker worker"},
+		{with, "worker:staff", "1000:50 [] /home/worker worker"},
+		{with, "worker:7", "1000:7 [] /home/worker worker"},
+		{with, "4000", "4000:0 [] / "},
+		{with, "4000:4001", "4000:4001 [] / "},
+		{with, "homeless", "1002:1002 [] / homeless"},
+		{without, "", "0:0 [] / "},
+		{without, "5:6", "5:6 [] / "},
+		{without, "worker", "not found"},
+		{with, "worker:none", "not found"},
+		{with, "-1", "not found"},
+		{with, "99999999999", "not found"},
+	} {
+		got := "not found"
+		if id, fail := c.s.lookupUser(c.spec); fail == nil {
+			got = fmt.Sprintf("%d:%d %v %s %s", id.uid, id.gid, id.groups, id.home, id.name)
+		} else if fail.kind != guestv1.StartFailure_START_FAILURE_USER_NOT_FOUND {
+			t.Errorf("%q: %v", c.spec, fail)
+		}
+		if got != c.want {
+			t.Errorf("%q is %q, not %q", c.spec, got, c.want)
+		}
+	}
+}
+
+func TestAHostileUserFileIsRefusedWithoutWaiting(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	huge := filepath.Join(dir, "huge")
+	f, err := os.Create(huge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(1 << 40); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	for _, path := range []string{fifo, huge, dir, "/dev/zero"} {
+		if raw, err := readUserFile(path); err == nil {
+			t.Errorf("%s was read: %d bytes", path, len(raw))
+		}
+	}
+}
+
+func TestPermissionToExecuteFollowsOwnerGroupAndOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	owner, member := &identity{uid: uid, gid: -2}, &identity{uid: -3, gid: -3, groups: []int{gid}}
+	stranger, root := &identity{uid: -3, gid: -3}, &identity{}
+	for mode, may := range map[os.FileMode][]*identity{
+		0o600: {}, 0o100: {owner, root}, 0o010: {member, root}, 0o001: {stranger, root},
+	} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []*identity{owner, member, stranger, root} {
+			want := slices.Contains(may, id)
+			if id == owner && uid == 0 { // is root as well
+				want = mode != 0o600
+			}
+			if got := id.mayExecute(st); got != want {
+				t.Errorf("mode %o: %+v may execute: %v", mode, *id, got)
+			}
+		}
+	}
+}
+
+func TestOnlyOutsidersAndRootMayConnect(t *testing.T) {
+	for _, c := range []struct {
+		peer unix.Ucred
+		want bool
+	}{
+		{unix.Ucred{Pid: 0, Uid: 1000}, true},  // a daemon outside the container
+		{unix.Ucred{Pid: 7, Uid: 0}, true},     // root inside
+		{unix.Ucred{Pid: 7, Uid: 1000}, false}, // inside, with the number of the daemon's user
+	} {
+		if got := trustedPeer(&c.peer, 0); got != c.want {
+			t.Errorf("%+v: %v", c.peer, got)
+		}
+	}
+}
+
+func TestMessagesStayShortAndWhole(t *testing.T) {
+	if got := show(strings.Repeat("x", 1000)); len(got) > longestShown+10 {
+		t.Errorf("%d bytes are shown", len(got))
+	}
+	if got := show("a\nb\xff"); got != `"a\nb\xff"` {
+		t.Errorf("shown as %s", got)
+	}
+}

@@ -1,0 +1,159 @@
+package supervisor
+
+import (
+	"syscall"
+	"time"
+)
+
+const (
+	// killRounds bounds the sweeps over a tree that keeps growing; with the pauses
+	// between them they take about five seconds.
+	killRounds = 60
+	// firstPause and lastPause stand between two sweeps; a pause doubles.
+	firstPause, lastPause = 2 * time.Millisecond, 100 * time.Millisecond
+)
+
+// cancel sends SIGTERM to the process group of an exec and sees to it that what
+// is left of its tree after the grace period is killed. It returns false if the
+// exec is not running.
+func (s *Supervisor) cancel(e *execution, grace time.Duration) bool {
+	ch := s.registry.childOf(e)
+	if ch == nil {
+		return false
+	}
+	t := &tree{leader: ch.pid, marker: markerVariable + "=" + e.id, known: make(map[key]bool)}
+	if grace > 0 {
+		// Seen now, a process that leaves the tree during the grace period is still
+		// found after it.
+		s.look.do(func() { t.look(true) })
+		if running, _ := s.children.signal(ch, syscall.SIGTERM, true); !running {
+			return false
+		}
+	} else if running, _ := s.children.signal(ch, syscall.SIGKILL, true); !running {
+		return false
+	}
+	if s.registry.planKill(e, time.Now().Add(grace), &s.work) {
+		go func() {
+			defer s.work.Done()
+			defer s.registry.killDone(e)
+			s.killLater(e, ch, t)
+		}()
+	}
+	return true
+}
+
+// killLater waits for the end of the grace period and kills the tree. When the
+// leader is gone and nothing is left, it does not wait.
+func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
+	ended := e.ended
+	for {
+		timer := time.NewTimer(time.Until(s.registry.killTime(e)))
+		select {
+		case <-timer.C:
+			s.killTree(e, ch, t)
+			return
+		case <-e.hurry:
+		case <-ended:
+			ended = nil
+			left := 0
+			s.look.do(func() { left = len(t.look(false)) })
+			if left == 0 {
+				timer.Stop()
+				return
+			}
+		case <-s.stopping: // which kills everything itself
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// killTree kills until nothing is left of the tree.
+func (s *Supervisor) killTree(e *execution, ch *child, t *tree) {
+	s.killRepeatedly(func() int {
+		alive, _ := s.children.signal(ch, syscall.SIGKILL, true)
+		found := t.look(alive)
+		for _, p := range found {
+			p.kill(syscall.SIGKILL)
+		}
+		return len(found)
+	})
+}
+
+// killRepeatedly sweeps until a sweep finds nothing, at most killRounds times.
+func (s *Supervisor) killRepeatedly(sweep func() (found int)) {
+	pause := firstPause
+	for range killRounds {
+		found := 0
+		s.look.do(func() { found = sweep() })
+		if found == 0 {
+			return
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// signal sends one signal to the process group of an exec. It returns false if
+// the exec is not running.
+func (s *Supervisor) signal(e *execution, sig syscall.Signal) (bool, error) {
+	ch := s.registry.childOf(e)
+	if ch == nil {
+		return false, nil
+	}
+	return s.children.signal(ch, sig, false)
+}
+
+const (
+	// killWait is how long the stop waits for processes after SIGKILL.
+	killWait = time.Second
+	// outsideWait is how long somebody from outside the container may keep the
+	// output of a dead process open.
+	outsideWait = 500 * time.Millisecond
+	// flushWait is how long the stop waits for the last output and status files.
+	flushWait = 5 * time.Second
+)
+
+// stopAll ends every process below the supervisor, first kindly, and returns
+// when output and status of all execs are in the files.
+func (s *Supervisor) stopAll() {
+	s.registry.close()
+	close(s.stopping)
+	t := &tree{known: make(map[key]bool)}
+	s.look.do(func() {
+		for _, p := range t.look(true) {
+			p.kill(syscall.SIGTERM)
+		}
+	})
+	if !waitFor(s.children.gone(), s.cfg.Grace) {
+		s.killRepeatedly(func() int {
+			found := t.look(true)
+			for _, p := range found {
+				p.kill(syscall.SIGKILL)
+			}
+			return len(found)
+		})
+		waitFor(s.children.gone(), killWait)
+	}
+	done := make(chan struct{})
+	go func() { s.work.Wait(); close(done) }()
+	if !waitFor(done, outsideWait) {
+		s.giveUp()
+		// A process that even SIGKILL does not end sits in the kernel; its exec is
+		// given up, because the container must stop.
+		waitFor(done, flushWait)
+	}
+}
+
+// waitFor returns false if the channel is not closed in time.
+func waitFor(c <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,229 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+const (
+	// maxConns bounds the connections at a time; a daemon needs one.
+	maxConns = 64
+	// maxCalls bounds the calls of one connection at a time; each has a goroutine.
+	maxCalls = 2048
+	// sendTimeout is how long a peer may leave a reply unread before its
+	// connection is closed.
+	sendTimeout = 10 * time.Second
+)
+
+// listener accepts connections of the daemon and keeps count of them.
+type listener struct {
+	*net.UnixListener
+
+	// mu guards conns.
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	// open counts conns for finish.
+	open sync.WaitGroup
+}
+
+// listen makes the socket, replacing whatever an earlier life left at its path.
+// The umask applies to the bind, so that there is no moment at which somebody
+// else could connect; only then it is given to the owner. It must be called
+// before other goroutines make files, because the umask is the process's.
+func listen(path string, uid, gid uint32) (*listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the old socket cannot be removed: %w", err)
+	}
+	old := unix.Umask(0o177)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("the supervisor cannot listen: %w", err)
+	}
+	if int(uid) != os.Geteuid() || int(gid) != os.Getegid() {
+		if err := os.Lchown(path, int(uid), int(gid)); err != nil {
+			_ = l.Close()
+			return nil, fmt.Errorf("the socket cannot be given to its owner: %w", err)
+		}
+	}
+	return &listener{UnixListener: l, conns: make(map[*conn]struct{})}, nil
+}
+
+// Accept returns the next connection from outside the container or from root in
+// it. The file mode does not say that: a process in the container may have the
+// number of the daemon's user, and could become root through the supervisor.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if !trusted(c) {
+			_ = c.Close()
+			continue
+		}
+		if wrapped := l.add(c); wrapped != nil {
+			return wrapped, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// trusted tells whether the peer is outside this PID namespace, where its pid
+// reads as 0, or root or the supervisor's own user in it.
+func trusted(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	ok := false
+	err = raw.Control(func(fd uintptr) {
+		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		ok = err == nil && trustedPeer(peer, os.Geteuid())
+	})
+	return err == nil && ok
+}
+
+func trustedPeer(peer *unix.Ucred, euid int) bool {
+	return peer.Pid == 0 || peer.Uid == 0 || int(peer.Uid) == euid
+}
+
+func (l *listener) add(c *net.UnixConn) *conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.conns) >= maxConns {
+		return nil
+	}
+	wrapped := &conn{UnixConn: c, listener: l}
+	wrapped.in.Check = wrapped.request
+	wrapped.out.Check = wrapped.reply
+	l.conns[wrapped] = struct{}{}
+	l.open.Add(1)
+	return wrapped
+}
+
+func (l *listener) remove(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.conns[c]; ok {
+		delete(l.conns, c)
+		l.open.Done()
+	}
+}
+
+// finish closes each connection once its calls are answered, and all of them
+// after a time.
+func (l *listener) finish(limit time.Duration) {
+	_ = l.Close()
+	for _, c := range l.all() {
+		c.closeWhenIdle()
+	}
+	done := make(chan struct{})
+	go func() { l.open.Wait(); close(done) }()
+	if !waitFor(done, limit) {
+		for _, c := range l.all() {
+			_ = c.Close()
+		}
+		<-done
+	}
+}
+
+func (l *listener) all() []*conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.conns))
+}
+
+// conn is a connection that is cut when its peer breaks the protocol, asks too
+// much at once, or does not read.
+type conn struct {
+	*net.UnixConn
+	listener *listener
+	in, out  wire.Scanner
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// calls counts the requests without a last reply.
+	calls int
+	// closing is true when the connection is to be closed once calls is 0.
+	closing bool
+}
+
+// request counts a request in.
+func (c *conn) request(h wire.Header) error {
+	if err := wire.CheckRequest(h); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.calls++; c.calls > maxCalls {
+		return fmt.Errorf("%w: more than %d calls at once", wire.ErrFrame, maxCalls)
+	}
+	return nil
+}
+
+// reply counts a request out.
+func (c *conn) reply(h wire.Header) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.Last() {
+		c.calls--
+	}
+	return nil
+}
+
+// Read passes on only frames that a client may send.
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.UnixConn.Read(p)
+	if bad := c.in.Scan(p[:n]); bad != nil {
+		_ = c.Close() // the calls that run may not end for long
+		return 0, bad
+	}
+	return n, err
+}
+
+// Write fails when the peer has not read for too long.
+func (c *conn) Write(p []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return 0, err
+	}
+	n, err := c.UnixConn.Write(p)
+	_ = c.out.Scan(p[:n]) // what it counts cannot fail
+	if c.idle() {
+		_ = c.Close()
+	}
+	return n, err
+}
+
+func (c *conn) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing && c.calls == 0
+}
+
+func (c *conn) closeWhenIdle() {
+	c.mu.Lock()
+	c.closing = true
+	c.mu.Unlock()
+	if c.idle() {
+		_ = c.Close()
+	}
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	err := c.UnixConn.Close()
+	c.listener.remove(c)
+	return err
+}

@@ -1,0 +1,217 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one entry of /proc.
+type process struct {
+	pid, parent, group, session int
+	// start is the time of its start in clock ticks; with the pid it is unique.
+	start uint64
+}
+
+// key tells processes apart although pids are used again.
+type key struct {
+	pid   int
+	start uint64
+}
+
+func (p process) key() key { return key{p.pid, p.start} }
+
+// processes lists what is alive. Zombies are left out: they need no kill.
+func processes() []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() // only read
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	var all []process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, ok := readProcess(pid); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// readProcess reads /proc/PID/stat; see proc_pid_stat(5). The command in it can
+// hold any character, so fields are counted from the last parenthesis.
+func readProcess(pid int) (process, bool) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	const state, parent, group, session, start = 0, 1, 2, 3, 19
+	if len(f) <= start || f[state][0] == 'Z' || f[state][0] == 'X' {
+		return process{}, false
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
+	return process{
+		pid: pid, parent: number(parent), group: number(group), session: number(session),
+		start: uint64(number(start)),
+	}, true
+}
+
+// tree says which processes belong to an exec.
+type tree struct {
+	// leader is the pid of the exec's first process; 0 takes everything below this
+	// process.
+	leader int
+	// marker is the entry of the environment that the exec's processes inherit.
+	marker string
+	// known were seen to belong to it; they stay in it whatever they do.
+	known map[key]bool
+}
+
+// look returns the living processes of the tree and remembers them. A process
+// belongs to it by its process group, its session, its parents, or its
+// environment: it would have to change all four while nobody looks.
+func (t *tree) look(leaderAlive bool) []process {
+	self := os.Getpid()
+	all := processes()
+	parents := make(map[int]int, len(all))
+	for _, p := range all {
+		parents[p.pid] = p.parent
+		// Once the leader is gone, its number at another process means that the
+		// number was given away, and group and session say nothing.
+		if p.pid == t.leader && !leaderAlive {
+			t = &tree{leader: -1, marker: t.marker, known: t.known}
+		}
+	}
+	var found []process
+	belongs := make(map[int]bool)
+	for _, p := range all {
+		if p.pid != self && (t.known[p.key()] || t.has(p, self)) {
+			belongs[p.pid] = true
+		}
+	}
+	for _, p := range all {
+		if p.pid != self && hasAncestor(p.pid, parents, belongs) {
+			t.known[p.key()] = true
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+func (t *tree) has(p process, self int) bool {
+	if t.leader == 0 {
+		return p.parent == self
+	}
+	return p.pid == t.leader || p.group == t.leader || p.session == t.leader ||
+		t.marker != "" && hasEntry(environment(p.pid), t.marker)
+}
+
+// hasAncestor tells whether pid or one of its ancestors is in the set.
+func hasAncestor(pid int, parents map[int]int, set map[int]bool) bool {
+	for range len(parents) + 1 { // a list that was read while it changed may have circles
+		if set[pid] {
+			return true
+		}
+		parent, ok := parents[pid]
+		if !ok {
+			return false
+		}
+		pid = parent
+	}
+	return false
+}
+
+func hasEntry(environ []byte, entry string) bool {
+	for part := range bytes.SplitSeq(environ, []byte{0}) {
+		if string(part) == entry {
+			return true
+		}
+	}
+	return false
+}
+
+// environment returns the environment of a process; nil if it cannot be read.
+// The kernel shows it to the same user only, not to a root without
+// CAP_SYS_PTRACE, so the thread takes that user's identity for the file system.
+func environment(pid int) []byte {
+	dir := "/proc/" + strconv.Itoa(pid)
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return nil
+	}
+	name := dir + "/environ"
+	if int(st.Uid) == os.Geteuid() && int(st.Gid) == os.Getegid() {
+		raw, _ := os.ReadFile(name)
+		return raw
+	}
+	// The identity belongs to the thread. A thread that cannot change back stays
+	// locked and ends with this goroutine.
+	result := make(chan []byte, 1)
+	go func() {
+		runtime.LockOSThread()
+		uid, gid := os.Geteuid(), os.Getegid()
+		_, _ = unix.SetfsgidRetGid(int(st.Gid))
+		_, _ = unix.SetfsuidRetUid(int(st.Uid))
+		raw, _ := os.ReadFile(name)
+		_, _ = unix.SetfsuidRetUid(uid)
+		_, _ = unix.SetfsgidRetGid(gid)
+		if now, _ := unix.SetfsuidRetUid(-1); now == uid {
+			if now, _ := unix.SetfsgidRetGid(-1); now == gid {
+				runtime.UnlockOSThread()
+			}
+		}
+		result <- raw
+	}()
+	return <-result
+}
+
+// kill sends sig to the process that p was when it was seen, and to no other
+// that has got its number since.
+func (p process) kill(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err == nil {
+		defer func() { _ = unix.Close(fd) }()
+	}
+	if now, ok := readProcess(p.pid); !ok || now.start != p.start {
+		return
+	}
+	if err == nil {
+		err = unix.PidfdSendSignal(fd, sig, nil, 0)
+		if err == nil || errors.Is(err, unix.ESRCH) {
+			return
+		}
+	}
+	// A kernel or seccomp profile without pidfds: the number is a moment old.
+	_ = unix.Kill(p.pid, sig)
+}
+
+// oomPreference is the oom_score_adj of execs: the kernel kills them before the
+// supervisor, and before anything else on the host that asks for nothing.
+const oomPreference = "500"
+
+// preferForOOM makes a new process a better choice for the kernel when memory is
+// short. Its children inherit that. Without it the exec runs all the same.
+func preferForOOM(pid int) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.Write(fd, []byte(oomPreference))
+	_ = unix.Close(fd)
+}
