@@ -1,0 +1,220 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// eventOverlap is how far back a new event stream reaches: what happened
+	// while there was none comes twice rather than never.
+	eventOverlap = 30 * time.Second
+	// reconnectMin and reconnectMax bound the pause before a lost event stream
+	// is opened again.
+	reconnectMin, reconnectMax = 100 * time.Millisecond, 5 * time.Second
+)
+
+// followEvents keeps an event stream open. Events are hints: they enqueue. Every
+// new stream asks for a full look, because the one before it may have lost some.
+func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
+	pause := reconnectMin
+	for ctx.Err() == nil {
+		ready := func() {
+			pause = reconnectMin
+			poke(resync)
+		}
+		err := l.Engine.Events(ctx, l.InstallID, l.Now().Add(-eventOverlap), ready, l.hint)
+		if ctx.Err() != nil {
+			return
+		}
+		l.Log.Info("the engine's event stream ended; it is opened again", "error", err)
+		poke(resync)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, reconnectMax)
+	}
+}
+
+func poke(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// telling are the actions after which a sandbox may not be what it was. What
+// the loop causes itself, such as "create" and "start", tells it nothing.
+var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
+
+func (l *Loop) hint(ev runtime.Event) {
+	if ev.SandboxID != "" && slices.Contains(telling, ev.Action) {
+		if _, living := l.Ledger.Sandbox(ev.SandboxID); living {
+			l.Enqueue(ev.SandboxID)
+		}
+	}
+}
+
+// resyncLoop takes a full look at every poke and at least every Resync. A look
+// never overlaps another.
+func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
+	tick := time.NewTicker(l.Resync)
+	defer tick.Stop()
+	for {
+		l.resync(ctx)
+		select {
+		case <-tick.C:
+		case <-poked:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (l *Loop) resync(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	begun := l.Now()
+	inv, err := l.Engine.Inventory(ctx, l.InstallID)
+	var info runtime.EngineInfo
+	if err == nil && !l.engineKnown() {
+		info, err = l.Engine.Info(ctx)
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	l.heardOfEngine(info, err)
+	if err != nil {
+		return
+	}
+	bySandbox := groupBySandbox(inv)
+	l.mu.Lock()
+	l.inventory, l.inventoryAt = bySandbox, begun
+	l.mu.Unlock()
+	for _, sb := range l.Ledger.Sandboxes() {
+		if l.needsLook(sb.Record, bySandbox[sb.ID]) {
+			l.Enqueue(sb.ID)
+		}
+	}
+}
+
+// needsLook tells whether a full look shows something that the sandbox's worker
+// has not seen, or the worker is in trouble that may be over.
+func (l *Loop) needsLook(r machine.Record, inv runtime.Inventory) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.workers[r.ID]
+	switch {
+	case r.State == machine.Stopped || r.State == machine.Failed && r.WasReady:
+		return false
+	case w == nil || w.looked.IsZero() || w.trouble != "":
+		return true
+	}
+	return !w.running && digestOf(ours(inv, r.Nonce)) != w.seen
+}
+
+func (l *Loop) engineKnown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.engine.Known && l.engine.Err == nil
+}
+
+// heardOfEngine keeps the engine's health and says once when it changes.
+func (l *Loop) heardOfEngine(info runtime.EngineInfo, err error) {
+	l.mu.Lock()
+	before := l.engine
+	l.engine.Known, l.engine.Err = true, err
+	if info.Version != "" {
+		l.engine.Info = info
+	}
+	l.mu.Unlock()
+	switch {
+	case err != nil && (before.Err == nil || !before.Known):
+		l.Log.Warn("the engine does not answer; sandboxes are degraded until it does", "error", err)
+	case err == nil && before.Err != nil:
+		l.Log.Info("the engine answers again")
+	}
+}
+
+// shared returns the sandbox's part of the newest full look, if that was begun
+// after since.
+func (l *Loop) shared(sandboxID string, since time.Time) (runtime.Inventory, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inventory[sandboxID], l.inventoryAt.After(since)
+}
+
+func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
+	grouped := make(map[string]runtime.Inventory)
+	for _, c := range inv.Containers {
+		part := grouped[c.SandboxID]
+		part.Containers = append(part.Containers, c)
+		grouped[c.SandboxID] = part
+	}
+	for _, n := range inv.Networks {
+		part := grouped[n.SandboxID]
+		part.Networks = append(part.Networks, n)
+		grouped[n.SandboxID] = part
+	}
+	return grouped
+}
+
+// digest is what a list shows of a sandbox, in comparable form.
+type digest string
+
+func digestOf(inv runtime.Inventory) digest {
+	var parts []string
+	for _, c := range inv.Containers {
+		parts = append(parts, c.ID+" "+string(c.State))
+	}
+	for _, n := range inv.Networks {
+		parts = append(parts, n.ID)
+	}
+	slices.Sort(parts)
+	return digest(strings.Join(parts, "\n"))
+}
+
+// probeTimeout bounds the question whether the engine is there.
+const probeTimeout = 3 * time.Second
+
+// Probe tells whether the engine can be worked with now. What is known to be
+// well costs nothing; otherwise the engine is asked.
+func (l *Loop) Probe(ctx context.Context) error {
+	if l.engineKnown() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	info, err := l.Engine.Info(ctx)
+	l.heardOfEngine(info, err)
+	return err
+}
+
+// Containers returns the sandbox's containers: as they are if the engine
+// answers soon, else as it last showed them.
+func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	inv, err := l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+	if err != nil {
+		l.mu.Lock()
+		inv = l.inventory[sb.ID]
+		l.mu.Unlock()
+		return ours(inv, sb.Nonce).Containers
+	}
+	shown := ours(inv, sb.Nonce).Containers
+	for i, c := range shown {
+		if closer, err := l.Engine.InspectContainer(ctx, c.ID); err == nil {
+			shown[i] = closer
+		}
+	}
+	return shown
+}

@@ -1,0 +1,221 @@
+// Package reconcile holds the one loop that moves sandboxes: it loads a record,
+// observes, asks machine.Next, and does what it says. Start-up, engine events,
+// requests, timers and the periodic resync all do the same thing: Enqueue.
+//
+// It is the only caller of the engine's mutating verbs. A sandbox has at most
+// one worker at a time; the Loop owns the workers and waits for them in Run.
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+)
+
+// Options are the parts and figures of a Loop.
+type Options struct {
+	Engine Engine
+	Guests Guests
+	Ledger *ledger.Ledger
+	Paths  paths.Install
+	// InstallID marks what is ours in the engine.
+	InstallID string
+	// Supervisor is the host path of the supervisor binary for new containers.
+	Supervisor string
+	// Resync is the pause between two full looks at the engine.
+	Resync time.Duration
+	// ReadyWithin is how long a supervisor may take to answer after the start.
+	ReadyWithin time.Duration
+	Now         func() time.Time
+	Log         *slog.Logger
+}
+
+// Loop reconciles all sandboxes of an install.
+type Loop struct {
+	Options
+
+	// slots bounds how many workers speak with the engine at a time.
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	// mu guards what follows; never held across a call.
+	mu      sync.Mutex
+	ctx     context.Context // nil until Run; cancelled when it ends
+	workers map[string]*worker
+	// engine is what was last heard of the engine.
+	engine EngineHealth
+	// inventory is the newest full look, and when it was begun.
+	inventory   map[string]runtime.Inventory
+	inventoryAt time.Time
+}
+
+// EngineHealth is what the loop last heard of the engine.
+type EngineHealth struct {
+	// Known is false until the engine was asked for the first time.
+	Known bool
+	Info  runtime.EngineInfo
+	// Err is why the engine does not answer; nil while it does.
+	Err error
+}
+
+// engineSlots is how many verbs may be under way at a time. An engine
+// serialises most of them; more only lengthens its queue.
+const engineSlots = 8
+
+// New makes a Loop; nothing moves before Run.
+func New(o Options) *Loop {
+	return &Loop{
+		Options: o,
+		slots:   make(chan struct{}, engineSlots),
+		workers: make(map[string]*worker),
+	}
+}
+
+// Run reconciles until ctx ends, then waits for the workers. No sandbox is
+// touched by its ending.
+func (l *Loop) Run(ctx context.Context) {
+	l.mu.Lock()
+	l.ctx = ctx
+	l.mu.Unlock()
+	for _, sb := range l.Ledger.Sandboxes() {
+		l.Enqueue(sb.ID)
+	}
+	resync := make(chan struct{}, 1)
+	l.wg.Go(func() { l.followEvents(ctx, resync) })
+	l.wg.Go(func() { l.resyncLoop(ctx, resync) })
+	<-ctx.Done()
+	l.mu.Lock()
+	for _, w := range l.workers {
+		w.stopTimerLocked()
+	}
+	l.mu.Unlock()
+	l.wg.Wait()
+}
+
+// Enqueue has the sandbox looked at. It never blocks.
+func (l *Loop) Enqueue(sandboxID string) { l.enqueue(sandboxID, false) }
+
+// Interrupt is Enqueue for a changed wish: a pull or a wait that the worker is
+// in is given up.
+func (l *Loop) Interrupt(sandboxID string) { l.enqueue(sandboxID, true) }
+
+func (l *Loop) enqueue(sandboxID string, interrupt bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil || l.ctx.Err() != nil {
+		return // before Run everything is enqueued anyway; after it nothing is
+	}
+	w := l.workers[sandboxID]
+	if w == nil {
+		w = &worker{id: sandboxID}
+		l.workers[sandboxID] = w
+	}
+	w.dirty, w.dirtyAt = true, l.Now()
+	w.stopTimerLocked()
+	if interrupt && w.giveUp != nil {
+		w.giveUp()
+	}
+	if !w.running {
+		w.running = true
+		l.wg.Go(func() { l.work(w) })
+	}
+}
+
+// worker is the loop's memory of one sandbox. Its fields are guarded by Loop.mu
+// but for those that only the running worker goroutine touches.
+type worker struct {
+	id      string
+	dirty   bool
+	dirtyAt time.Time
+	running bool
+	// giveUp cancels the interruptible part of the step under way.
+	giveUp context.CancelFunc
+	// timer enqueues the sandbox when nothing else does.
+	timer *time.Timer
+	// looked is when the engine last showed the sandbox; zero: not yet.
+	looked time.Time
+	// trouble is why the sandbox is degraded; empty when it is not.
+	trouble string
+	// seen is what the engine last showed, to notice a change in a resync.
+	seen digest
+
+	// Of the goroutine only:
+
+	// startedAt is when this daemon started the primary for the PENDING that
+	// began with startedFor.
+	startedAt  time.Time
+	startedFor uint64
+	// since is the time from which on a full look shows what the round must see.
+	since    time.Time
+	failures int
+}
+
+func (w *worker) stopTimerLocked() {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+}
+
+// work runs rounds until the sandbox is clean.
+func (l *Loop) work(w *worker) {
+	for {
+		l.mu.Lock()
+		if !w.dirty || l.ctx.Err() != nil {
+			w.running = false
+			if sb, living := l.Ledger.Sandbox(w.id); !living || sb.Over() {
+				delete(l.workers, w.id)
+			}
+			l.mu.Unlock()
+			return
+		}
+		w.dirty = false
+		dirtyAt, ctx := w.dirtyAt, l.ctx
+		l.mu.Unlock()
+
+		wake := l.round(ctx, w, dirtyAt)
+		l.mu.Lock()
+		if !wake.IsZero() && !w.dirty && ctx.Err() == nil {
+			w.timer = time.AfterFunc(max(wake.Sub(l.Now()), time.Millisecond), func() { l.Enqueue(w.id) })
+		}
+		l.mu.Unlock()
+	}
+}
+
+// Condition says how the daemon stands to one sandbox.
+type Condition struct {
+	// Recovering: the daemon has started and has not yet looked at the sandbox.
+	Recovering bool
+	// Degraded says why the sandbox cannot be seen or reached; empty if it can.
+	Degraded string
+}
+
+// Condition returns what is known apart from the record.
+func (l *Loop) Condition(sb ledger.Sandbox) Condition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var c Condition
+	w := l.workers[sb.ID]
+	if w != nil {
+		c.Degraded = w.trouble
+	}
+	settled := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
+	c.Recovering = !settled && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Guests.Connected(sb.ID)
+	if c.Degraded == "" && l.engine.Err != nil && sb.State != machine.Failed {
+		c.Degraded = l.engine.Err.Error()
+	}
+	return c
+}
+
+// Health returns what was last heard of the engine.
+func (l *Loop) Health() EngineHealth {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.engine
+}

@@ -1,0 +1,168 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// lookTimeout bounds a look at the engine. One hung container can hang it.
+	lookTimeout = 10 * time.Second
+	// verbTimeout bounds a mutating verb; an engine under load takes seconds.
+	verbTimeout = time.Minute
+	// pullTimeout bounds the pull of an image.
+	pullTimeout = 30 * time.Minute
+	// connectTimeout bounds one try to reach a supervisor.
+	connectTimeout = 2 * time.Second
+	// stopGrace is the time between the engine's stop signal and its kill. The
+	// supervisor's own grace for execs is shorter.
+	stopGrace = 10 * time.Second
+	// removeGrace is the same on the way to removal.
+	removeGrace = 2 * time.Second
+	// retryMin and retryMax bound the pause after a step that failed and may
+	// succeed later.
+	retryMin, retryMax = 200 * time.Millisecond, 10 * time.Second
+	// maxSteps ends a round that does not come to rest; the next one goes on.
+	maxSteps = 32
+)
+
+// round takes one sandbox as far as it goes now and says when to look again;
+// zero: when something happens.
+func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Time {
+	var o machine.Observation
+	w.since = dirtyAt
+	for range maxSteps {
+		sb, living := l.Ledger.Sandbox(w.id)
+		if !living || ctx.Err() != nil {
+			return time.Time{}
+		}
+		if w.startedFor != sb.PendingSequence {
+			w.startedAt, w.startedFor = time.Time{}, sb.PendingSequence
+		}
+		o.Connected = l.Guests.Connected(w.id)
+		o.Inherited = sb.PendingSequence <= sb.Inherited
+		o.StartedAt = w.startedAt
+		step := machine.Next(sb.Record, o, l.rules(sb), l.Now())
+		if step.Do == machine.Rest {
+			w.failures = 0
+			l.setTrouble(w, restTrouble(o))
+			return step.Wake
+		}
+		l.Log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
+		if err := l.apply(ctx, w, sb, step, &o); err != nil {
+			return l.failed(ctx, w, sb, step, err)
+		}
+	}
+	return l.Now().Add(retryMin)
+}
+
+func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
+	return machine.Rules{
+		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
+		ReadyWithin: l.ReadyWithin,
+		Retry:       retryMax,
+	}
+}
+
+// restTrouble names what is wrong with a sandbox that nothing can be done about.
+func restTrouble(o machine.Observation) string {
+	switch {
+	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
+		return "the primary container is paused; unpause it with the engine's own tools"
+	case o.ConnectFailed:
+		return "the supervisor cannot be reached; if it lasts, stop and start the sandbox"
+	}
+	return ""
+}
+
+// apply does one step and writes what it learned into o.
+func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
+	switch step.Do {
+	case machine.Look:
+		return l.look(ctx, w, sb, o)
+	case machine.Prepare:
+		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.prepare(ctx, sb, o) })
+	case machine.Start:
+		return l.start(ctx, w, sb, o)
+	case machine.Connect:
+		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.connect(ctx, sb, o) })
+	case machine.Stop:
+		return l.stop(ctx, w, sb, o)
+	case machine.Remove:
+		return l.remove(ctx, sb, o)
+	case machine.SettleExecs:
+		return l.Guests.Settle(ctx, sb.ID)
+	case machine.Emit:
+		_, err := l.Ledger.Emit(ctx, sb.Record, step.Event)
+		return err
+	}
+	return nil
+}
+
+// interruptible runs a step that a changed wish may cut short. The user's next
+// wish decides then, so being cut short is no failure.
+func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.Context) error) error {
+	stepCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.mu.Lock()
+	w.giveUp = cancel
+	dirty := w.dirty
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		w.giveUp = nil
+		l.mu.Unlock()
+	}()
+	if dirty {
+		return nil // the wish may have changed before giveUp was there: ask again
+	}
+	err := step(stepCtx)
+	if stepCtx.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// failed decides what the failure of a step means: try again later, or the end
+// of a sandbox that is being made.
+func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, err error) time.Time {
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	w.failures++
+	l.Log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
+	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Connect)
+	if making && !retryable(err) {
+		ev := machine.Failure(fault.ReasonOf(err), err.Error())
+		if _, err := l.Ledger.Emit(ctx, sb.Record, ev); err == nil {
+			return l.Now() // the rules clean up
+		}
+	}
+	l.setTrouble(w, err.Error())
+	return l.Now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
+}
+
+// retryable tells whether the same step may succeed later without anybody's
+// doing: the engine was away, or slow.
+func retryable(err error) bool {
+	if reason := fault.ReasonOf(err); reason == agboxv1.ErrorReason_IMAGE_PULL_FAILED {
+		return false
+	}
+	return errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+func (l *Loop) setTrouble(w *worker, trouble string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.trouble = trouble
+}

@@ -1,0 +1,133 @@
+package reconcile
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+)
+
+func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
+	return runtime.Identity{InstallID: l.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
+}
+
+func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
+	return runtime.NetworkSpec{
+		Identity: l.identity(sb, runtime.RoleNetwork),
+		Name:     runtime.NetworkName(sb.ID),
+	}
+}
+
+// containerSpec describes the primary. PID 1 is the supervisor, as root: it
+// starts every exec as the user that was asked for.
+func (l *Loop) containerSpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network) runtime.ContainerSpec {
+	return runtime.ContainerSpec{
+		Identity:    l.identity(sb, runtime.RolePrimary),
+		Name:        runtime.PrimaryName(sb.ID),
+		Hostname:    hostname(sb),
+		ImageID:     image.ID,
+		Entrypoint:  []string{paths.InContainerInit},
+		Env:         envList(sb.Spec.GetEnvs()),
+		User:        "0:0",
+		WorkingDir:  "/",
+		NetworkID:   network.ID,
+		StopTimeout: stopGrace,
+		Mounts: []runtime.Mount{
+			{Source: l.Supervisor, Target: paths.InContainerInit, ReadOnly: true},
+			{Source: l.Paths.GuestBoot(sb.ID), Target: paths.InContainerBoot, ReadOnly: true},
+			{Source: l.Paths.GuestLink(sb.ID), Target: paths.InContainerLink},
+			{Source: l.Paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
+		},
+	}
+}
+
+// hostname is the sandbox's name where it has one: it shows in shell prompts.
+// A host name has at most 63 characters (RFC 1123) and no '_' or '.'.
+func hostname(sb ledger.Sandbox) string {
+	name := sb.Name
+	if name == "" {
+		name = sb.ID
+	}
+	name = ids.Sanitize(name)
+	return strings.Trim(name[:min(len(name), 63)], "-")
+}
+
+func envList(envs map[string]string) []string {
+	list := make([]string, 0, len(envs))
+	for _, key := range slices.Sorted(maps.Keys(envs)) {
+		list = append(list, key+"="+envs[key])
+	}
+	return list
+}
+
+// writeGuestFiles makes what the primary mounts: the supervisor's boot
+// configuration, the folder for its socket, and the log folder.
+func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
+	for _, dir := range []string{l.Paths.GuestLink(sb.ID), l.Paths.SandboxLogs(sb.ID)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make the folders of the sandbox: %w", err)
+		}
+	}
+	raw, err := proto.Marshal(&guestv1.BootConfig{
+		OwnerUid: uint32(os.Getuid()),
+		OwnerGid: uint32(os.Getgid()),
+		Command:  mainCommand(sb.Spec, image),
+		User:     image.User,
+		Cwd:      image.WorkingDir,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
+	}
+	// In a temporary file first: the container must never see half of it.
+	file := l.Paths.GuestBoot(sb.ID)
+	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
+	if err := os.WriteFile(temp, raw, 0o600); err != nil {
+		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
+	}
+	return os.Rename(temp, file)
+}
+
+// shells are commands that do nothing without a terminal.
+var shells = []string{"sh", "ash", "bash", "dash", "zsh", "fish"}
+
+// mainCommand is what the supervisor runs beside the execs: the spec's command,
+// else that of the image. An image whose command is a bare shell has none worth
+// running: without input it would only end at once.
+func mainCommand(spec *agboxv1.CreateSpec, image runtime.Image) []string {
+	if len(spec.GetCommand()) > 0 {
+		return spec.GetCommand()
+	}
+	command := slices.Concat(image.Entrypoint, image.Cmd)
+	if len(command) > 0 && slices.Contains(shells, path.Base(command[0])) && onlyFlags(command[1:]) {
+		return nil
+	}
+	return command
+}
+
+// onlyFlags tells whether a shell was given neither a script nor a command.
+func onlyFlags(args []string) bool {
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "-") || !strings.HasPrefix(arg, "--") && strings.Contains(arg, "c") {
+			return false
+		}
+	}
+	return true
+}
+
+func pullSentence(p runtime.PullProgress) string {
+	const mib = 1 << 20
+	return fmt.Sprintf("%d of %d layers, %d of %d MiB", p.LayersDone, p.LayersTotal, p.BytesDone/mib, p.BytesTotal/mib)
+}
