@@ -1,0 +1,138 @@
+package execs
+
+import (
+	"context"
+	"errors"
+	"syscall"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/logs"
+)
+
+// Settle ends every exec that is recorded as running in a sandbox whose primary
+// is not: with the status that the supervisor left on disk, else as lost.
+func (r *Runner) Settle(ctx context.Context, sandboxID string) error {
+	sb, ok := r.ledger.Sandbox(sandboxID)
+	if !ok || len(sb.Execs) == 0 {
+		return nil
+	}
+	dir, err := logs.OpenDir(r.paths.SandboxLogs(sandboxID))
+	if err != nil {
+		r.log.Warn("the logs of a sandbox cannot be opened; its execs are lost", "sandbox_id", sandboxID, "error", err)
+	} else {
+		defer dir.Close()
+	}
+	var failed error
+	for _, exec := range sb.Execs {
+		d := r.leftBehind(dir, exec, sb.Want)
+		failed = errors.Join(failed, r.ledger.EndExec(ctx, sandboxID, d))
+	}
+	return failed
+}
+
+// leftBehind tells how an exec ended whose container is gone.
+func (r *Runner) leftBehind(dir *logs.Dir, exec machine.Exec, want machine.Want) *agboxv1.ExecEventDetails {
+	if dir != nil {
+		rec, err := ReadStatus(dir, exec.ID)
+		switch {
+		case err != nil:
+			r.log.Info("an exec left no readable status", "exec_id", exec.ID, "error", err)
+		case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED, rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED:
+			return details(rec)
+		}
+	}
+	if want != machine.WantRunning {
+		// The engine killed the container because the user asked for its end.
+		return ledger.Ended(&agboxv1.ExecEventDetails{
+			ExecId:       exec.ID,
+			ExecState:    agboxv1.ExecState_EXEC_STATE_CANCELLED,
+			ExitCode:     signalBase + int32(syscall.SIGKILL),
+			Signal:       int32(syscall.SIGKILL),
+			ErrorCode:    agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String(),
+			ErrorMessage: "the sandbox was stopped or removed while the command ran",
+		}, r.now())
+	}
+	return ledger.Ended(lostExec(exec.ID, "the container or the host went away while the command ran"), r.now())
+}
+
+// signalBase is added to a signal's number to make an exit code, as shells do.
+const signalBase = 128
+
+// ReadStatus reads the status file of an exec. The file was written inside the
+// container: it is bounded, decoded and checked like any other hostile input.
+func ReadStatus(dir *logs.Dir, execID string) (*guestv1.ExecRecord, error) {
+	raw, err := dir.ReadStatus(execID)
+	if err != nil {
+		return nil, err
+	}
+	rec := new(guestv1.ExecRecord)
+	if err := proto.Unmarshal(raw, rec); err != nil {
+		return nil, err
+	}
+	if rec.GetExecId() != execID {
+		return nil, errors.New("the status file belongs to another exec")
+	}
+	return rec, nil
+}
+
+func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
+	return &agboxv1.ExecEventDetails{
+		ExecId:       execID,
+		ExecState:    agboxv1.ExecState_EXEC_STATE_FAILED,
+		ExitCode:     lostExitCode,
+		ErrorCode:    agboxv1.ErrorReason_EXEC_LOST.String(),
+		ErrorMessage: sentence + "; its exit status is not known",
+	}
+}
+
+// lostExitCode stands where no exit code is known: never 0, and what engines
+// report for a container that they lost.
+const lostExitCode = 255
+
+// details turns the supervisor's record into the event's words.
+func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
+	d := &agboxv1.ExecEventDetails{
+		ExecId:             rec.GetExecId(),
+		ExitCode:           rec.GetExitCode(),
+		Signal:             rec.GetSignal(),
+		StartedAt:          rec.GetStartedAt(),
+		FinishedAt:         rec.GetFinishedAt(),
+		StdoutBytes:        rec.GetStdoutBytes(),
+		StderrBytes:        rec.GetStderrBytes(),
+		StdoutDroppedBytes: rec.GetStdoutDroppedBytes(),
+		StderrDroppedBytes: rec.GetStderrDroppedBytes(),
+	}
+	switch {
+	case rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED:
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_FAILED
+		d.ErrorCode = failureReason(rec.GetFailure()).String()
+		d.ErrorMessage = rec.GetFailureMessage()
+	case rec.GetCancelled():
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_CANCELLED
+		d.ErrorCode = agboxv1.ErrorReason_CANCELLED_BY_REQUEST.String()
+		d.ErrorMessage = "cancelled by request"
+	default:
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
+	}
+	return d
+}
+
+func failureReason(f guestv1.StartFailure) agboxv1.ErrorReason {
+	switch f {
+	case guestv1.StartFailure_START_FAILURE_COMMAND_NOT_FOUND:
+		return agboxv1.ErrorReason_COMMAND_NOT_FOUND
+	case guestv1.StartFailure_START_FAILURE_COMMAND_NOT_EXECUTABLE:
+		return agboxv1.ErrorReason_COMMAND_NOT_EXECUTABLE
+	case guestv1.StartFailure_START_FAILURE_USER_NOT_FOUND:
+		return agboxv1.ErrorReason_USER_NOT_FOUND
+	case guestv1.StartFailure_START_FAILURE_DIRECTORY_NOT_FOUND:
+		return agboxv1.ErrorReason_DIRECTORY_NOT_FOUND
+	}
+	return agboxv1.ErrorReason_EXEC_START_FAILED
+}

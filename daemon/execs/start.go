@@ -1,0 +1,182 @@
+package execs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// Create accepts an exec: when it returns, the exec is committed, and on its way
+// to its supervisor. The channel is closed when it has been started or could not
+// be; which of them is in its status. The request must carry its exec id and the
+// exact sandbox id.
+func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error) {
+	lk, err := r.link(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	again, err := r.ledger.StartExec(ctx, req, lk.conn.BootID())
+	if err != nil {
+		return nil, err
+	}
+	decided := make(chan struct{})
+	if again {
+		close(decided)
+		return decided, nil
+	}
+	// The exec is accepted: the caller's going away must not leave it unstarted.
+	r.wg.Go(func() {
+		defer close(decided)
+		r.start(r.ctx, lk, req)
+	})
+	return decided, nil
+}
+
+// start hands an accepted exec to its supervisor. If the link breaks now, the
+// next link asks for the exec and finds out.
+func (r *Runner) start(ctx context.Context, lk *link, req *agboxv1.CreateExecRequest) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	rec, err := lk.conn.Start(ctx, startRequest(req, lk.boot))
+	if err != nil {
+		r.log.Warn("an exec could not be handed to its supervisor; the link is made anew",
+			"sandbox_id", lk.sandboxID, "exec_id", req.GetExecId(), "error", err)
+		_ = lk.conn.Close()
+		return
+	}
+	r.record(lk, rec)
+}
+
+func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *guestv1.StartRequest {
+	out := &guestv1.StartRequest{
+		ExecId:  req.GetExecId(),
+		Command: req.GetCommand(),
+		Cwd:     req.GetCwd(),
+		User:    req.GetUser(),
+	}
+	if out.Cwd == "" {
+		out.Cwd = boot.GetCwd()
+	}
+	if out.User == "" {
+		out.User = boot.GetUser()
+	}
+	for _, key := range slices.Sorted(maps.Keys(req.GetEnvOverrides())) {
+		out.Env = append(out.Env, key+"="+req.GetEnvOverrides()[key])
+	}
+	return out
+}
+
+// heard takes one report from a supervisor.
+func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
+	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
+		r.record(lk, rec)
+		return
+	}
+	sb, _ := r.ledger.Sandbox(lk.sandboxID)
+	exec, running := sb.Execs[rec.GetExecId()]
+	switch {
+	case !running:
+	case exec.BootID == lk.conn.BootID():
+		// Accepted in this life of the supervisor and never reached it.
+		req, err := r.ledger.ExecRequest(r.ctx, lk.sandboxID, exec.ID)
+		if err != nil {
+			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.sandboxID, "exec_id", exec.ID, "error", err)
+			return
+		}
+		r.start(r.ctx, lk, req)
+	default:
+		r.end(lk.sandboxID, lostExec(exec.ID, "the sandbox was restarted while the command was being started"))
+	}
+}
+
+// record commits what a supervisor says of an exec, if it has ended.
+func (r *Runner) record(lk *link, rec *guestv1.ExecRecord) {
+	switch {
+	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.conn.BootID():
+		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "the sandbox was restarted while the command ran"))
+	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING:
+	default:
+		r.end(lk.sandboxID, details(rec))
+	}
+}
+
+// end commits the end of an exec. A store that cannot be written now keeps the
+// exec running in the record: the status file stays, and the next link or the
+// next look brings it up again.
+func (r *Runner) end(sandboxID string, d *agboxv1.ExecEventDetails) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), callTimeout)
+	defer cancel()
+	if err := r.ledger.EndExec(ctx, sandboxID, d); err != nil {
+		r.log.Error("the end of an exec could not be recorded; it will be tried again",
+			"sandbox_id", sandboxID, "exec_id", d.GetExecId(), "error", err)
+		r.retryEnd(sandboxID)
+	}
+}
+
+// endRetry is the pause before the end of an exec is recorded again.
+const endRetry = time.Second
+
+// retryEnd breaks the sandbox's link after a pause: the next one asks for every
+// exec that is recorded as running.
+func (r *Runner) retryEnd(sandboxID string) {
+	r.wg.Go(func() {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-time.After(endRetry):
+		}
+		r.mu.Lock()
+		lk := r.links[sandboxID]
+		r.mu.Unlock()
+		if lk != nil {
+			_ = lk.conn.Close()
+		}
+	})
+}
+
+// Cancel ends a running exec: SIGTERM to its group, SIGKILL to its tree after
+// the grace period. It returns when the supervisor has taken it on, which then
+// carries it through even if the daemon goes away.
+func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
+	lk, err := r.link(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	running, err := lk.conn.Cancel(ctx, execID, grace)
+	return notRunning(execID, running, err)
+}
+
+// Signal sends one signal to the process group of a running exec.
+func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
+	lk, err := r.link(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	running, err := lk.conn.Signal(ctx, execID, signal)
+	return notRunning(execID, running, err)
+}
+
+func notRunning(execID string, running bool, err error) error {
+	if err != nil || running {
+		return err
+	}
+	return NotRunning(execID)
+}
+
+// NotRunning is the error for a call that needs a running exec.
+func NotRunning(execID string) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_NOT_RUNNING,
+		"exec %s has ended", execID).With("exec_id", execID)
+}
