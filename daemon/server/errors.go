@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// code is the one place where classes of errors become gRPC codes.
+func code(err error) codes.Code {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	case errdefs.IsInvalidArgument(err):
+		return codes.InvalidArgument
+	case errdefs.IsNotFound(err):
+		return codes.NotFound
+	case errdefs.IsAlreadyExists(err), errdefs.IsConflict(err):
+		return codes.AlreadyExists
+	case errdefs.IsFailedPrecondition(err):
+		return codes.FailedPrecondition
+	case errdefs.IsOutOfRange(err):
+		return codes.OutOfRange
+	case errdefs.IsResourceExhausted(err):
+		return codes.ResourceExhausted
+	case errdefs.IsUnavailable(err):
+		return codes.Unavailable
+	case errdefs.IsDataLoss(err):
+		return codes.DataLoss
+	case errdefs.IsNotImplemented(err):
+		return codes.Unimplemented
+	case errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
+		return codes.PermissionDenied
+	}
+	return codes.Internal
+}
+
+// status makes the error of a call: code, sentence and ErrorInfo. What has no
+// published reason is a fault of ours and is logged here.
+func (s *Server) status(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := fault.Of(err)
+	if f == nil {
+		if st, ok := status.FromError(err); ok {
+			return st.Err() // made by gRPC itself
+		}
+	}
+	c, reason := code(err), fault.ReasonOf(err)
+	if f == nil && c == codes.Internal {
+		s.Log.Error("a call failed", "method", method, "error", err)
+	} else if f != nil && f.Cause != nil {
+		s.Log.Warn("a call failed", "method", method, "error", err, "cause", f.Cause)
+	}
+	info := &errdetails.ErrorInfo{Domain: fault.Domain, Reason: reason.String()}
+	if f != nil {
+		info.Metadata = f.Metadata
+	}
+	if f == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) {
+		info.Reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String()
+	}
+	st := status.New(c, err.Error())
+	if with, detailErr := st.WithDetails(info); detailErr == nil {
+		st = with
+	}
+	return st.Err()
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+)
+
+// eventPage is how many events are read at a time. No read transaction lasts
+// while events are sent.
+const eventPage = 256
+
+// SubscribeSandboxEvents replays and follows one sandbox. Replay and live are the
+// same reading after a cursor, so there is neither gap nor duplicate between.
+func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+	ctx := stream.Context()
+	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return err
+	}
+	at := req.GetFromSequence()
+	known, err := s.Ledger.CheckSequence(ctx, sb.ID, at)
+	if err != nil {
+		return err
+	}
+	if req.GetIncludeCurrentSnapshot() {
+		if err := stream.Send(snapshot(sb)); err != nil {
+			return err
+		}
+	}
+	for {
+		changed := s.Ledger.Changed(sb.ID)
+		page, err := s.Ledger.Events(ctx, sb.ID, at, eventPage)
+		if err != nil {
+			return err
+		}
+		for _, ev := range page.Events {
+			ev.Replay = ev.GetSequence() <= known
+			if err := stream.Send(ev); err != nil {
+				return err
+			}
+			if ev.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
+				return nil
+			}
+		}
+		if at = page.Next; page.More {
+			continue
+		}
+		if sb.Over() {
+			return nil
+		}
+		if err := s.waitChange(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// snapshot is the present state in the form of an event.
+func snapshot(sb ledger.Sandbox) *agboxv1.SandboxEvent {
+	return &agboxv1.SandboxEvent{
+		EventId:      fmt.Sprintf("%s/%d", sb.ID, sb.LastSequence),
+		Sequence:     sb.LastSequence,
+		SandboxId:    sb.ID,
+		OccurredAt:   timestamppb.New(sb.StateChangedAt),
+		Snapshot:     true,
+		SandboxState: sb.State,
+		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+			ErrorCode: sb.ErrorReason, ErrorMessage: sb.ErrorMessage, Name: sb.Name,
+		}},
+	}
+}
+
+// WatchEvents replays and follows all sandboxes.
+func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
+	ctx := stream.Context()
+	at := req.GetAfterPosition()
+	if req.GetLiveOnly() && at != 0 {
+		return invalid("after_position and live_only exclude each other; give one of them")
+	}
+	known, err := s.Ledger.CheckPosition(ctx, at)
+	if err != nil {
+		return err
+	}
+	if req.GetLiveOnly() {
+		at = known
+	}
+	if err := stream.Send(&agboxv1.WatchEventsResponse{Position: at}); err != nil {
+		return err
+	}
+	choose := s.selector(ctx, req.GetLabelSelector())
+	for {
+		changed := s.Ledger.Changed("")
+		page, err := s.Ledger.AllEvents(ctx, at, eventPage)
+		if err != nil {
+			return err
+		}
+		for _, item := range page.Events {
+			if !choose(item.Event.GetSandboxId()) {
+				continue
+			}
+			item.Event.Replay = item.Position <= known
+			if err := stream.Send(&agboxv1.WatchEventsResponse{Position: item.Position, Event: item.Event}); err != nil {
+				return err
+			}
+		}
+		if at = page.Next; page.More {
+			continue
+		}
+		if err := s.waitChange(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// selector tells whether a sandbox carries the labels. Labels never change, so
+// each answer is kept for the stream.
+func (s *Server) selector(ctx context.Context, labels map[string]string) func(string) bool {
+	if len(labels) == 0 {
+		return func(string) bool { return true }
+	}
+	known := make(map[string]bool)
+	return func(id string) bool {
+		fits, seen := known[id]
+		if !seen {
+			sb, living := s.Ledger.Sandbox(id)
+			if !living {
+				sb, _ = s.Ledger.Past(ctx, id)
+			}
+			fits = sb.Spec != nil && selected(sb.Spec, labels)
+			known[id] = fits
+		}
+		return fits
+	}
+}
+
+func (s *Server) waitChange(ctx context.Context, changed <-chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-s.stopping:
+		return errStopping()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,194 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/execs"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/logs"
+)
+
+// CreateExec accepts a command and waits until it has been started.
+func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+	resolved, started, err := s.createExec(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.created(resolved), nil
+}
+
+func (s *Server) created(req *agboxv1.CreateExecRequest) *agboxv1.CreateExecResponse {
+	stdout, stderr := s.logPaths(req.GetSandboxId(), req.GetExecId())
+	return &agboxv1.CreateExecResponse{ExecId: req.GetExecId(), StdoutLogPath: stdout, StderrLogPath: stderr}
+}
+
+// RunExec accepts a command and follows its output while it is being started.
+func (s *Server) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	resolved, _, err := s.createExec(stream.Context(), req)
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Created{Created: s.created(resolved)}})
+	if err != nil {
+		return err
+	}
+	return s.follow(stream, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{}, true)
+}
+
+// createExec commits a command that is on its way to being started, and returns
+// the request with the ids that it was given.
+func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecRequest, <-chan struct{}, error) {
+	if err := checkArgs(req); err != nil {
+		return nil, nil, err
+	}
+	if req.GetCommand()[0] == "" {
+		return nil, nil, invalid("command[0]: the program's name is empty; give a command to run")
+	}
+	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, nil, err
+	}
+	resolved := proto.CloneOf(req)
+	resolved.SandboxId = sb.ID
+	if resolved.GetExecId() == "" {
+		resolved.ExecId = ids.New()
+	}
+	started, err := s.Execs.Create(ctx, resolved)
+	return resolved, started, err
+}
+
+// defaultGrace is the time between SIGTERM and SIGKILL of a cancel.
+const defaultGrace = 5 * time.Second
+
+// CancelExec ends a running exec.
+func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
+	grace := defaultGrace
+	if req.GetGrace() != nil {
+		grace = req.GetGrace().AsDuration()
+	}
+	return s.onRunning(ctx, req.GetExecId(), func(sandboxID, execID string) error {
+		return s.Execs.Cancel(ctx, sandboxID, execID, grace)
+	})
+}
+
+// SignalExec sends a signal to a running exec.
+func (s *Server) SignalExec(ctx context.Context, req *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {
+	return s.onRunning(ctx, req.GetExecId(), func(sandboxID, execID string) error {
+		return s.Execs.Signal(ctx, sandboxID, execID, req.GetSignal())
+	})
+}
+
+func (s *Server) onRunning(ctx context.Context, ref string, do func(sandboxID, execID string) error) (*agboxv1.AcceptedResponse, error) {
+	sandboxID, execID, err := s.Ledger.FindExec(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-s.Ledger.ExecDone(execID):
+		return nil, execs.NotRunning(execID)
+	default:
+	}
+	if err := do(sandboxID, execID); err != nil {
+		return nil, err
+	}
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}
+
+// GetExec returns one exec.
+func (s *Server) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+	sandboxID, execID, err := s.Ledger.FindExec(ctx, req.GetExecId())
+	if err != nil {
+		return nil, err
+	}
+	status, err := s.execStatus(ctx, sandboxID, execID)
+	return &agboxv1.GetExecResponse{Exec: status}, err
+}
+
+// ListActiveExecs returns the running execs of one sandbox or of all.
+func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+	sandboxes := s.Ledger.Sandboxes()
+	if req.SandboxId != nil {
+		sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+		if err != nil {
+			return nil, err
+		}
+		sandboxes = append(sandboxes[:0], sb)
+	}
+	resp := new(agboxv1.ListActiveExecsResponse)
+	for _, sb := range sandboxes {
+		for id := range sb.Execs {
+			status, err := s.execStatus(ctx, sb.ID, id)
+			if err != nil {
+				return nil, err
+			}
+			if status.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+				resp.Execs = append(resp.Execs, status)
+			}
+		}
+	}
+	sortByStart(resp.GetExecs())
+	return resp, nil
+}
+
+// Page sizes of ListExecs.
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// ListExecs pages through the execs of a sandbox.
+func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	size := defaultPage
+	if n := int(req.GetPageSize()); n > 0 {
+		size = min(n, maxPage)
+	}
+	page, err := s.Ledger.Execs(ctx, sb.ID, req.GetPageToken(), size)
+	if err != nil {
+		return nil, err
+	}
+	resp := &agboxv1.ListExecsResponse{Execs: page}
+	for _, status := range page {
+		status.StdoutLogPath, status.StderrLogPath = s.logPaths(sb.ID, status.GetExecId())
+	}
+	if len(page) == size {
+		resp.NextPageToken = page[size-1].GetExecId()
+	}
+	return resp, nil
+}
+
+func (s *Server) execStatus(ctx context.Context, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
+	status, err := s.Ledger.Exec(ctx, sandboxID, execID)
+	if err != nil {
+		return nil, err
+	}
+	status.StdoutLogPath, status.StderrLogPath = s.logPaths(sandboxID, execID)
+	return status, nil
+}
+
+func (s *Server) logPaths(sandboxID, execID string) (stdout, stderr string) {
+	dir := s.Paths.SandboxLogs(sandboxID)
+	return filepath.Join(dir, logs.StdoutName(execID)), filepath.Join(dir, logs.StderrName(execID))
+}
+
+func sortByStart(all []*agboxv1.ExecStatus) {
+	slices.SortFunc(all, func(a, b *agboxv1.ExecStatus) int {
+		return a.GetStartedAt().AsTime().Compare(b.GetStartedAt().AsTime())
+	})
+}

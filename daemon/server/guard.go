@@ -1,0 +1,110 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	"buf.build/go/protovalidate"
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// guardUnary checks the request, and makes every failure a status with a reason.
+func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			resp, err = nil, s.panicked(info.FullMethod, r)
+		}
+		err = s.status(info.FullMethod, err)
+	}()
+	if err := s.check(req); err != nil {
+		return nil, err
+	}
+	return handle(ctx, req)
+}
+
+// guardStream is guardUnary for streams; requests are checked as they arrive.
+func (s *Server) guardStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = s.panicked(info.FullMethod, r)
+		}
+		err = s.status(info.FullMethod, err)
+	}()
+	return handle(srv, &checkedStream{ServerStream: stream, check: s.check})
+}
+
+type checkedStream struct {
+	grpc.ServerStream
+	check func(any) error
+}
+
+func (c *checkedStream) RecvMsg(m any) error {
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return c.check(m)
+}
+
+// panicked turns a fault of ours into an error of one call: the daemon owns
+// other people's work and goes on.
+func (s *Server) panicked(method string, r any) error {
+	s.Log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
+	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
+		"the daemon made a mistake; its log has the details, please report it")
+}
+
+// check holds the request against the rules in the .proto files.
+func (s *Server) check(req any) error {
+	msg, ok := req.(proto.Message)
+	if !ok {
+		return nil
+	}
+	err := s.rules.Validate(msg)
+	var bad *protovalidate.ValidationError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	parts := make([]string, 0, len(bad.Violations))
+	for _, v := range bad.Violations {
+		field := protovalidate.FieldPathString(v.Proto.GetField())
+		parts = append(parts, fmt.Sprintf("%s: %s", field, sentence(v)))
+	}
+	return invalid("%s", strings.Join(parts, "; "))
+}
+
+// sentence says in plain words what is wrong with a field where the rule itself
+// would show a regular expression.
+func sentence(v *protovalidate.Violation) string {
+	if v.Proto.GetRuleId() != "string.pattern" {
+		return v.Proto.GetMessage()
+	}
+	field := protovalidate.FieldPathString(v.Proto.GetField())
+	got := ""
+	if v.FieldValue.IsValid() && v.FieldDescriptor != nil && !v.FieldDescriptor.IsMap() {
+		got = fmt.Sprintf("%.80q ", v.FieldValue.String())
+	}
+	switch {
+	case strings.HasSuffix(field, "cwd"):
+		return got + "is not an absolute path"
+	case strings.HasSuffix(field, "_id"), strings.HasSuffix(field, "page_token"):
+		return got + "is not an id or a name: letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 64 characters"
+	case strings.HasSuffix(field, "name"):
+		return got + "is not a name: lower-case letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 63 characters"
+	case strings.HasSuffix(field, "user"):
+		return got + "is not user, uid, user:group or uid:gid"
+	}
+	return got + "has characters that are not allowed here"
+}
+
+func invalid(format string, args ...any) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
+}

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/version"
+)
+
+// Ping tells which daemon answers and how it is.
+func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
+	engine := s.Loop.Health()
+	health := &agboxv1.EngineStatus{
+		Reachable:  engine.Known && engine.Err == nil,
+		Version:    engine.Info.Version,
+		ApiVersion: engine.Info.APIVersion,
+	}
+	if engine.Err != nil {
+		health.Error = engine.Err.Error()
+	}
+	return &agboxv1.PingResponse{
+		Version:   version.Version,
+		Daemon:    "agboxd",
+		Pid:       uint32(os.Getpid()),
+		InstallId: s.InstallID,
+		StartedAt: timestamppb.New(s.StartedAt),
+		DataDir:   s.Paths.Data,
+		Engine:    health,
+	}, nil
+}
+
+// CreateSandbox accepts a sandbox.
+func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
+	spec, err := s.resolveSpec(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Loop.Probe(ctx); err != nil {
+		return nil, err
+	}
+	id := req.GetSandboxId()
+	if id == "" {
+		id = ids.New()
+	}
+	sb, err := s.Ledger.Create(ctx, id, spec)
+	if err != nil {
+		return nil, err
+	}
+	s.Loop.Enqueue(id)
+	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
+}
+
+// GetSandbox returns one sandbox with its spec and containers.
+func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	return &agboxv1.GetSandboxResponse{
+		Sandbox:    s.handle(sb),
+		CreateSpec: sb.Spec,
+		Containers: s.containers(ctx, sb),
+	}, nil
+}
+
+// ListSandboxes returns the sandboxes that carry all selected labels.
+func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
+	resp := new(agboxv1.ListSandboxesResponse)
+	if req.GetIncludeDeleted() {
+		past, err := s.Ledger.PastIDs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range past {
+			sb, err := s.Ledger.Past(ctx, id)
+			if err != nil {
+				continue // unreadable, or gone since it was listed
+			}
+			if selected(sb.Spec, req.GetLabelSelector()) {
+				resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
+			}
+		}
+		slices.SortFunc(resp.Sandboxes, func(a, b *agboxv1.SandboxHandle) int {
+			return a.GetCreatedAt().AsTime().Compare(b.GetCreatedAt().AsTime())
+		})
+	}
+	for _, sb := range s.Ledger.Sandboxes() {
+		if selected(sb.Spec, req.GetLabelSelector()) {
+			resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
+		}
+	}
+	return resp, nil
+}
+
+func selected(spec *agboxv1.CreateSpec, selector map[string]string) bool {
+	for key, want := range selector {
+		if have, ok := spec.GetLabels()[key]; !ok || have != want {
+			return false
+		}
+	}
+	return true
+}
+
+// ResumeSandbox starts a sandbox again.
+func (s *Server) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	if err := s.Loop.Probe(ctx); err != nil {
+		return nil, err
+	}
+	return s.wish(ctx, req.GetSandboxId(), s.Ledger.RequestResume)
+}
+
+// StopSandbox stops a sandbox and keeps its containers.
+func (s *Server) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return s.wish(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
+		return s.Ledger.RequestStop(ctx, id, "asked for")
+	})
+}
+
+// DeleteSandbox removes a sandbox.
+func (s *Server) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
+	return s.wish(ctx, req.GetSandboxId(), s.Ledger.RequestDelete)
+}
+
+// wish records what the user wants and has the loop see to it.
+func (s *Server) wish(ctx context.Context, ref string, record func(context.Context, string) (ledger.Sandbox, error)) (*agboxv1.AcceptedResponse, error) {
+	sb, err := s.Ledger.FindSandbox(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if !sb.Over() {
+		if sb, err = record(ctx, sb.ID); err != nil {
+			return nil, err
+		}
+		s.Loop.Interrupt(sb.ID)
+	}
+	return &agboxv1.AcceptedResponse{Accepted: true}, nil
+}
+
+// DeleteSandboxes removes all sandboxes that carry the selected labels.
+func (s *Server) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
+	resp := new(agboxv1.DeleteSandboxesResponse)
+	var failed error
+	for _, sb := range s.Ledger.Sandboxes() {
+		if !selected(sb.Spec, req.GetLabelSelector()) {
+			continue
+		}
+		if _, err := s.wish(ctx, sb.ID, s.Ledger.RequestDelete); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		resp.DeletedSandboxIds = append(resp.DeletedSandboxIds, sb.ID)
+	}
+	resp.DeletedCount = uint32(len(resp.GetDeletedSandboxIds()))
+	return resp, failed
+}
+
+// handle shows a sandbox at a glance.
+func (s *Server) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
+	condition := s.Loop.Condition(sb)
+	return &agboxv1.SandboxHandle{
+		SandboxId:         sb.ID,
+		State:             sb.State,
+		LastEventSequence: sb.LastSequence,
+		Services:          sb.Spec.GetServices(),
+		Labels:            sb.Spec.GetLabels(),
+		CreatedAt:         timestamppb.New(sb.CreatedAt),
+		Image:             sb.Spec.GetImage(),
+		ErrorCode:         sb.ErrorReason,
+		ErrorMessage:      sb.ErrorMessage,
+		StateChangedAt:    timestamppb.New(sb.StateChangedAt),
+		Name:              sb.Name,
+		Degraded:          condition.Degraded != "",
+		DegradedReason:    condition.Degraded,
+		Recovering:        condition.Recovering,
+		ActiveExecs:       uint32(len(sb.Execs)),
+	}
+}
+
+func (s *Server) containers(ctx context.Context, sb ledger.Sandbox) []*agboxv1.ContainerStatus {
+	if sb.Over() {
+		return nil
+	}
+	var shown []*agboxv1.ContainerStatus
+	for _, c := range s.Loop.Containers(ctx, sb) {
+		shown = append(shown, &agboxv1.ContainerStatus{
+			Role:        string(c.Role),
+			Service:     c.Service,
+			Name:        c.Name,
+			ContainerId: c.ID,
+			State:       string(c.State),
+			ExitCode:    int32(c.ExitCode),
+			OomKilled:   c.OOMKilled,
+			Health:      c.Health,
+		})
+	}
+	return shown
+}

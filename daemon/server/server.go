@@ -1,0 +1,103 @@
+// Package server answers the public API. A handler checks its request, asks the
+// ledger or the rooms that act, and turns the answer into messages; it decides
+// nothing about sandboxes itself.
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/execs"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs/notify"
+)
+
+// MaxMessage bounds one message of the API in bytes: a log chunk or a page of
+// events stays far below it.
+const MaxMessage = 4 << 20
+
+// maxStreams bounds the calls under way on one connection.
+const maxStreams = 4096
+
+// Options are the rooms that the server speaks for.
+type Options struct {
+	Ledger *ledger.Ledger
+	Loop   *reconcile.Loop
+	Execs  *execs.Runner
+	// Logs wakes followers of log files.
+	Logs      *notify.Notifier
+	Paths     paths.Install
+	InstallID string
+	StartedAt time.Time
+	Log       *slog.Logger
+}
+
+// Server implements the API.
+type Server struct {
+	agboxv1.UnimplementedSandboxServiceServer
+	Options
+
+	rules    protovalidate.Validator
+	grpc     *grpc.Server
+	health   *health.Server
+	stopping chan struct{}
+	stopOnce sync.Once
+}
+
+// New makes a server with reflection and health checks; Serve starts it.
+func New(o Options) (*Server, error) {
+	rules, err := protovalidate.New()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Options: o, rules: rules, health: health.NewServer(), stopping: make(chan struct{})}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxSendMsgSize(MaxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.guardUnary),
+		grpc.ChainStreamInterceptor(s.guardStream),
+	)
+	agboxv1.RegisterSandboxServiceServer(s.grpc, s)
+	healthv1.RegisterHealthServer(s.grpc, s.health)
+	reflection.Register(s.grpc)
+	s.health.SetServingStatus(agboxv1.SandboxService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	return s, nil
+}
+
+// Serve answers calls until Stop.
+func (s *Server) Serve(lis *Listener) error { return s.grpc.Serve(lis) }
+
+// Stop refuses new calls, ends streams with a status that has clients come
+// back, and waits for the calls under way, at most until ctx ends.
+func (s *Server) Stop(ctx context.Context) {
+	s.stopOnce.Do(func() {
+		s.health.Shutdown()
+		close(s.stopping)
+	})
+	done := make(chan struct{})
+	go func() { // ends with GracefulStop, which Stop below cuts short
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
