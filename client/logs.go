@@ -9,6 +9,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/ids"
 )
 
 // Cursor is a place in the output of an exec: the bytes before it in each stream.
@@ -31,12 +34,14 @@ type LogItem struct {
 	Stream agboxv1.LogStream
 	// Offset is the place of the first byte of Data in the stream.
 	Offset uint64
-	// Data is never empty, unless End is set. It belongs to the caller.
+	// Data is never empty, unless End or Created is set. It belongs to the caller.
 	Data []byte
 	// Time is when the first byte was read from the process; zero when not known.
 	Time time.Time
 	// Cursor is the place after this item: start there to go on.
 	Cursor Cursor
+	// Created is set in the first item of RunLogs: the exec is committed.
+	Created *agboxv1.CreateExecResponse
 	// End is set in the last item only. Its exec has ended if Follow was set.
 	End *agboxv1.LogEnd
 }
@@ -48,17 +53,48 @@ type LogItem struct {
 //
 // A name is looked up anew after each loss, so a long reading should use the id.
 func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter.Seq2[LogItem, error] {
+	return output{exec: exec, o: o}.items(ctx, c)
+}
+
+// RunLogs runs a command and reads its output as FollowLogs does. Create and
+// follow are one call to the daemon.
+func (c *Client) RunLogs(ctx context.Context, in *agboxv1.CreateExecRequest) iter.Seq2[LogItem, error] {
+	if in.GetExecId() == "" {
+		in = proto.CloneOf(in)
+		in.ExecId = ids.New()
+	}
+	return output{exec: in.GetExecId(), o: LogOptions{Follow: true}, create: in}.items(ctx, c)
+}
+
+// output is the reading of one exec's output.
+type output struct {
+	exec string
+	o    LogOptions
+	// create is the request to run first; nil if the exec exists.
+	create *agboxv1.CreateExecRequest
+}
+
+// items reads until the end. A create is repeated until the first message shows
+// that it was carried out; its exec id makes that harmless.
+func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
-		at := o.Cursor
+		at, create := p.o.Cursor, p.create
 		f := feed[agboxv1.FollowExecLogsResponse]{
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
+				if create != nil {
+					return api.RunExec(ctx, create)
+				}
 				return api.FollowExecLogs(ctx, &agboxv1.FollowExecLogsRequest{
-					ExecId: exec,
+					ExecId: p.exec,
 					Cursor: &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
-					Follow: o.Follow,
+					Follow: p.o.Follow,
 				})
 			},
 			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
+				create = nil
+				if created := m.GetCreated(); created != nil {
+					return !yield(LogItem{Cursor: at, Created: created}, nil), nil
+				}
 				if end := m.GetEnd(); end != nil {
 					yield(LogItem{Cursor: at, End: end}, nil)
 					return true, nil

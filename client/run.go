@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/agbox/agbox/internal/ids"
 )
 
 // ExitStatus tells how a command ended.
@@ -29,26 +27,24 @@ type ExitStatus struct {
 // when it was cancelled. A context that ends stops the copying and leaves the
 // command running; CancelExec ends it.
 func (c *Client) Run(ctx context.Context, in *agboxv1.CreateExecRequest, stdout, stderr io.Writer) (ExitStatus, error) {
-	if in.GetExecId() == "" {
-		in = proto.CloneOf(in)
-		in.ExecId = ids.New()
-	}
-	out, err := c.CreateExec(ctx, in)
-	if err != nil {
-		return ExitStatus{}, err
-	}
-	return c.Attach(ctx, out.GetExecId(), stdout, stderr)
+	return copyOutput(c.RunLogs(ctx, in), stdout, stderr)
 }
 
 // Attach copies the output of an exec from the beginning until it has ended,
 // and returns how it ended, as Run does. An error of a writer ends it.
 func (c *Client) Attach(ctx context.Context, exec string, stdout, stderr io.Writer) (ExitStatus, error) {
-	for item, err := range c.FollowLogs(ctx, exec, LogOptions{Follow: true}) {
+	return copyOutput(c.FollowLogs(ctx, exec, LogOptions{Follow: true}), stdout, stderr)
+}
+
+func copyOutput(items iter.Seq2[LogItem, error], stdout, stderr io.Writer) (ExitStatus, error) {
+	for item, err := range items {
 		switch {
 		case err != nil:
 			return ExitStatus{}, err
 		case item.End != nil:
 			return exitStatus(item.End)
+		case item.Created != nil:
+			continue
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
 			_, err = stderr.Write(item.Data)
 		default:

@@ -60,6 +60,18 @@ func (s *script) CreateExec(_ context.Context, in *agboxv1.CreateExecRequest) (*
 	return s.exec(in)
 }
 
+// RunExec is what its parts are.
+func (s *script) RunExec(in *agboxv1.CreateExecRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	created, err := s.exec(in)
+	if err != nil {
+		return err
+	}
+	if err := out.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Created{Created: created}}); err != nil {
+		return err
+	}
+	return s.logs(&agboxv1.FollowExecLogsRequest{ExecId: created.GetExecId(), Follow: true}, out)
+}
+
 func (s *script) SignalExec(_ context.Context, in *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {
 	return &agboxv1.AcceptedResponse{Accepted: true}, s.signal(in)
 }

@@ -348,6 +348,20 @@ func (d *scripted) CancelExec(_ context.Context, in *agboxv1.CancelExecRequest) 
 	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
+// RunExec is what its parts are.
+func (d *scripted) RunExec(in *agboxv1.CreateExecRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+	d.mu.Lock()
+	created, err := d.CreateExec(out.Context(), in)
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := out.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Created{Created: created}}); err != nil {
+		return err
+	}
+	return d.FollowExecLogs(&agboxv1.FollowExecLogsRequest{ExecId: created.GetExecId(), Follow: true}, out)
+}
+
 func (d *scripted) FollowExecLogs(in *agboxv1.FollowExecLogsRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
 	d.mu.Lock()
 	e, err := d.exec(in.ExecId)

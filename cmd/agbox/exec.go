@@ -102,14 +102,14 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 }
 
 func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateExecRequest) error {
+	if !o.detach {
+		return s.run(ctx, in)
+	}
 	out, err := s.client.CreateExec(ctx, in)
 	if err != nil {
 		return err
 	}
 	s.started <- out.GetExecId()
-	if !o.detach {
-		return s.attach(ctx, out.GetExecId())
-	}
 	e, err := s.client.GetExec(ctx, out.GetExecId())
 	if err != nil {
 		return err

@@ -82,13 +82,17 @@ func (s *session) send(ctx context.Context, id string, sig syscall.Signal) {
 	})
 }
 
-// attach copies the output until the command has ended, and returns its exit code.
-func (s *session) attach(ctx context.Context, id string) error {
+// run runs the command, copies its output until it has ended, and returns its
+// exit code.
+func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error {
 	stdout, stderr := &sink{w: s.app.stdout}, &sink{w: s.app.stderr}
-	for item, err := range s.client.FollowLogs(ctx, id, client.LogOptions{Follow: true}) {
+	id := in.GetExecId()
+	for item, err := range s.client.RunLogs(ctx, in) {
 		switch {
 		case err != nil:
 			return err
+		case item.Created != nil:
+			s.started <- id
 		case item.End != nil:
 			return s.ended(item.End)
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:

@@ -1027,6 +1027,7 @@ type FollowExecLogsResponse struct {
 	//
 	//	*FollowExecLogsResponse_Chunk
 	//	*FollowExecLogsResponse_End
+	//	*FollowExecLogsResponse_Created
 	Item          isFollowExecLogsResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1087,6 +1088,15 @@ func (x *FollowExecLogsResponse) GetEnd() *LogEnd {
 	return nil
 }
 
+func (x *FollowExecLogsResponse) GetCreated() *CreateExecResponse {
+	if x != nil {
+		if x, ok := x.Item.(*FollowExecLogsResponse_Created); ok {
+			return x.Created
+		}
+	}
+	return nil
+}
+
 type isFollowExecLogsResponse_Item interface {
 	isFollowExecLogsResponse_Item()
 }
@@ -1099,9 +1109,16 @@ type FollowExecLogsResponse_End struct {
 	End *LogEnd `protobuf:"bytes,2,opt,name=end,proto3,oneof"`
 }
 
+type FollowExecLogsResponse_Created struct {
+	// First message of RunExec: the exec is committed under this id.
+	Created *CreateExecResponse `protobuf:"bytes,3,opt,name=created,proto3,oneof"`
+}
+
 func (*FollowExecLogsResponse_Chunk) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_End) isFollowExecLogsResponse_Item() {}
+
+func (*FollowExecLogsResponse_Created) isFollowExecLogsResponse_Item() {}
 
 // LogChunk is a run of bytes of one stream.
 type LogChunk struct {
@@ -1324,10 +1341,11 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x15FollowExecLogsRequest\x12A\n" +
 	"\aexec_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"r\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"\xac\x01\n" +
 	"\x16FollowExecLogsResponse\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x12.agbox.v1.LogChunkH\x00R\x05chunk\x12$\n" +
-	"\x03end\x18\x02 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03endB\x06\n" +
+	"\x03end\x18\x02 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03end\x128\n" +
+	"\acreated\x18\x03 \x01(\v2\x1c.agbox.v1.CreateExecResponseH\x00R\acreatedB\x06\n" +
 	"\x04item\"\x93\x01\n" +
 	"\bLogChunk\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x16\n" +
@@ -1400,15 +1418,16 @@ var file_agbox_v1_exec_proto_depIdxs = []int32{
 	13, // 9: agbox.v1.FollowExecLogsRequest.cursor:type_name -> agbox.v1.LogCursor
 	16, // 10: agbox.v1.FollowExecLogsResponse.chunk:type_name -> agbox.v1.LogChunk
 	17, // 11: agbox.v1.FollowExecLogsResponse.end:type_name -> agbox.v1.LogEnd
-	1,  // 12: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
-	20, // 13: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
-	2,  // 14: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
-	13, // 15: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	4,  // 12: agbox.v1.FollowExecLogsResponse.created:type_name -> agbox.v1.CreateExecResponse
+	1,  // 13: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
+	20, // 14: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
+	2,  // 15: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
+	13, // 16: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_exec_proto_init() }
@@ -1420,6 +1439,7 @@ func file_agbox_v1_exec_proto_init() {
 	file_agbox_v1_exec_proto_msgTypes[13].OneofWrappers = []any{
 		(*FollowExecLogsResponse_Chunk)(nil),
 		(*FollowExecLogsResponse_End)(nil),
+		(*FollowExecLogsResponse_Created)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

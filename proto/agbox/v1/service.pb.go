@@ -1086,7 +1086,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
 	"\x13WatchEventsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12,\n" +
-	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event2\xa6\n" +
+	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event2\xf2\n" +
 	"\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
@@ -1107,7 +1107,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x0fListActiveExecs\x12 .agbox.v1.ListActiveExecsRequest\x1a!.agbox.v1.ListActiveExecsResponse\x12D\n" +
 	"\tListExecs\x12\x1a.agbox.v1.ListExecsRequest\x1a\x1b.agbox.v1.ListExecsResponse\x12E\n" +
 	"\n" +
-	"SignalExec\x12\x1b.agbox.v1.SignalExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12U\n" +
+	"SignalExec\x12\x1b.agbox.v1.SignalExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
+	"\aRunExec\x12\x1b.agbox.v1.CreateExecRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12U\n" +
 	"\x0eFollowExecLogs\x12\x1f.agbox.v1.FollowExecLogsRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12L\n" +
 	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
@@ -1192,27 +1193,29 @@ var file_agbox_v1_service_proto_depIdxs = []int32{
 	29, // 24: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
 	30, // 25: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
 	31, // 26: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	32, // 27: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	16, // 28: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	1,  // 29: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 30: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	6,  // 31: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	8,  // 32: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	14, // 33: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	14, // 34: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	14, // 35: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	13, // 36: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	25, // 37: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	33, // 38: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	14, // 39: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	34, // 40: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	35, // 41: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	36, // 42: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	14, // 43: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	37, // 44: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	17, // 45: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	29, // [29:46] is the sub-list for method output_type
-	12, // [12:29] is the sub-list for method input_type
+	26, // 27: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	32, // 28: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	16, // 29: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	1,  // 30: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 31: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	6,  // 32: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	8,  // 33: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	14, // 34: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	14, // 35: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	14, // 36: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	13, // 37: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	25, // 38: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	33, // 39: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	14, // 40: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	34, // 41: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	35, // 42: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	36, // 43: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	14, // 44: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	37, // 45: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	37, // 46: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	17, // 47: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	30, // [30:48] is the sub-list for method output_type
+	12, // [12:30] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name

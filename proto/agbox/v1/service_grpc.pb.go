@@ -44,6 +44,7 @@ const (
 	SandboxService_ListActiveExecs_FullMethodName        = "/agbox.v1.SandboxService/ListActiveExecs"
 	SandboxService_ListExecs_FullMethodName              = "/agbox.v1.SandboxService/ListExecs"
 	SandboxService_SignalExec_FullMethodName             = "/agbox.v1.SandboxService/SignalExec"
+	SandboxService_RunExec_FullMethodName                = "/agbox.v1.SandboxService/RunExec"
 	SandboxService_FollowExecLogs_FullMethodName         = "/agbox.v1.SandboxService/FollowExecLogs"
 	SandboxService_WatchEvents_FullMethodName            = "/agbox.v1.SandboxService/WatchEvents"
 )
@@ -93,6 +94,11 @@ type SandboxServiceClient interface {
 	ListExecs(ctx context.Context, in *ListExecsRequest, opts ...grpc.CallOption) (*ListExecsResponse, error)
 	// SignalExec sends one signal to the process group of a running exec.
 	SignalExec(ctx context.Context, in *SignalExecRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
+	// RunExec is CreateExec and FollowExecLogs from the beginning in one call, and
+	// the fastest way to run a command. Its first message is "created". It is
+	// idempotent when the request carries an exec_id. When it breaks off,
+	// FollowExecLogs goes on from a cursor.
+	RunExec(ctx context.Context, in *CreateExecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error)
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
 	// exit status.
@@ -269,9 +275,28 @@ func (c *sandboxServiceClient) SignalExec(ctx context.Context, in *SignalExecReq
 	return out, nil
 }
 
+func (c *sandboxServiceClient) RunExec(ctx context.Context, in *CreateExecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[1], SandboxService_RunExec_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CreateExecRequest, FollowExecLogsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_RunExecClient = grpc.ServerStreamingClient[FollowExecLogsResponse]
+
 func (c *sandboxServiceClient) FollowExecLogs(ctx context.Context, in *FollowExecLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[1], SandboxService_FollowExecLogs_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[2], SandboxService_FollowExecLogs_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +315,7 @@ type SandboxService_FollowExecLogsClient = grpc.ServerStreamingClient[FollowExec
 
 func (c *sandboxServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[2], SandboxService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[3], SandboxService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -352,6 +377,11 @@ type SandboxServiceServer interface {
 	ListExecs(context.Context, *ListExecsRequest) (*ListExecsResponse, error)
 	// SignalExec sends one signal to the process group of a running exec.
 	SignalExec(context.Context, *SignalExecRequest) (*AcceptedResponse, error)
+	// RunExec is CreateExec and FollowExecLogs from the beginning in one call, and
+	// the fastest way to run a command. Its first message is "created". It is
+	// idempotent when the request carries an exec_id. When it breaks off,
+	// FollowExecLogs goes on from a cursor.
+	RunExec(*CreateExecRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
 	// exit status.
@@ -413,6 +443,9 @@ func (UnimplementedSandboxServiceServer) ListExecs(context.Context, *ListExecsRe
 }
 func (UnimplementedSandboxServiceServer) SignalExec(context.Context, *SignalExecRequest) (*AcceptedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SignalExec not implemented")
+}
+func (UnimplementedSandboxServiceServer) RunExec(*CreateExecRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error {
+	return status.Error(codes.Unimplemented, "method RunExec not implemented")
 }
 func (UnimplementedSandboxServiceServer) FollowExecLogs(*FollowExecLogsRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowExecLogs not implemented")
@@ -704,6 +737,17 @@ func _SandboxService_SignalExec_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SandboxService_RunExec_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CreateExecRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).RunExec(m, &grpc.GenericServerStream[CreateExecRequest, FollowExecLogsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_RunExecServer = grpc.ServerStreamingServer[FollowExecLogsResponse]
+
 func _SandboxService_FollowExecLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(FollowExecLogsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -794,6 +838,11 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "SubscribeSandboxEvents",
 			Handler:       _SandboxService_SubscribeSandboxEvents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "RunExec",
+			Handler:       _SandboxService_RunExec_Handler,
 			ServerStreams: true,
 		},
 		{
