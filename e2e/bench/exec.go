@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/docker/docker/api/types/container"
+	docker "github.com/docker/docker/client"
+	"github.com/docker/docker/pkg/stdcopy"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// rounds is how often each side runs.
+	rounds = 200
+	image  = "agbox/base:latest"
+)
+
+// benchExec compares "run true, have its exit code": agbox through the client
+// package, committed to disk before and after, with docker exec over its API.
+func benchExec(ctx context.Context) error {
+	return withSandbox(ctx, func(c *client.Client, box string) error {
+		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+		if err != nil {
+			return err
+		}
+		defer engine.Close()
+		api := pair{
+			theirs: func() error { return dockerExec(ctx, engine, runtime.PrimaryName(box)) },
+			ours:   func() error { return agboxExec(ctx, c, box) },
+		}
+		if err := api.run("exec of true over the API", "docker exec API", rounds); err != nil {
+			return err
+		}
+		processes := pair{
+			theirs: func() error {
+				return exec.CommandContext(ctx, "docker", "exec", runtime.PrimaryName(box), "true").Run()
+			},
+			ours: func() error {
+				return exec.CommandContext(ctx, filepath.Join("bin", "agbox"), "exec", box, "true").Run()
+			},
+		}
+		return processes.run("exec of true as a whole process", "docker exec", rounds/4)
+	})
+}
+
+func agboxExec(ctx context.Context, c *client.Client, box string) error {
+	status, err := c.Run(ctx, &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}}, io.Discard, io.Discard)
+	if err == nil && status.Code != 0 {
+		err = fmt.Errorf("exit code %d", status.Code)
+	}
+	return err
+}
+
+func dockerExec(ctx context.Context, engine *docker.Client, name string) error {
+	created, err := engine.ContainerExecCreate(ctx, name, container.ExecOptions{Cmd: []string{"true"}, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return err
+	}
+	stream, err := engine.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	if _, err := stdcopy.StdCopy(io.Discard, io.Discard, stream.Reader); err != nil {
+		return err
+	}
+	status, err := engine.ContainerExecInspect(ctx, created.ID)
+	if err == nil && status.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d", status.ExitCode)
+	}
+	return err
+}
+
+// withSandbox runs work in an install of its own and leaves nothing behind.
+func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
+	home, err := os.MkdirTemp("/var/tmp", "agbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(home)
+	if err := os.Setenv("AGBOX_HOME", home); err != nil {
+		return err
+	}
+	agbox := func(args ...string) error {
+		cmd := exec.Command(filepath.Join("bin", "agbox"), args...)
+		cmd.Stderr = os.Stderr
+		return cmd.Run()
+	}
+	if err := agbox("daemon", "start"); err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	defer func() { _ = agbox("daemon", "stop") }()
+	c, err := client.New()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = agbox("rm", sb.GetSandboxId()) }()
+	if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
+		return err
+	}
+	return work(c, sb.GetSandboxId())
+}

@@ -1,0 +1,82 @@
+// Command bench measures agbox beside the engine itself, both in one run, and
+// prints medians and their ratio. Absolute figures depend on the machine and on
+// what else it does; the ratio much less.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+)
+
+// benchmarks by name; each prints its own figures.
+var benchmarks = map[string]func(context.Context) error{
+	"exec": benchExec,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: bench exec")
+		os.Exit(2)
+	}
+	if err := benchmarks[os.Args[1]](ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// figures are the times of one kind of work.
+type figures []time.Duration
+
+func (f *figures) time(work func() error) error {
+	begin := time.Now()
+	err := work()
+	*f = append(*f, time.Since(begin))
+	return err
+}
+
+// at returns the given part of the sorted figures: 0.5 is the median.
+func (f figures) at(part float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(f))
+	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("median %7.2f ms   p10 %7.2f   p90 %7.2f", ms(f.at(0.5)), ms(f.at(0.1)), ms(f.at(0.9)))
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// block is how many times one side runs before it is the other's turn. Single
+// turns would charge each side with what the other leaves to be cleaned up.
+const block = 25
+
+// pair is the same work done by the engine alone and by agbox.
+type pair struct{ theirs, ours func() error }
+
+// run does both, in turns of a block, and prints them beside each other.
+func (p pair) run(what, baseline string, rounds int) error {
+	var ours, theirs figures
+	for range max(1, rounds/block) {
+		for _, side := range []struct {
+			figures *figures
+			work    func() error
+			name    string
+		}{{&theirs, p.theirs, baseline}, {&ours, p.ours, "agbox"}} {
+			for range min(block, rounds) {
+				if err := side.figures.time(side.work); err != nil {
+					return fmt.Errorf("%s: %w", side.name, err)
+				}
+			}
+		}
+	}
+	fmt.Printf("%s, %d times each, in turns of %d\n", what, len(ours), min(block, rounds))
+	fmt.Printf("  %-18s %s\n  %-18s %s\n", baseline, theirs, "agbox", ours)
+	fmt.Printf("  ratio of medians   %.1fx\n", float64(theirs.at(0.5))/float64(ours.at(0.5)))
+	return nil
+}
