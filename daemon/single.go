@@ -90,7 +90,7 @@ func readHolder(f *os.File) string {
 
 func running(install paths.Install, pid string) error {
 	return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR,
-		"agboxd already runs for %s (pid %s); use it, or stop it with \"agbox daemon stop\"", install.Data, pid).
+		"agboxd already runs for %s (pid %s): use it, or stop it with \"agbox daemon stop\".", install.Data, pid).
 		With("pid", pid).Because(ErrRuns)
 }
 
@@ -100,7 +100,7 @@ func listen(install paths.Install, log *slog.Logger) (*server.Listener, error) {
 	path := install.Socket()
 	if len(path) > paths.MaxSocketPath {
 		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"the socket path %s has %d bytes, and Linux takes at most %d; set XDG_RUNTIME_DIR or AGBOX_HOME to a shorter path",
+			"The socket path %s has %d bytes, and Linux takes at most %d; set XDG_RUNTIME_DIR or AGBOX_HOME to a shorter path.",
 			path, len(path), paths.MaxSocketPath)
 	}
 	lock, err := os.OpenFile(install.SocketLock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
@@ -139,7 +139,7 @@ func dropStale(path string) error {
 	if err == nil {
 		_ = conn.Close()
 		return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"another daemon answers on %s; stop it, or set AGBOX_HOME for a second install", filepath.Clean(path)).Because(ErrRuns)
+			"Another daemon answers on %s; stop it, or set AGBOX_HOME for a second install.", filepath.Clean(path)).Because(ErrRuns)
 	}
 	return os.Remove(path)
 }

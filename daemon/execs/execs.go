@@ -115,7 +115,7 @@ func (r *Runner) Connect(ctx context.Context, sandboxID string) error {
 		return nil
 	case <-ended:
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
-			"the supervisor of sandbox %s broke off", sandboxID).With("sandbox_id", sandboxID)
+			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
 	case <-ctx.Done():
 		_ = conn.Close()
 		return ctx.Err()
@@ -199,10 +199,10 @@ func (r *Runner) link(ctx context.Context, sandboxID string) (*link, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-r.ctx.Done():
-			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "the daemon is stopping; try again")
+			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
 		case <-timeout.C:
 			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-				"the supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox", sandboxID).
+				"The supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox.", sandboxID).
 				With("sandbox_id", sandboxID)
 		}
 	}

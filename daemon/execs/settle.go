@@ -55,10 +55,10 @@ func (r *Runner) leftBehind(dir *logs.Dir, exec machine.Exec, want machine.Want)
 			ExitCode:     signalBase + int32(syscall.SIGKILL),
 			Signal:       int32(syscall.SIGKILL),
 			ErrorCode:    agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String(),
-			ErrorMessage: "the sandbox was stopped or removed while the command ran",
+			ErrorMessage: "The sandbox was stopped or removed while the command ran.",
 		}, r.now())
 	}
-	return ledger.Ended(lostExec(exec.ID, "the container or the host went away while the command ran"), r.now())
+	return ledger.Ended(lostExec(exec.ID, "The container or the host went away while the command ran"), r.now())
 }
 
 // signalBase is added to a signal's number to make an exit code, as shells do.
@@ -87,7 +87,7 @@ func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
 		ExecState:    agboxv1.ExecState_EXEC_STATE_FAILED,
 		ExitCode:     lostExitCode,
 		ErrorCode:    agboxv1.ErrorReason_EXEC_LOST.String(),
-		ErrorMessage: sentence + "; its exit status is not known",
+		ErrorMessage: sentence + "; its exit status is not known.",
 	}
 }
 

@@ -93,7 +93,7 @@ func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
 		}
 		r.start(r.ctx, lk, req)
 	default:
-		r.end(lk.sandboxID, lostExec(exec.ID, "the sandbox was restarted while the command was being started"))
+		r.end(lk.sandboxID, lostExec(exec.ID, "The sandbox was restarted while the command was being started"))
 	}
 }
 
@@ -101,7 +101,7 @@ func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
 func (r *Runner) record(lk *link, rec *guestv1.ExecRecord) {
 	switch {
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.conn.BootID():
-		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "the sandbox was restarted while the command ran"))
+		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The sandbox was restarted while the command ran"))
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING:
 	default:
 		r.end(lk.sandboxID, details(rec))
@@ -178,5 +178,5 @@ func notRunning(execID string, running bool, err error) error {
 // NotRunning is the error for a call that needs a running exec.
 func NotRunning(execID string) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_NOT_RUNNING,
-		"exec %s has ended", execID).With("exec_id", execID)
+		"Exec %s has ended.", execID).With("exec_id", execID)
 }

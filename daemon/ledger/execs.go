@@ -73,7 +73,7 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 	for _, e := range t.sb.Execs {
 		if req.GetName() != "" && e.Name == req.GetName() {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_NAME_EXISTS,
-				"exec %s of this sandbox runs under the name %q; choose another name or wait for it to end", e.ID, e.Name).
+				"Exec %s of this sandbox runs under the name %q; choose another name or wait for it to end.", e.ID, e.Name).
 				With("exec_id", e.ID)
 		}
 	}
@@ -82,24 +82,24 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 
 // NotReady is the error for a sandbox in which no exec can run now.
 func NotReady(r machine.Record) error {
-	hint := "\"agbox start\" starts it again"
+	hint := "\"agbox start\" starts it again."
 	switch {
 	case r.Want == machine.WantDeleted:
-		hint = "create another one"
+		hint = "create another one."
 	case r.Want == machine.WantStopped && r.State != machine.Stopped:
-		hint = "it is being stopped; \"agbox start\" starts it again after that"
+		hint = "it is being stopped, and \"agbox start\" starts it again after that."
 	case r.State == machine.Pending:
-		hint = "wait until it is ready"
+		hint = "wait until it is ready."
 	case r.State == machine.Failed:
 		hint = r.ErrorMessage
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
-		"sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
+		"Sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
 }
 
 func execIDTaken(id string) error {
 	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
-		"the exec id %q was used by another request, and ids are never reused; choose another or leave it out", id).With("exec_id", id)
+		"The exec id %q was used by another request, and ids are never reused; choose another or leave it out.", id).With("exec_id", id)
 }
 
 // EndExec records how an exec ended. An exec that is not running is left as it

@@ -35,7 +35,7 @@ func (l *Ledger) CheckSequence(ctx context.Context, sandboxID string, after uint
 	})
 	if err == nil && stale(after, first, last) {
 		err = fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"sequence %d is not within the kept events of sandbox %s (%d to %d); start again from 0", after, sandboxID, first, last).
+			"Sequence %d is not within the kept events of sandbox %s (%d to %d); start again from 0.", after, sandboxID, first, last).
 			With("sandbox_id", sandboxID)
 	}
 	return last, err
@@ -61,7 +61,7 @@ func (l *Ledger) CheckPosition(ctx context.Context, after uint64) (last uint64, 
 	})
 	if err == nil && stale(after, first, last) {
 		err = fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"position %d is not within the kept events (%d to %d); start again from 0", after, first, last)
+			"Position %d is not within the kept events (%d to %d); start again from 0.", after, first, last)
 	}
 	return last, err
 }
@@ -96,7 +96,7 @@ func (l *Ledger) FindSandbox(ctx context.Context, ref string) (Sandbox, error) {
 		return fits[0], nil
 	case len(fits) > 1:
 		return Sandbox{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_SANDBOX_AMBIGUOUS,
-			"%q fits %d sandboxes; give more of the id", ref, len(fits)).With("sandbox_id", ref)
+			"%q fits %d sandboxes: give more of the id.", ref, len(fits)).With("sandbox_id", ref)
 	}
 	return l.Past(ctx, ref)
 }
@@ -147,10 +147,10 @@ func (l *Ledger) findRunning(ref string) (sandboxID, execID string, err error) {
 
 func execNotFound(ref string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND,
-		"there is no exec %q; \"agbox ps -a SANDBOX\" shows those of a sandbox", ref).With("exec_id", ref)
+		"There is no exec %q; \"agbox ps -a SANDBOX\" shows those of a sandbox.", ref).With("exec_id", ref)
 }
 
 func execAmbiguous(ref string) error {
 	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_EXEC_AMBIGUOUS,
-		"%q fits several execs; give more of the id", ref).With("exec_id", ref)
+		"%q fits several execs: give more of the id.", ref).With("exec_id", ref)
 }

@@ -24,7 +24,7 @@ func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec
 		}
 		if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
-				"sandbox %s already has the name %q; choose another name or remove it", owner, spec.GetName()).
+				"Sandbox %s already has the name %q; choose another name or remove it.", owner, spec.GetName()).
 				With("sandbox_id", owner).With("name", spec.GetName())
 		}
 		if err := t.tx.ReserveSandbox(id, l.now()); err != nil {
@@ -60,7 +60,7 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
 		return errNothing
 	}
 	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS,
-		"the id %q was used before, and ids are never reused; choose another or leave it out", id).With("sandbox_id", id)
+		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
 }
 
 // RequestStop records that the sandbox shall be stopped. It is content when
@@ -154,5 +154,5 @@ func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
 
 func notFound(id string) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND,
-		"there is no sandbox %q; \"agbox ls -a\" shows all", id).With("sandbox_id", id)
+		"There is no sandbox %q; \"agbox ls -a\" shows all.", id).With("sandbox_id", id)
 }

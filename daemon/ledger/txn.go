@@ -65,7 +65,7 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	typ := draft.GetEventType()
 	if !machine.Legal(t.sb.Record, typ) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
-			"sandbox %s is %s; %s is not possible now", sandboxID, StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
+			"Sandbox %s is %s; %s is not possible now.", sandboxID, StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
 	}
 	ev := proto.CloneOf(draft)
 	ev.SandboxId = sandboxID
@@ -78,7 +78,7 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	}
 	if ev.GetSequence() != t.sb.LastSequence {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"the event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon", sandboxID, ev.GetSequence(), t.sb.LastSequence)
+			"The event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon.", sandboxID, ev.GetSequence(), t.sb.LastSequence)
 	}
 	t.events = append(t.events, ev)
 	return nil

@@ -138,10 +138,10 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Look}
 	case o.Primary == nil && o.Inherited:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
-			"the daemon was restarted while the sandbox was being made; remove it and create it again")
+			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
 	case o.Primary == nil && r.WasReady:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
-			"the primary container was removed outside agbox; remove the sandbox and create it again")
+			"The primary container was removed outside agbox; remove the sandbox and create it again.")
 	case o.Primary == nil:
 		return Step{Do: Prepare}
 	case len(r.Execs) > 0 && !running(o.Primary):
@@ -155,7 +155,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	}
 	if now.After(o.StartedAt.Add(rules.ReadyWithin)) {
 		return fail(agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, fmt.Sprintf(
-			"the supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again", rules.ReadyWithin))
+			"The supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again.", rules.ReadyWithin))
 	}
 	return Step{Do: Connect}
 }
@@ -172,7 +172,7 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: SettleExecs}
 	case o.Primary == nil:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
-			"the primary container was removed outside agbox; remove the sandbox and create it again")
+			"The primary container was removed outside agbox; remove the sandbox and create it again.")
 	case !running(o.Primary):
 		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
 	case paused(o.Primary):
@@ -217,11 +217,11 @@ func paused(c *runtime.Container) bool {
 func exitSentence(c *runtime.Container) string {
 	switch {
 	case c.Error != "":
-		return "the primary container could not be started: " + c.Error
+		return "The primary container could not be started: " + c.Error
 	case c.OOMKilled:
-		return "the primary container ran out of memory; give it more or run less in it, then start the sandbox again"
+		return "The primary container ran out of memory; give it more or run less in it, then start the sandbox again."
 	}
-	return fmt.Sprintf("the primary container exited with code %d; start the sandbox again, or remove it", c.ExitCode)
+	return fmt.Sprintf("The primary container exited with code %d; start the sandbox again, or remove it.", c.ExitCode)
 }
 
 func emit(typ agboxv1.EventType, phase *agboxv1.SandboxPhaseDetails) Step {

@@ -78,9 +78,9 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 func restTrouble(o machine.Observation) string {
 	switch {
 	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
-		return "the primary container is paused; unpause it with the engine's own tools"
+		return "The primary container is paused; unpause it with the engine's own tools."
 	case o.ConnectFailed:
-		return "the supervisor cannot be reached; if it lasts, stop and start the sandbox"
+		return "The supervisor cannot be reached; if it lasts, stop and start the sandbox."
 	}
 	return ""
 }

@@ -81,7 +81,7 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 	ctx := stream.Context()
 	at := req.GetAfterPosition()
 	if req.GetLiveOnly() && at != 0 {
-		return invalid("after_position and live_only exclude each other; give one of them")
+		return invalid("after_position and live_only exclude each other: give one of them.")
 	}
 	known, err := s.Ledger.CheckPosition(ctx, at)
 	if err != nil {

@@ -55,7 +55,7 @@ func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 		return nil, nil, err
 	}
 	if req.GetCommand()[0] == "" {
-		return nil, nil, invalid("command[0]: the program's name is empty; give a command to run")
+		return nil, nil, invalid("The command is empty: name a program to run.")
 	}
 	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *checkedStream) RecvMsg(m any) error {
 func (s *Server) panicked(method string, r any) error {
 	s.Log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
-		"the daemon made a mistake; its log has the details, please report it")
+		"The daemon made a mistake; its log has the details, please report it.")
 }
 
 // check holds the request against the rules in the .proto files.
@@ -78,7 +78,7 @@ func (s *Server) check(req any) error {
 		field := protovalidate.FieldPathString(v.Proto.GetField())
 		parts = append(parts, fmt.Sprintf("%s: %s", field, sentence(v)))
 	}
-	return invalid("%s", strings.Join(parts, "; "))
+	return invalid("%s.", strings.Join(parts, "; "))
 }
 
 // sentence says in plain words what is wrong with a field where the rule itself

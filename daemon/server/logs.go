@@ -131,7 +131,7 @@ func (f *follower) drain(last bool) error {
 	}
 	if f.at.Beyond(end) {
 		return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"the log of exec %s holds %d and %d bytes, the cursor points to %d and %d; start from the beginning or from where you got to",
+			"The log of exec %s holds %d and %d bytes, the cursor points to %d and %d; start from the beginning or from where you got to.",
 			f.execID, end.Stdout, end.Stderr, f.at.Stdout, f.at.Stderr).With("exec_id", f.execID)
 	}
 	buf := chunks.Get().(*[chunkSize]byte)
@@ -212,7 +212,7 @@ func (f *follower) finish(ctx context.Context) error {
 		end.Notice = f.reader.Notice()
 	}
 	if want := (logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()}); !reached(f.at, want) {
-		end.Notice = "the log is shorter than what the command wrote: it was cut or removed"
+		end.Notice = "The log is shorter than what the command wrote: it was cut or removed."
 	}
 	return f.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_End{End: end}})
 }
@@ -223,9 +223,9 @@ func (f *follower) gone() error {
 
 func unreadable(execID string, cause error) error {
 	return fault.New(errdefs.ErrDataLoss, agboxv1.ErrorReason_LOG_UNREADABLE,
-		"the log of exec %s cannot be read: %s", execID, cause).With("exec_id", execID).Because(cause)
+		"The log of exec %s cannot be read: %s", execID, cause).With("exec_id", execID).Because(cause)
 }
 
 func errStopping() error {
-	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "the daemon is stopping; try again")
+	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
 }

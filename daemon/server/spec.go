@@ -21,7 +21,7 @@ func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.Create
 	if yaml := req.GetConfigYaml(); len(yaml) > 0 {
 		// Errors carry line and column; unknown fields are errors.
 		if err := (protoyaml.UnmarshalOptions{Path: "agbox.yaml"}).Unmarshal(yaml, spec); err != nil {
-			return nil, invalid("the sandbox file is not valid: %s", err)
+			return nil, invalid("The sandbox file is not valid: %s", err)
 		}
 	}
 	proto.Merge(spec, req.GetCreateSpec())
@@ -29,7 +29,7 @@ func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.Create
 		return nil, err
 	}
 	if spec.GetImage() == "" {
-		return nil, invalid("image: a sandbox needs an image; give one, for example with --image")
+		return nil, invalid("A sandbox needs an image: give one, for example with --image.")
 	}
 	return spec, supported(spec)
 }
@@ -53,7 +53,7 @@ func supported(spec *agboxv1.CreateSpec) error {
 		return nil
 	}
 	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
-		"this version of agboxd does not support %s; leave it out", strings.Join(unknown, ", ")).
+		"This version of agboxd does not support %s; leave it out.", strings.Join(unknown, ", ")).
 		With("fields", strings.Join(unknown, ","))
 }
 
@@ -96,5 +96,5 @@ func checkArgs(req *agboxv1.CreateExecRequest) error {
 
 func tooLong(sentence string) error {
 	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
-		"%s: pass the data in a file instead", sentence)
+		"%s: pass the data in a file instead.", sentence)
 }
