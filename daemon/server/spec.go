@@ -1,7 +1,6 @@
 package server
 
 import (
-	"fmt"
 	"strings"
 
 	"buf.build/go/protoyaml"
@@ -12,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // resolveSpec merges the file of the request with its spec: scalars replace,
@@ -57,44 +57,15 @@ func supported(spec *agboxv1.CreateSpec) error {
 		With("fields", strings.Join(unknown, ","))
 }
 
-// The kernel's limits on what a new process may be given: one string
-// (MAX_ARG_STRLEN, 32 pages) and all of them together (a quarter of the default
-// 8 MiB stack limit; see execve(2)). The reserve is for the environment that
-// the sandbox itself adds.
-const (
-	maxArgString  = 32 * 4096
-	maxArgTotal   = 8 << 20 / 4
-	argReserve    = 256 << 10
-	perArgPointer = 8
-)
-
 // checkArgs refuses what the kernel would refuse, before anything is recorded.
 func checkArgs(req *agboxv1.CreateExecRequest) error {
-	total := 0
-	add := func(what string, n int) error {
-		if n+1 > maxArgString {
-			return tooLong(fmt.Sprintf("%s has %d bytes; the kernel takes at most %d", what, n, maxArgString-1))
-		}
-		total += n + 1 + perArgPointer
-		return nil
-	}
-	for i, arg := range req.GetCommand() {
-		if err := add(fmt.Sprintf("command[%d]", i), len(arg)); err != nil {
-			return err
-		}
-	}
+	env := make([]string, 0, len(req.GetEnvOverrides()))
 	for key, value := range req.GetEnvOverrides() {
-		if err := add("the environment variable "+key, len(key)+1+len(value)); err != nil {
-			return err
-		}
+		env = append(env, key+"="+value)
 	}
-	if total > maxArgTotal-argReserve {
-		return tooLong(fmt.Sprintf("command and environment have %d bytes; at most %d fit", total, maxArgTotal-argReserve))
+	if err := wire.CheckArguments(req.GetCommand(), env); err != nil {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
+			"The command cannot be started: %v. Pass the data in a file instead.", err)
 	}
 	return nil
-}
-
-func tooLong(sentence string) error {
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
-		"%s: pass the data in a file instead.", sentence)
 }

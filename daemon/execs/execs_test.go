@@ -1,0 +1,382 @@
+package execs
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// supervisor answers as a test says, on the socket of sandbox "a".
+type supervisor struct {
+	boot string
+	// start answers Start; nil breaks the link instead.
+	start func(*guestv1.StartRequest) *guestv1.ExecRecord
+	// known are the records that Watch reports of asked execs; others are unknown.
+	known map[string]*guestv1.ExecRecord
+
+	mu     sync.Mutex // guards starts
+	starts []string
+	exits  chan *guestv1.ExecRecord
+	cut    func()
+}
+
+func (s *supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: s.boot}, nil
+}
+
+func (s *supervisor) Start(_ context.Context, req *guestv1.StartRequest) (*guestv1.StartResponse, error) {
+	s.mu.Lock()
+	s.starts = append(s.starts, req.GetExecId())
+	s.mu.Unlock()
+	if s.start == nil {
+		s.cut()
+		return nil, net.ErrClosed
+	}
+	return &guestv1.StartResponse{Exec: s.start(req)}, nil
+}
+
+func (s *supervisor) started() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.starts)
+}
+
+func (s *supervisor) Cancel(context.Context, *guestv1.CancelRequest) (*guestv1.CancelResponse, error) {
+	return &guestv1.CancelResponse{}, nil
+}
+
+func (s *supervisor) Signal(context.Context, *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
+	return &guestv1.SignalResponse{}, nil
+}
+
+func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
+	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+		return err
+	}
+	for _, id := range req.GetExecIds() {
+		rec, ok := s.known[id]
+		if !ok {
+			rec = &guestv1.ExecRecord{ExecId: id}
+		}
+		if err := out.Send(&guestv1.WatchResponse{Exec: rec}); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case rec := <-s.exits:
+			if err := out.Send(&guestv1.WatchResponse{Exec: rec}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// cutter is a listener whose connections can be broken, as by the end of a process.
+type cutter struct {
+	net.Listener
+	mu    sync.Mutex // guards conns
+	conns []net.Conn
+}
+
+func (c *cutter) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.conns = append(c.conns, conn)
+	}
+	return conn, err
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.conns {
+		_ = conn.Close()
+	}
+}
+
+// bench is a ledger with a READY sandbox "a", and the Runner under test.
+type bench struct {
+	t       *testing.T
+	install paths.Install
+	ledger  *ledger.Ledger
+	runner  *Runner
+	lost    chan string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	install := paths.Install{Data: dir, Config: dir, Run: dir}
+	for _, d := range []string{install.GuestLink("a"), install.SandboxLogs("a")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	raw, err := proto.Marshal(&guestv1.BootConfig{User: "agent", Cwd: "/work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(install.GuestBoot("a"), raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	log := slog.New(slog.DiscardHandler)
+	book, err := ledger.Open(t.Context(), db, time.Now, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := book.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, install: install, ledger: book, lost: make(chan string, 16)}
+	b.runner = New(context.Background(), book, install, time.Now, log, func(id string) { b.lost <- id })
+	t.Cleanup(b.runner.Close)
+	return b
+}
+
+// serve starts a supervisor; the function that it returns ends it.
+func (b *bench) serve(s *supervisor) func() {
+	b.t.Helper()
+	socket := filepath.Join(b.install.GuestLink("a"), paths.LinkSocket)
+	_ = os.Remove(socket)
+	inner, err := net.Listen("unix", socket)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	lis := &cutter{Listener: inner}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s.exits = make(chan *guestv1.ExecRecord, 1)
+	s.cut = lis.cut
+	guestv1.RegisterSupervisorService(server, s)
+	var serving sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	serving.Go(func() { _ = server.Serve(ctx, lis) })
+	end := sync.OnceFunc(func() {
+		cancel()
+		_ = server.Close()
+		lis.cut()
+		serving.Wait()
+	})
+	b.t.Cleanup(end)
+	return end
+}
+
+func (b *bench) connect() {
+	b.t.Helper()
+	if err := b.runner.Connect(b.t.Context(), "a"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// create accepts exec "x" and waits until it has been handed over.
+func (b *bench) create() {
+	b.t.Helper()
+	started, err := b.runner.Create(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	<-started
+}
+
+// ended waits for the end of exec "x" and returns its status.
+func (b *bench) ended() *agboxv1.ExecStatus {
+	b.t.Helper()
+	<-b.ledger.ExecDone("x")
+	status, err := b.ledger.Exec(b.t.Context(), "a", "x")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return status
+}
+
+func runs(boot string) func(*guestv1.StartRequest) *guestv1.ExecRecord {
+	return func(req *guestv1.StartRequest) *guestv1.ExecRecord {
+		return &guestv1.ExecRecord{ExecId: req.GetExecId(), Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: boot}
+	}
+}
+
+func exited(code int32) *guestv1.ExecRecord {
+	return &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED, ExitCode: code, BootId: "boot1", StdoutBytes: 5}
+}
+
+func TestExitIsRecordedWhenItIsPushed(t *testing.T) {
+	b := newBench(t)
+	s := &supervisor{boot: "boot1", start: runs("boot1")}
+	b.serve(s)
+	b.connect()
+	b.create()
+	s.exits <- exited(7)
+	if st := b.ended(); st.GetExitCode() != 7 || st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || st.GetStdoutBytes() != 5 {
+		t.Errorf("status %v", st)
+	}
+}
+
+func TestImageUserAndDirectoryAreTheDefaults(t *testing.T) {
+	b := newBench(t)
+	var got *guestv1.StartRequest
+	b.serve(&supervisor{boot: "boot1", start: func(req *guestv1.StartRequest) *guestv1.ExecRecord {
+		got = req
+		return exited(0)
+	}})
+	b.connect()
+	b.create()
+	b.ended()
+	if got.GetUser() != "agent" || got.GetCwd() != "/work" {
+		t.Errorf("user %q, directory %q", got.GetUser(), got.GetCwd())
+	}
+}
+
+func TestExitWhileTheDaemonWasAwayIsTheRealOne(t *testing.T) {
+	b := newBench(t)
+	end := b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+	b.connect()
+	b.create()
+	end()
+	<-b.lost
+	b.serve(&supervisor{boot: "boot1", known: map[string]*guestv1.ExecRecord{"x": exited(9)}})
+	b.connect()
+	if st := b.ended(); st.GetExitCode() != 9 || st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+		t.Errorf("status %v", st)
+	}
+}
+
+func TestAcceptedExecThatNeverArrivedIsStartedOnce(t *testing.T) {
+	b := newBench(t)
+	b.serve(&supervisor{boot: "boot1"}) // breaks off in Start
+	b.connect()
+	b.create()
+	<-b.lost
+	s := &supervisor{boot: "boot1", start: func(*guestv1.StartRequest) *guestv1.ExecRecord { return exited(3) }}
+	b.serve(s)
+	b.connect()
+	if st := b.ended(); st.GetExitCode() != 3 {
+		t.Errorf("status %v", st)
+	}
+	if n := s.started(); n != 1 {
+		t.Errorf("started %d times", n)
+	}
+}
+
+func TestExecOfAnEarlierSupervisorLifeIsLostAndNotStarted(t *testing.T) {
+	for name, known := range map[string]map[string]*guestv1.ExecRecord{
+		"unknown to the new one": nil,
+		"running under the old":  {"x": {ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			end := b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+			b.connect()
+			b.create()
+			end()
+			<-b.lost
+			s := &supervisor{boot: "boot2", start: runs("boot2"), known: known}
+			b.serve(s)
+			b.connect()
+			st := b.ended()
+			if st.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() || st.GetExitCode() == 0 || st.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
+				t.Errorf("status %v", st)
+			}
+			if s.started() != 0 {
+				t.Error("it was started again")
+			}
+		})
+	}
+}
+
+func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
+	running := &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}
+	stranger := exited(1)
+	stranger.ExecId = "y"
+	for name, tc := range map[string]struct {
+		left *guestv1.ExecRecord
+		stop bool
+		code int32
+		want agboxv1.ErrorReason
+	}{
+		"an exit":                   {left: exited(4), code: 4},
+		"nothing":                   {code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"no end":                    {left: running, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"somebody else's":           {left: stranger, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"no end, asked for":         {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
+		"an exit, then a stop wish": {left: exited(4), stop: true, code: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+			b.connect()
+			b.create()
+			if tc.stop {
+				if _, err := b.ledger.RequestStop(t.Context(), "a", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.left != nil {
+				b.leave(tc.left)
+			}
+			if err := b.runner.Settle(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+			st := b.ended()
+			want := ""
+			if tc.want != 0 {
+				want = tc.want.String()
+			}
+			if st.GetExitCode() != tc.code || st.GetErrorCode() != want {
+				t.Errorf("exit code %d, reason %q; want %d, %q", st.GetExitCode(), st.GetErrorCode(), tc.code, want)
+			}
+		})
+	}
+}
+
+// leave writes a record as the status file of exec "x".
+func (b *bench) leave(rec *guestv1.ExecRecord) {
+	b.t.Helper()
+	raw, err := proto.Marshal(rec)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	dir, err := logs.OpenDir(b.install.SandboxLogs("a"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := dir.WriteStatus("x", raw, logs.StatusOptions{Owner: logs.KeepOwner}); err != nil {
+		b.t.Fatal(err)
+	}
+}
