@@ -119,6 +119,7 @@ func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 		d.ErrorMessage = "cancelled by request"
 	default:
 		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
+		d.ErrorMessage = rec.GetFailureMessage() // why a signal came, if it is known: out of memory
 	}
 	return d
 }

@@ -46,6 +46,8 @@ func containerConfig(spec runtime.ContainerSpec) *container.Config {
 	if spec.Role == runtime.RolePrimary {
 		// What is healthy in a primary is the supervisor's to say.
 		config.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}}
+		// The supervisor ends on SIGTERM, whatever the image's own command wants.
+		config.StopSignal = "SIGTERM"
 	}
 	return config
 }

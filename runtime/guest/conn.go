@@ -190,7 +190,9 @@ func (c *Conn) explain(ctx context.Context, err error) error {
 	case codes.Unimplemented:
 		return fault.New(errdefs.ErrNotImplemented, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
 			"The sandbox's supervisor is older than this daemon and cannot do that: create a new sandbox.")
-	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled:
+	case codes.DeadlineExceeded: // the supervisor saw the end of ctx first
+		return unreachable("there was no answer in time", context.DeadlineExceeded)
+	case codes.Unavailable, codes.Aborted, codes.Canceled:
 		return unreachable(bounded(st.Message()), err)
 	}
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,

@@ -236,10 +236,17 @@ func TestAGreetingAgainstTheProtocolIsTampering(t *testing.T) {
 		{Protocol: 1},
 		{Protocol: 1, BootId: strings.Repeat("b", wire.MaxBootID+1)},
 		{Protocol: 1, BootId: "b", SupervisorVersion: strings.Repeat("v", maxVersion+1)},
-		{Protocol: 1, BootId: "b", SupervisorVersion: strings.Repeat("v", 1<<20)}, // a huge frame
 	} {
 		_, err := Dial(t.Context(), play(t, &actor{hello: hello}))
 		wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
+	}
+}
+
+func TestAHugeReplyIsNotEvenRead(t *testing.T) {
+	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", wire.MaxReply)}}))
+	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
+	if !errors.Is(err, wire.ErrFrame) {
+		t.Error(err)
 	}
 }
 
@@ -461,6 +468,9 @@ func TestTheBinaryIsInstalledUnderItsHashAndKeptIntact(t *testing.T) {
 		t.Error("an intact copy was made again")
 	}
 	write(first, "damaged")
+	if err := os.Chmod(first, 0o555); err != nil {
+		t.Fatal(err)
+	}
 	if again, _ := install(); again != first {
 		t.Error("the repaired copy has another name")
 	}

@@ -116,6 +116,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 	if err != nil {
 		return other("The output pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
 	}
+	oomKills := s.oom.kills()
 	ch, err := s.children.start(p.path, p.argv, &syscall.ProcAttr{
 		Dir:   p.dir,
 		Env:   p.env,
@@ -131,47 +132,59 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 	record = proto.CloneOf(record)
 	record.Pid = int32(ch.pid)
 	*followed = true
-	go s.follow(e, ch, record, writer, stdout, stderr)
+	r := &run{exec: e, child: ch, record: record, writer: writer, stdout: stdout, stderr: stderr, oomKills: oomKills}
+	go s.follow(r)
 	s.registry.running(e, ch, record)
 	return nil
 }
 
+// run is an exec whose process was started.
+type run struct {
+	exec           *execution
+	child          *child
+	record         *guestv1.ExecRecord
+	writer         *logs.Writer
+	stdout, stderr *pump
+	// oomKills is the kernel's count when the process was started.
+	oomKills uint64
+}
+
 // follow pumps the output of a process into its log files until its end, writes
 // down how it ended, and goes on with the output as long as anybody has it open.
-func (s *Supervisor) follow(e *execution, ch *child, record *guestv1.ExecRecord, writer *logs.Writer, stdout, stderr *pump) {
+func (s *Supervisor) follow(r *run) {
 	defer s.work.Done()
 	var pumps sync.WaitGroup
-	pumps.Go(stdout.run)
-	pumps.Go(stderr.run)
+	pumps.Go(r.stdout.run)
+	pumps.Go(r.stderr.run)
 
-	end := <-ch.exited
-	stdout.drain()
-	stderr.drain()
-	record = s.exitRecord(record, end, writer.Counts())
+	end := <-r.child.exited
+	r.stdout.drain()
+	r.stderr.drain()
+	record := s.exitRecord(r, end)
 	// Names of empty files need no sync of their own: the status is one commit of
 	// the file system away from them.
 	if record.GetStdoutBytes()+record.GetStderrBytes() > 0 {
 		// Who hears of the exit may count on the log. A failed sync is seen by whoever
 		// reads it after a host crash; the exit counts all the same.
-		s.disk.do(func() { _ = writer.Sync() })
+		s.disk.do(func() { _ = r.writer.Sync() })
 	}
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner(), NoSync: true})
-	<-e.decided // finish after running, however short the process was
-	s.registry.finish(e, record)
+	<-r.exec.decided // finish after running, however short the process was
+	s.registry.finish(r.exec, record)
 	// The sync of the status comes after the report: a daemon that got the report
 	// makes the exit durable itself, and for one that did not, an exit that the
 	// host's crash took with it was never acknowledged to anybody.
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
 
-	unless := context.AfterFunc(s.patience, func() { _, _ = stdout.pipe.Close(), stderr.pipe.Close() })
+	unless := context.AfterFunc(s.patience, func() { _, _ = r.stdout.pipe.Close(), r.stderr.pipe.Close() })
 	pumps.Wait()
 	unless()
-	s.disk.do(func() { _ = writer.Close() })
+	s.disk.do(func() { _ = r.writer.Close() })
 }
 
 // exitRecord is the final record of a process.
-func (s *Supervisor) exitRecord(running *guestv1.ExecRecord, end exit, n logs.Counts) *guestv1.ExecRecord {
-	r := proto.CloneOf(running)
+func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
+	r, n := proto.CloneOf(of.record), of.writer.Counts()
 	r.Phase = guestv1.ExecPhase_EXEC_PHASE_EXITED
 	r.FinishedAt = timestamppb.New(end.at)
 	r.ExitCode = int32(end.status.ExitStatus())
@@ -180,6 +193,9 @@ func (s *Supervisor) exitRecord(running *guestv1.ExecRecord, end exit, n logs.Co
 		r.ExitCode = 128 + r.Signal
 	}
 	r.Cancelled = end.cancelled
+	if r.ExitCode == killedCode && !r.Cancelled && s.oom.kills() > of.oomKills {
+		r.FailureMessage = oomMessage
+	}
 	r.StdoutBytes, r.StderrBytes = n.Stdout, n.Stderr
 	r.StdoutDroppedBytes, r.StderrDroppedBytes = n.StdoutDropped, n.StderrDropped
 	return r

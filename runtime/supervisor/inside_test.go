@@ -1,6 +1,8 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,8 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/logs"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
@@ -204,5 +209,105 @@ func TestMessagesStayShortAndWhole(t *testing.T) {
 	}
 	if got := show("a\nb\xff"); got != `"a\nb\xff"` {
 		t.Errorf("shown as %s", got)
+	}
+}
+
+func TestKillsForWantOfMemoryAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"v2": "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n",
+		"v1": "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, files := range map[uint64][]string{
+		2: {dir + "/none", dir + "/v2"}, 7: {dir + "/v1"}, 0: {dir + "/none"},
+	} {
+		c := openOOMCounter(files)
+		if got := c.kills(); got != want {
+			t.Errorf("%v: %d kills", files, got)
+		}
+		if c.f != nil {
+			_ = c.f.Close()
+		}
+	}
+}
+
+// newInside returns a supervisor that does not run.
+func newInside(t *testing.T) *Supervisor {
+	t.Helper()
+	s, err := New(Config{Boot: &guestv1.BootConfig{OwnerUid: uint32(os.Getuid()), OwnerGid: uint32(os.Getgid())}, LogDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.patience, s.giveUp = context.WithCancel(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
+		s.giveUp()
+		s.work.Wait()
+		if err := errors.Join(s.logs.Close(), s.devNull.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
+	const size = 60_000 // fits in a pipe
+	s := newInside(t)
+	w := s.registry.subscribe()
+	e, _ := s.registry.claim("e", &s.work)
+	writer, fail := s.createLogs(t.Context(), "e")
+	if fail != nil {
+		t.Fatal(fail.message)
+	}
+	stdout, stderr, err := newPumps(writer, s.disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*pump{stdout, stderr} {
+		if _, err := p.child.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = p.child.Close() }() // a grandchild has it open all the time
+	}
+	// The exit is known before anything was read.
+	record := &guestv1.ExecRecord{ExecId: "e", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING}
+	ch := &child{pid: -1, exited: make(chan exit, 1)}
+	ch.exited <- exit{at: time.Now()}
+	s.registry.running(e, ch, record)
+	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, stdout: stdout, stderr: stderr})
+	r := <-w.exits
+	if r.GetStdoutBytes() != size || r.GetStderrBytes() != size {
+		t.Errorf("the exit tells of %d and %d bytes", r.GetStdoutBytes(), r.GetStderrBytes())
+	}
+	if raw, err := os.ReadFile(filepath.Join(s.cfg.LogDir, logs.StderrName("e"))); err != nil || len(raw) != size {
+		t.Errorf("the log has %d bytes, %v", len(raw), err)
+	}
+	s.giveUp() // or the grandchild would be waited for
+}
+
+func TestAnExitBetweenTheSubscriptionAndTheLookIsToldOnce(t *testing.T) {
+	s := newInside(t)
+	var work sync.WaitGroup
+	finish := func(id string) {
+		e, _ := s.registry.claim(id, &work)
+		s.registry.finish(e, &guestv1.ExecRecord{ExecId: id, Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told []string
+	err := s.watch(ctx, []string{"between"}, func() error { finish("between"); return nil }, func(r *guestv1.ExecRecord) error {
+		switch told = append(told, r.GetExecId()); len(told) {
+		case 1:
+			finish("later")
+		case 2:
+			cancel()
+		}
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || strings.Join(told, " ") != "between later" {
+		t.Errorf("told %v, then %v", told, err)
 	}
 }

@@ -47,12 +47,13 @@ func (s *Supervisor) cancel(e *execution, grace time.Duration) bool {
 func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 	ended := e.ended
 	for {
-		timer := time.NewTimer(time.Until(s.registry.killTime(e)))
+		at, hurry := s.registry.killTime(e)
+		timer := time.NewTimer(time.Until(at))
 		select {
 		case <-timer.C:
 			s.killTree(e, ch, t)
 			return
-		case <-e.hurry:
+		case <-hurry:
 		case <-ended:
 			ended = nil
 			left := 0

@@ -38,7 +38,7 @@ func TestAGrandchildThatKeepsStdoutOpenDoesNotHoldUpTheExit(t *testing.T) {
 }
 
 func TestBackgroundProcessesLiveOnAfterANormalExit(t *testing.T) {
-	b := newBox(t)
+	b := newBox(t, withArgs("-grace", "1h")) // the stop does not wait when nothing is left
 	pids := b.fifo("pids")
 	b.run(sh("e", "sleep 1000 & echo $! > "+pids.Name()))
 	pid := number(t, pids)
@@ -110,6 +110,25 @@ func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 			eventually(t, "the hidden process was killed", func() bool { return !alive(pid) })
 		})
 	}
+}
+
+// What the leader starts in answer to SIGTERM was not there when the tree was
+// looked at, loses its parent at once, and has no environment to be known by.
+func TestCancelKillsAChildOfTheLastMoment(t *testing.T) {
+	b := newBox(t)
+	c := b.dial()
+	ready, pids := b.fifo("ready"), b.fifo("pids")
+	b.write("stubborn", `trap "" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 1; done`)
+	b.start(c, sh("e", `trap "env -i sh `+b.dir+`/stubborn & exit 0" TERM; echo > `+ready.Name()+`; while :; do sleep 0.01; done`))
+	word(t, ready)
+	if running, err := c.Cancel(t.Context(), "e", 300*time.Millisecond); err != nil || !running {
+		t.Fatal(running, err)
+	}
+	pid := number(t, pids)
+	if r := b.end("e"); r.GetExitCode() != 0 || !r.GetCancelled() {
+		t.Error(r)
+	}
+	eventually(t, "the child was killed", func() bool { return !alive(pid) })
 }
 
 func TestASecondCancelShortensTheGrace(t *testing.T) {
@@ -253,6 +272,18 @@ func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
 	}
 	if !told["kind"] || !told["stubborn"] || !told["main"] {
 		t.Errorf("the watcher was told of %v", told)
+	}
+}
+
+func TestTheStopWaitsForTheLastBytes(t *testing.T) {
+	const size = 20_000_000
+	b := newBox(t, withArgs("-grace", "1h"))
+	ready := b.fifo("ready")
+	b.start(b.dial(), sh("e", fmt.Sprintf(`trap "exec head -c %d /dev/zero" TERM; echo > %s; while :; do sleep 0.01; done`, size, ready.Name())))
+	word(t, ready)
+	b.stop()
+	if r, got := b.status("e"), len(b.stdout("e")); r.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED || r.GetStdoutBytes() != size || got != size {
+		t.Errorf("the log has %d bytes, the status is %v", got, r)
 	}
 }
 

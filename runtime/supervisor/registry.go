@@ -30,11 +30,12 @@ type execution struct {
 
 	// record is replaced, never changed.
 	record *guestv1.ExecRecord
-	// child is the process; nil unless one was started.
+	// child is the process; nil unless one runs.
 	child *child
 	// killAt is when what is left of the tree is killed; zero when nobody asked.
 	killAt time.Time
-	// hurry tells the goroutine that waits for killAt that it came nearer.
+	// hurry tells the goroutine that waits for killAt that it came nearer; made
+	// with it.
 	hurry chan struct{}
 }
 
@@ -71,7 +72,6 @@ func (r *registry) claim(id string, work *sync.WaitGroup) (e *execution, mine bo
 		id:      id,
 		decided: make(chan struct{}),
 		ended:   make(chan struct{}),
-		hurry:   make(chan struct{}, 1),
 	}
 	r.execs[id] = e
 	work.Add(1)
@@ -100,7 +100,7 @@ func (r *registry) finish(e *execution, record *guestv1.ExecRecord) {
 	if e.record == nil {
 		close(e.decided)
 	}
-	e.record = record
+	e.record, e.child = record, nil
 	close(e.ended)
 	for w := range r.watchers {
 		select {
@@ -136,7 +136,7 @@ func (r *registry) recordOf(e *execution) *guestv1.ExecRecord {
 	return e.record
 }
 
-// childOf returns the process of e; nil if none was started.
+// childOf returns the process of e; nil if none runs.
 func (r *registry) childOf(e *execution) *child {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *registry) planKill(e *execution, at time.Time, work *sync.WaitGroup) bo
 		return false
 	}
 	if e.killAt.IsZero() {
-		e.killAt = at
+		e.killAt, e.hurry = at, make(chan struct{}, 1)
 		work.Add(1)
 		return true
 	}
@@ -167,11 +167,12 @@ func (r *registry) planKill(e *execution, at time.Time, work *sync.WaitGroup) bo
 	return false
 }
 
-// killTime returns when the tree of e is to be killed.
-func (r *registry) killTime(e *execution) time.Time {
+// killTime returns when the tree of e is to be killed, and what tells that the
+// time came nearer.
+func (r *registry) killTime(e *execution) (at time.Time, hurry <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return e.killAt
+	return e.killAt, e.hurry
 }
 
 // killDone lets a later cancel plan another kill.

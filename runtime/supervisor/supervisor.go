@@ -59,6 +59,7 @@ type Supervisor struct {
 	bootID   string
 	started  time.Time
 	devNull  *os.File
+	oom      oomCounter
 	children *children
 	registry *registry
 	// disk bounds the threads that wait for the log directory.
@@ -111,6 +112,7 @@ func New(cfg Config) (*Supervisor, error) {
 		bootID:   hex.EncodeToString(id[:]),
 		started:  time.Now(),
 		devNull:  devNull,
+		oom:      openOOMCounter(oomFiles),
 		children: newChildren(),
 		registry: newRegistry(),
 		disk:     make(gate, diskThreads),

@@ -146,7 +146,7 @@ type ExecStatus struct {
 	// command was not found and 126 when it could not be executed. Meaningless
 	// while the exec runs.
 	ExitCode int32 `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
-	// A sentence that says why the exec failed or was cancelled.
+	// A sentence that says why the exec failed, was cancelled or was killed.
 	Error             string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
 	LastEventSequence uint64                 `protobuf:"varint,9,opt,name=last_event_sequence,json=lastEventSequence,proto3" json:"last_event_sequence,omitempty"`
 	User              string                 `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`

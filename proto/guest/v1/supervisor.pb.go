@@ -785,13 +785,15 @@ type ExecRecord struct {
 	ExitCode int32 `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	Signal   int32 `protobuf:"varint,7,opt,name=signal,proto3" json:"signal,omitempty"`
 	// Cancel was called before the process ended.
-	Cancelled          bool         `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
-	Failure            StartFailure `protobuf:"varint,9,opt,name=failure,proto3,enum=guest.v1.StartFailure" json:"failure,omitempty"`
-	FailureMessage     string       `protobuf:"bytes,10,opt,name=failure_message,json=failureMessage,proto3" json:"failure_message,omitempty"`
-	StdoutBytes        uint64       `protobuf:"varint,11,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
-	StderrBytes        uint64       `protobuf:"varint,12,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
-	StdoutDroppedBytes uint64       `protobuf:"varint,13,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
-	StderrDroppedBytes uint64       `protobuf:"varint,14,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
+	Cancelled bool         `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
+	Failure   StartFailure `protobuf:"varint,9,opt,name=failure,proto3,enum=guest.v1.StartFailure" json:"failure,omitempty"`
+	// A sentence: why nothing was started, or why the process was killed, for
+	// example because memory ran out.
+	FailureMessage     string `protobuf:"bytes,10,opt,name=failure_message,json=failureMessage,proto3" json:"failure_message,omitempty"`
+	StdoutBytes        uint64 `protobuf:"varint,11,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
+	StderrBytes        uint64 `protobuf:"varint,12,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
+	StdoutDroppedBytes uint64 `protobuf:"varint,13,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
+	StderrDroppedBytes uint64 `protobuf:"varint,14,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// The life of the supervisor that started it.
 	BootId        string `protobuf:"bytes,15,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
