@@ -55,6 +55,9 @@ type Client struct {
 	opening chan struct{}
 	live    atomic.Pointer[connection]
 	closed  atomic.Bool
+	// answered is set by the first answer of a daemon. From then on a daemon that
+	// is gone is waited for, not started: somebody may have stopped it on purpose.
+	answered atomic.Bool
 }
 
 // connection is what the first call makes.
@@ -216,8 +219,13 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		case conn := <-live.first:
 			return conn, nil
 		default:
-			return dialSocket(ctx, c.socket, c.dial)
 		}
+		if !c.answered.Load() {
+			// What was connected to went away before it said a word, for example
+			// because it was just being killed: it was no daemon yet to this client.
+			return c.find(ctx)
+		}
+		return dialSocket(ctx, c.socket, c.dial)
 	}
 	var err error
 	live.grpc, err = grpc.NewClient("passthrough:///agboxd",

@@ -78,6 +78,43 @@ func inHome(t *testing.T, role string) DaemonConfig {
 	return DaemonConfig{Binary: own}
 }
 
+// A daemon that is being killed still accepts, and is gone before it answers.
+func TestADaemonThatDiesBeforeItsFirstAnswerIsStartedAgain(t *testing.T) {
+	config := inHome(t, "good")
+	install, err := paths.FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(install.Run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dying, err := net.Listen("unix", install.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	died := make(chan struct{})
+	go func() {
+		defer close(died)
+		conn, err := dying.Accept()
+		_ = dying.Close()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}()
+	c, err := New(WithAutostart(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-died
+	if _, err := c.StopDaemon(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheFirstCallStartsADaemonAndStopEndsIt(t *testing.T) {
 	config := inHome(t, "good")
 	c, err := New(WithAutostart(config))

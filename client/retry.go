@@ -48,6 +48,7 @@ func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], i
 		var to peer.Peer
 		out, err := m(api, ctx, in, grpc.Peer(&to))
 		if err == nil {
+			c.answered.Store(true)
 			return out, nil
 		}
 		e := c.decode(ctx, err)

@@ -35,6 +35,7 @@ func (f feed[T]) run(ctx context.Context, c *Client) error {
 			return nil
 		}
 		if got {
+			c.answered.Store(true)
 			wait.reset()
 		}
 		e := c.decode(ctx, err)
