@@ -115,7 +115,7 @@ func (s *session) ended(end *agboxv1.LogEnd) error {
 	}
 	if err := client.ExecError(e); err != nil {
 		s.app.say("%s", err)
-	} else if e.GetState() == agboxv1.ExecState_EXEC_STATE_CANCELLED && e.GetError() != "" {
+	} else if e.GetError() != "" { // cancelled, or killed for want of memory
 		s.app.say("%s", e.GetError())
 	}
 	return exitStatus(execExitCode(e))
