@@ -256,7 +256,10 @@ func TestPagesAreFetchedAsTheyAreRead(t *testing.T) {
 	if want := "e f ex f exx f"; strings.Join(got, " ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for range c.ListExecs(t.Context(), "box") {
+	for _, err := range c.ListExecs(t.Context(), "box") {
+		if err != nil {
+			t.Error(err)
+		}
 		break
 	}
 	if len(pages) != 4 {

@@ -68,7 +68,8 @@ func lockInstall(install paths.Install) (fileLock, error) {
 		}
 		return fileLock{}, running(install, holder)
 	}
-	if err := f.Truncate(0); err == nil {
+	err = f.Truncate(0)
+	if err == nil {
 		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	if err != nil {

@@ -53,10 +53,10 @@ func onFullDisk(dir string) error {
 		return fmt.Errorf("the exit status was lost: %w", err)
 	}
 	if err := d.WriteStatus("e2", []byte("running"), status); !errdefs.IsResourceExhausted(err) {
-		return fmt.Errorf("a new status on a full disk: %v, want ResourceExhausted", err)
+		return fmt.Errorf("a new status on a full disk: %w, want ResourceExhausted", err)
 	}
 	if _, err := d.ReadStatus("e2"); !errors.Is(err, ErrNotExist) {
-		return fmt.Errorf("status of e2: %v, want ErrNotExist", err)
+		return fmt.Errorf("status of e2: %w, want ErrNotExist", err)
 	}
 	if err := os.Remove(ballast); err != nil {
 		return err
@@ -72,7 +72,7 @@ func checkDisk(d *Dir, w *Writer, given uint64) error {
 		return fmt.Errorf("%+v of %d bytes", c, given)
 	}
 	if got, err := d.ReadStatus("e1"); err != nil || string(got) != "exited with 3 and some more words" {
-		return fmt.Errorf("status is %q, %v", got, err)
+		return fmt.Errorf("status is %q, %w", got, err)
 	}
 	r, err := d.Open("e1", Cursor{})
 	if err != nil {

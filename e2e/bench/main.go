@@ -17,17 +17,20 @@ var benchmarks = map[string]func(context.Context) error{
 	"exec": benchExec,
 }
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "usage: bench exec")
-		os.Exit(2)
+		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // figures are the times of one kind of work.

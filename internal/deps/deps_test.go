@@ -2,6 +2,7 @@
 package deps
 
 import (
+	"errors"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ func list(t *testing.T, args ...string) []string {
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
-		if exit, ok := err.(*exec.ExitError); ok {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
 			t.Fatalf("go list %v: %s", args, exit.Stderr)
 		}
 		t.Fatal(err)

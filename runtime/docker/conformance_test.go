@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
@@ -137,7 +138,7 @@ func foreignNetwork(t *testing.T, name string, claimed runtime.Identity) (string
 		t.Fatalf("the engine made no network: %s", text)
 	}
 	t.Cleanup(func() {
-		if err := cli.NetworkRemove(cleanupContext(t), made.ID); err != nil && !client.IsErrNotFound(err) {
+		if err := cli.NetworkRemove(cleanupContext(t), made.ID); err != nil && !errdefs.IsNotFound(err) {
 			t.Error(err)
 		}
 	})

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"slices"
@@ -234,7 +235,7 @@ func TestGraceIsRoundedUpToSeconds(t *testing.T) {
 func wantFault(t *testing.T, err, class error, reason agboxv1.ErrorReason, mentions string) {
 	t.Helper()
 	f := fault.Of(err)
-	if f == nil || f.Class != class || f.Reason != reason || !strings.Contains(f.Message, mentions) {
+	if f == nil || !errors.Is(f.Class, class) || f.Reason != reason || !strings.Contains(f.Message, mentions) {
 		t.Errorf("the error is %#v, want a fault %v of class %v that mentions %q", err, reason, class, mentions)
 	}
 }
