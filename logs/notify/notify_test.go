@@ -318,7 +318,7 @@ func withoutDescriptors(string) error {
 	}
 	_, err := New()
 	if !errdefs.IsResourceExhausted(err) || fault.Of(err) == nil || !strings.Contains(err.Error(), "max_user_instances") {
-		return fmt.Errorf("New: %v, want a fault of class ResourceExhausted", err)
+		return fmt.Errorf("New: %w, want a fault of class ResourceExhausted", err)
 	}
 	return nil
 }
