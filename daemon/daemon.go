@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/execs"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
@@ -37,6 +39,8 @@ type Config struct {
 	// SubnetRanges are where the networks of sandboxes are taken from; empty:
 	// the adapter's default.
 	SubnetRanges []netip.Prefix
+	// Revival is the policy of sandboxes whose spec names none; unspecified: fail.
+	Revival agboxv1.RevivalPolicy
 	// Resync is the pause between two full looks at the engine; 0: 10 s.
 	Resync time.Duration
 	// CheckDatabase makes the command that checks a database in a process of
@@ -128,7 +132,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, started time.Time) 
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Guests: r.execs, Ledger: book, Paths: cfg.Paths,
 		InstallID: db.InstallID(), Supervisor: supervisor,
-		Resync: resync, ReadyWithin: readyWithin, Now: time.Now, Log: cfg.Log,
+		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, Now: time.Now, Log: cfg.Log,
 	})
 	r.server, err = server.New(server.Options{
 		Ledger: book, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,

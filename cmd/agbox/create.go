@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +28,7 @@ type createOptions struct {
 	labels     []string
 	env        []string
 	idleTTL    time.Duration
+	revival    string
 	noWait     bool
 	keepFailed bool
 }
@@ -63,6 +65,7 @@ command of the image.`,
 	f.StringArrayVar(&o.labels, "label", nil, "`KEY=VALUE` to select the sandbox by (repeatable)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for all commands; KEY alone takes the value from here (repeatable)")
 	f.DurationVar(&o.idleTTL, "idle-ttl", 0, "stop the sandbox when no command has run for this `DURATION`, for example 2h")
+	f.StringVar(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the sandbox is accepted")
 	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, to look at it")
 	return cmd
@@ -75,6 +78,10 @@ func (o *createOptions) request(a *app, args, command []string) (*agboxv1.Create
 	if o.idleTTL < 0 {
 		return nil, usagef("--idle-ttl %v is below zero.", o.idleTTL)
 	}
+	revival, err := revivalPolicy(o.revival)
+	if err != nil {
+		return nil, err
+	}
 	labels, err := assignments("label", o.labels)
 	if err != nil {
 		return nil, err
@@ -85,7 +92,7 @@ func (o *createOptions) request(a *app, args, command []string) (*agboxv1.Create
 	}
 	in := &agboxv1.CreateSandboxRequest{
 		SandboxId:  o.id,
-		CreateSpec: &agboxv1.CreateSpec{Image: o.image, Labels: labels, Envs: env, Command: command},
+		CreateSpec: &agboxv1.CreateSpec{Image: o.image, Labels: labels, Envs: env, Command: command, Revival: revival},
 	}
 	if in.SandboxId == "" {
 		in.SandboxId = client.NewID()
@@ -97,6 +104,16 @@ func (o *createOptions) request(a *app, args, command []string) (*agboxv1.Create
 		in.CreateSpec.Name = args[0]
 	}
 	return in, nil
+}
+
+// revivalPolicy reads the word for a policy; none leaves it to the daemon.
+func revivalPolicy(word string) (agboxv1.RevivalPolicy, error) {
+	const prefix = "REVIVAL_POLICY_"
+	number, known := agboxv1.RevivalPolicy_value[prefix+strings.ToUpper(word)]
+	if word != "" && (!known || number == 0) {
+		return 0, usagef("--revival %q is not fail, revive or reap.", word)
+	}
+	return agboxv1.RevivalPolicy(number), nil
 }
 
 func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) error {

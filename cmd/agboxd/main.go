@@ -11,9 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/internal/paths"
@@ -85,6 +88,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 4 another daemon runs.`
 func runCommand(usage *bool) *cobra.Command {
 	cfg := daemon.Config{}
 	var subnets []string
+	var revival string
 	level := slog.LevelInfo
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -98,6 +102,11 @@ func runCommand(usage *bool) *cobra.Command {
 				}
 				cfg.SubnetRanges = append(cfg.SubnetRanges, prefix)
 			}
+			policy, known := agboxv1.RevivalPolicy_value["REVIVAL_POLICY_"+strings.ToUpper(revival)]
+			if !known || policy == 0 {
+				return fmt.Errorf("--revival %q is not fail, revive or reap", revival)
+			}
+			cfg.Revival = agboxv1.RevivalPolicy(policy)
 			*usage = false
 			install, err := paths.FromEnv()
 			if err != nil {
@@ -112,6 +121,7 @@ func runCommand(usage *bool) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&cfg.EngineHost, "engine", "", "address of the container engine (default: DOCKER_HOST, else the engine's own default)")
 	flags.StringSliceVar(&subnets, "subnets", nil, "ranges from which the networks of sandboxes are taken, for example 10.222.0.0/16")
+	flags.StringVar(&revival, "revival", "fail", "what to do when the container of a sandbox ends by itself, where the sandbox does not say: fail, revive or reap")
 	flags.DurationVar(&cfg.Resync, "resync", 0, "pause between two full looks at the engine (default 10s)")
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	return cmd

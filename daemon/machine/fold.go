@@ -42,6 +42,8 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 		return r.State == Ready && r.Want == WantRunning
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		return (r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
+	case agboxv1.EventType_SANDBOX_REVIVED:
+		return r.State == Ready && r.Want == WantRunning && len(r.Execs) == 0
 	case agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
 		return r.State == Pending || r.State == Ready
 	}
@@ -64,7 +66,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.CreatedAt = at
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
 	case agboxv1.EventType_SANDBOX_READY:
-		r.State, r.WasReady, r.LastUse = Ready, true, at
+		r.State, r.WasReady, r.LastUse, r.ReadyAt = Ready, true, at, at
 	case agboxv1.EventType_SANDBOX_FAILED:
 		r.State = Failed
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
@@ -74,6 +76,13 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.State = Stopped
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
+		r.Revivals = 0
+	case agboxv1.EventType_SANDBOX_REVIVED:
+		r.State, r.PendingSequence = Pending, r.LastSequence
+		if at.Sub(r.ReadyAt) >= reviveStable {
+			r.Revivals = 0
+		}
+		r.Revivals++
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
 		r.State, r.Want = Deleting, WantDeleted
 	case agboxv1.EventType_SANDBOX_DELETED:

@@ -48,6 +48,7 @@ const (
 	deleted  = agboxv1.EventType_SANDBOX_DELETED
 	started  = agboxv1.EventType_EXEC_STARTED
 	finished = agboxv1.EventType_EXEC_FINISHED
+	revived  = agboxv1.EventType_SANDBOX_REVIVED
 )
 
 func primary(state runtime.ContainerState) *runtime.Container {
@@ -131,6 +132,47 @@ func TestExecsAreSettledBeforeTheirSandboxEnds(t *testing.T) {
 	gone := Observation{Looked: true}
 	if step := Next(withExec(delReq), gone, rules, t0); step.Do != SettleExecs {
 		t.Errorf("deleting: Next says %s, want %s", step.Do, SettleExecs)
+	}
+}
+
+func TestRevivalPolicyDecidesAboutAnExitedPrimary(t *testing.T) {
+	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
+	gone := Observation{Looked: true, ConnectFailed: true}
+	r := stream(accepted, ready)
+	for policy, want := range map[agboxv1.RevivalPolicy][2]agboxv1.EventType{
+		agboxv1.RevivalPolicy_REVIVAL_POLICY_UNSPECIFIED: {failed, failed},
+		agboxv1.RevivalPolicy_REVIVAL_POLICY_FAIL:        {failed, failed},
+		agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE:      {revived, failed},
+		agboxv1.RevivalPolicy_REVIVAL_POLICY_REAP:        {delReq, delReq},
+	} {
+		for i, seen := range []Observation{down, gone} {
+			if got := Next(r, seen, Rules{Revival: policy}, t0).Event.GetEventType(); got != want[i] {
+				t.Errorf("%s, case %d: %s, want %s", policy, i, got, want[i])
+			}
+		}
+	}
+}
+
+func TestWhatDiesAgainAndAgainIsNotRevivedForEver(t *testing.T) {
+	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
+	revive := Rules{Revival: agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE}
+	r := stream(accepted, ready)
+	for n := 1; ; n++ {
+		if n > maxRevivals+1 {
+			t.Fatalf("revived %d times", n)
+		}
+		step := Next(r, down, revive, r.ReadyAt.Add(time.Second))
+		if step.Event.GetEventType() == failed {
+			break
+		}
+		r = Fold(r, event(r.LastSequence+1, revived, ""))
+		if again := Next(r, down, revive, t0); again.Do != Start {
+			t.Fatalf("after the revival Next says %s", again.Do)
+		}
+		r = Fold(r, event(r.LastSequence+1, ready, ""))
+	}
+	if step := Next(r, down, revive, r.ReadyAt.Add(reviveStable)); step.Event.GetEventType() != revived {
+		t.Errorf("after a stable time: %s, want another revival", step.Event.GetEventType())
 	}
 }
 
@@ -240,6 +282,8 @@ func TestNextBringsEverySandboxToRest(t *testing.T) {
 			inherited: rapid.Bool().Draw(t, "inherited"),
 		}
 		now := t0.Add(time.Hour)
+		rules := rules
+		rules.Revival = agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))
 		for range 64 {
 			step := Next(r, w.observe(), rules, now)
 			if step.Do == Rest {

@@ -68,6 +68,9 @@ type Rules struct {
 	// ReadyWithin is how long the supervisor may take to answer after the
 	// primary was started.
 	ReadyWithin time.Duration
+	// Revival says what becomes of a READY sandbox whose primary has exited;
+	// unspecified counts as fail.
+	Revival agboxv1.RevivalPolicy
 	// Retry is the pause before an unreachable supervisor is tried again.
 	Retry time.Duration
 }
@@ -136,12 +139,11 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
+	case o.Primary == nil && r.WasReady:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
 	case o.Primary == nil && o.Inherited:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
-	case o.Primary == nil && r.WasReady:
-		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
-			"The primary container was removed outside agbox; remove the sandbox and create it again.")
 	case o.Primary == nil:
 		return Step{Do: Prepare}
 	case len(r.Execs) > 0 && !running(o.Primary):
@@ -170,11 +172,8 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Look}
 	case !running(o.Primary) && len(r.Execs) > 0:
 		return Step{Do: SettleExecs}
-	case o.Primary == nil:
-		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
-			"The primary container was removed outside agbox; remove the sandbox and create it again.")
 	case !running(o.Primary):
-		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+		return nextDown(r, o, rules, now)
 	case paused(o.Primary):
 		return Step{} // shown as it is; nothing answers in there
 	case !o.Connected:
@@ -189,6 +188,35 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	}
 	return Step{}
 }
+
+const (
+	// reviveStable is how long a sandbox must stay READY for its revivals to be
+	// forgotten, and maxRevivals how many may follow each other before that: what
+	// dies again and again is FAILED, not started for ever.
+	reviveStable = time.Minute
+	maxRevivals  = 5
+)
+
+// nextDown applies the revival policy to a READY sandbox whose primary is down.
+// A primary that is gone cannot be revived: what was in it is gone too.
+func nextDown(r Record, o Observation, rules Rules, now time.Time) Step {
+	switch {
+	case rules.Revival == agboxv1.RevivalPolicy_REVIVAL_POLICY_REAP:
+		return emit(agboxv1.EventType_SANDBOX_DELETE_REQUESTED, &agboxv1.SandboxPhaseDetails{
+			Reason: "the primary container ended, and the revival policy is reap",
+		})
+	case o.Primary == nil:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
+	case rules.Revival != agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE:
+		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+	case r.Revivals >= maxRevivals && now.Sub(r.ReadyAt) < reviveStable:
+		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, fmt.Sprintf(
+			"The primary container was revived %d times in a row and ended each time; see its logs, then start the sandbox again or remove it.", r.Revivals))
+	}
+	return emit(agboxv1.EventType_SANDBOX_REVIVED, &agboxv1.SandboxPhaseDetails{Reason: exitSentence(o.Primary)})
+}
+
+const removedSentence = "The primary container was removed outside agbox; remove the sandbox and create it again."
 
 // nextFailed removes what a sandbox left behind that never became READY. One
 // that was READY is kept as it is, so that the user can look and resume.

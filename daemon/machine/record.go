@@ -44,6 +44,11 @@ type Record struct {
 	WasReady bool
 	// Execs are the running execs by id. The map is never changed in place.
 	Execs map[string]Exec
+	// ReadyAt is when the sandbox last became READY.
+	ReadyAt time.Time
+	// Revivals counts how often in a row it was revived without staying READY
+	// for reviveStable.
+	Revivals int
 	// LastUse is when the sandbox became READY or, if later, when an exec last ended.
 	LastUse time.Time
 }

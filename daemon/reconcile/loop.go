@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/paths"
@@ -30,6 +32,8 @@ type Options struct {
 	Supervisor string
 	// Resync is the pause between two full looks at the engine.
 	Resync time.Duration
+	// Revival is the policy of sandboxes whose spec names none.
+	Revival agboxv1.RevivalPolicy
 	// ReadyWithin is how long a supervisor may take to answer after the start.
 	ReadyWithin time.Duration
 	Now         func() time.Time

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -69,6 +70,7 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	return machine.Rules{
 		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
+		Revival:     cmp.Or(sb.Spec.GetRevival(), l.Revival),
 		ReadyWithin: l.ReadyWithin,
 		Retry:       retryMax,
 	}

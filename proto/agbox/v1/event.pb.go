@@ -44,6 +44,8 @@ const (
 	EventType_SANDBOX_SERVICE_READY    EventType = 13
 	EventType_SANDBOX_SERVICE_FAILED   EventType = 14
 	EventType_SANDBOX_RESUME_REQUESTED EventType = 50
+	// The primary had exited and is started again, as the revival policy says.
+	EventType_SANDBOX_REVIVED EventType = 51
 )
 
 // Enum value maps for EventType.
@@ -65,6 +67,7 @@ var (
 		13: "SANDBOX_SERVICE_READY",
 		14: "SANDBOX_SERVICE_FAILED",
 		50: "SANDBOX_RESUME_REQUESTED",
+		51: "SANDBOX_REVIVED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -83,6 +86,7 @@ var (
 		"SANDBOX_SERVICE_READY":    13,
 		"SANDBOX_SERVICE_FAILED":   14,
 		"SANDBOX_RESUME_REQUESTED": 50,
+		"SANDBOX_REVIVED":          51,
 	}
 )
 
@@ -639,7 +643,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
-	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage*\xfe\x02\n" +
+	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage*\x93\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -657,7 +661,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x0eEXEC_CANCELLED\x10\f\x12\x19\n" +
 	"\x15SANDBOX_SERVICE_READY\x10\r\x12\x1a\n" +
 	"\x16SANDBOX_SERVICE_FAILED\x10\x0e\x12\x1c\n" +
-	"\x18SANDBOX_RESUME_REQUESTED\x102B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x18SANDBOX_RESUME_REQUESTED\x102\x12\x13\n" +
+	"\x0fSANDBOX_REVIVED\x103B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_event_proto_rawDescOnce sync.Once

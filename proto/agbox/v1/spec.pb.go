@@ -25,6 +25,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// RevivalPolicy says what becomes of a READY sandbox whose primary has exited,
+// for whatever reason: its own end, a crash, a restart of engine or host.
+type RevivalPolicy int32
+
+const (
+	RevivalPolicy_REVIVAL_POLICY_UNSPECIFIED RevivalPolicy = 0
+	// FAILED; its containers are kept, and ResumeSandbox starts them again.
+	RevivalPolicy_REVIVAL_POLICY_FAIL RevivalPolicy = 1
+	// Started again, with the event SANDBOX_REVIVED. Its execs are gone.
+	RevivalPolicy_REVIVAL_POLICY_REVIVE RevivalPolicy = 2
+	// Deleted.
+	RevivalPolicy_REVIVAL_POLICY_REAP RevivalPolicy = 3
+)
+
+// Enum value maps for RevivalPolicy.
+var (
+	RevivalPolicy_name = map[int32]string{
+		0: "REVIVAL_POLICY_UNSPECIFIED",
+		1: "REVIVAL_POLICY_FAIL",
+		2: "REVIVAL_POLICY_REVIVE",
+		3: "REVIVAL_POLICY_REAP",
+	}
+	RevivalPolicy_value = map[string]int32{
+		"REVIVAL_POLICY_UNSPECIFIED": 0,
+		"REVIVAL_POLICY_FAIL":        1,
+		"REVIVAL_POLICY_REVIVE":      2,
+		"REVIVAL_POLICY_REAP":        3,
+	}
+)
+
+func (x RevivalPolicy) Enum() *RevivalPolicy {
+	p := new(RevivalPolicy)
+	*p = x
+	return p
+}
+
+func (x RevivalPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RevivalPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[0].Descriptor()
+}
+
+func (RevivalPolicy) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[0]
+}
+
+func (x RevivalPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RevivalPolicy.Descriptor instead.
+func (RevivalPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{0}
+}
+
 type PortProtocol int32
 
 const (
@@ -58,11 +115,11 @@ func (x PortProtocol) String() string {
 }
 
 func (PortProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[0].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[1].Descriptor()
 }
 
 func (PortProtocol) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[0]
+	return &file_agbox_v1_spec_proto_enumTypes[1]
 }
 
 func (x PortProtocol) Number() protoreflect.EnumNumber {
@@ -71,7 +128,7 @@ func (x PortProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PortProtocol.Descriptor instead.
 func (PortProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{0}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
 }
 
 // CreateSpec describes a sandbox. It is stored as it was resolved.
@@ -97,7 +154,10 @@ type CreateSpec struct {
 	DiskLimit   string   `protobuf:"bytes,13,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
 	Gpus        string   `protobuf:"bytes,14,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Unique among living sandboxes; free again after removal.
-	Name          string `protobuf:"bytes,50,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,50,opt,name=name,proto3" json:"name,omitempty"`
+	// What to do when the primary of a READY sandbox has exited; unset: as the
+	// daemon is configured.
+	Revival       RevivalPolicy `protobuf:"varint,51,opt,name=revival,proto3,enum=agbox.v1.RevivalPolicy" json:"revival,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -235,6 +295,13 @@ func (x *CreateSpec) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *CreateSpec) GetRevival() RevivalPolicy {
+	if x != nil {
+		return x.Revival
+	}
+	return RevivalPolicy_REVIVAL_POLICY_UNSPECIFIED
 }
 
 // MountSpec binds a path of the host into the primary.
@@ -619,7 +686,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc3\x06\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\a\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x12+\n" +
@@ -640,7 +707,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
 	"disk_limit\x18\r \x01(\tR\tdiskLimit\x12\x12\n" +
 	"\x04gpus\x18\x0e \x01(\tR\x04gpus\x129\n" +
-	"\x04name\x182 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x1a9\n" +
+	"\x04name\x182 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
+	"\arevival\x183 \x01(\x0e2\x17.agbox.v1.RevivalPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\arevival\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
@@ -679,7 +747,12 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"disk_limit\x18\t \x01(\tR\tdiskLimit\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*T\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*|\n" +
+	"\rRevivalPolicy\x12\x1e\n" +
+	"\x1aREVIVAL_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13REVIVAL_POLICY_FAIL\x10\x01\x12\x19\n" +
+	"\x15REVIVAL_POLICY_REVIVE\x10\x02\x12\x17\n" +
+	"\x13REVIVAL_POLICY_REAP\x10\x03*T\n" +
 	"\fPortProtocol\x12\x15\n" +
 	"\x11PORT_PROTOCOL_TCP\x10\x00\x12\x15\n" +
 	"\x11PORT_PROTOCOL_UDP\x10\x01\x12\x16\n" +
@@ -697,41 +770,43 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_spec_proto_rawDescData
 }
 
-var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_agbox_v1_spec_proto_goTypes = []any{
-	(PortProtocol)(0),           // 0: agbox.v1.PortProtocol
-	(*CreateSpec)(nil),          // 1: agbox.v1.CreateSpec
-	(*MountSpec)(nil),           // 2: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 3: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 4: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 5: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 6: agbox.v1.ServiceSpec
-	nil,                         // 7: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 8: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 9: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
+	(RevivalPolicy)(0),          // 0: agbox.v1.RevivalPolicy
+	(PortProtocol)(0),           // 1: agbox.v1.PortProtocol
+	(*CreateSpec)(nil),          // 2: agbox.v1.CreateSpec
+	(*MountSpec)(nil),           // 3: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 4: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 5: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 6: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 7: agbox.v1.ServiceSpec
+	nil,                         // 8: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 9: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 10: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	2,  // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	3,  // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	6,  // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	7,  // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	8,  // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	10, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	4,  // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
-	0,  // 7: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	10, // 8: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	10, // 9: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	10, // 10: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	10, // 11: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	9,  // 12: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	5,  // 13: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	3,  // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	4,  // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	7,  // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	8,  // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	9,  // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	11, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	5,  // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	0,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
+	1,  // 8: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	11, // 9: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	11, // 10: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	11, // 11: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	11, // 12: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	10, // 13: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	6,  // 14: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -744,7 +819,7 @@ func file_agbox_v1_spec_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
