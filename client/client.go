@@ -125,10 +125,8 @@ func New(opts ...Option) (*Client, error) {
 	case err != nil || c.socket != install.Socket():
 		c.autostart = nil
 	}
-	if len(c.socket) > paths.MaxSocketPath {
-		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf(
-			"The socket path %s has %d bytes, and Linux allows %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
-			c.socket, len(c.socket), paths.MaxSocketPath)}
+	if err := checkSocketPath(c.socket); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -245,4 +243,14 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	}
 	live.api = agboxv1.NewSandboxServiceClient(live.grpc)
 	return live, nil
+}
+
+// checkSocketPath refuses a path that the kernel would not take.
+func checkSocketPath(path string) error {
+	if len(path) <= paths.MaxSocketPath {
+		return nil
+	}
+	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf(
+		"The socket path %s has %d bytes, and Linux allows %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
+		path, len(path), paths.MaxSocketPath)}
 }

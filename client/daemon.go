@@ -76,6 +76,9 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 	if err != nil {
 		return DaemonProcess{}, startError("agboxd cannot be started: %v.", err)
 	}
+	if err := checkSocketPath(install.Socket()); err != nil {
+		return DaemonProcess{}, err
+	}
 	p := DaemonProcess{Log: install.DaemonLog()}
 	if p.PID, err = listenerPID(ctx, install.Socket()); err == nil {
 		return p, nil

@@ -61,6 +61,9 @@ const (
 // or when it cannot start.
 func Run(ctx context.Context, cfg Config) (err error) {
 	started := time.Now()
+	if err := checkSocketPath(cfg.Paths); err != nil {
+		return err
+	}
 	if err := makeDirs(cfg.Paths); err != nil {
 		return err
 	}

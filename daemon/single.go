@@ -25,6 +25,18 @@ import (
 // ErrRuns says that another daemon has the install.
 var ErrRuns = errors.New("another daemon runs")
 
+// checkSocketPath refuses an install whose socket the kernel would not take,
+// before anything is made in it.
+func checkSocketPath(install paths.Install) error {
+	path := install.Socket()
+	if len(path) <= paths.MaxSocketPath {
+		return nil
+	}
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+		"The socket path %s has %d bytes, and Linux takes at most %d; set XDG_RUNTIME_DIR or AGBOX_HOME to a shorter path.",
+		path, len(path), paths.MaxSocketPath)
+}
+
 // makeDirs makes the folders of the install, private to this user. A folder
 // under a shared temporary directory may have been made by somebody else.
 func makeDirs(install paths.Install) error {
@@ -91,7 +103,7 @@ func readHolder(f *os.File) string {
 
 func running(install paths.Install, pid string) error {
 	return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR,
-		"agboxd already runs for %s (pid %s): use it, or stop it with \"agbox daemon stop\".", install.Data, pid).
+		"Another agboxd runs for %s (pid %s): use it, or stop it with \"agbox daemon stop\".", install.Data, pid).
 		With("pid", pid).Because(ErrRuns)
 }
 
@@ -99,11 +111,6 @@ func running(install paths.Install, pid string) error {
 // socket that somebody answers on is left alone.
 func listen(install paths.Install, log *slog.Logger) (*server.Listener, error) {
 	path := install.Socket()
-	if len(path) > paths.MaxSocketPath {
-		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"The socket path %s has %d bytes, and Linux takes at most %d; set XDG_RUNTIME_DIR or AGBOX_HOME to a shorter path.",
-			path, len(path), paths.MaxSocketPath)
-	}
 	lock, err := os.OpenFile(install.SocketLock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the socket: %w", err)

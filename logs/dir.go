@@ -81,24 +81,49 @@ func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// createFile makes a new file with mode 0600 that belongs to owner.
+// createFile makes a new file with mode 0600 that belongs to owner. Where that is
+// somebody else, the file gets its name last: its owner must never find a file
+// that he may not open.
 func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
 	var fd int
-	err := d.at(func(dirfd int) error {
-		var err error
-		if fd, err = openBeneath(dirfd, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600); err != nil {
-			return err
+	err := d.at(func(dirfd int) (err error) {
+		if owner.isProcess() {
+			if fd, err = openBeneath(dirfd, name, createFlags, 0o600); err != nil {
+				return err
+			}
+			return owner.apply(fd) // a set-gid directory gives another group
 		}
-		if err = owner.apply(fd); err != nil {
-			_ = unix.Close(fd)
-			_ = unix.Unlinkat(dirfd, name, 0)
-		}
+		fd, err = createFor(dirfd, name, owner)
 		return err
 	})
 	if err != nil {
 		return nil, d.describe(name, err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+const createFlags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL
+
+// createFor makes a file under a hidden name, gives it away, and names it.
+func createFor(dirfd int, name string, owner Owner) (int, error) {
+	// Not the name of any exec's file: ids do not begin with a dot.
+	hidden := "." + name + ".new"
+	if err := unix.Unlinkat(dirfd, hidden, 0); err != nil && !errors.Is(err, unix.ENOENT) { // of a call that was cut short
+		return -1, err
+	}
+	fd, err := openBeneath(dirfd, hidden, createFlags, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if err = owner.apply(fd); err == nil {
+		err = unix.Renameat2(dirfd, hidden, dirfd, name, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		_ = unix.Unlinkat(dirfd, hidden, 0)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // unlink removes a name that is not a directory; one that is not there is fine.
@@ -195,6 +220,11 @@ type Owner struct {
 
 // KeepOwner leaves new files with the user and group of the process.
 var KeepOwner = Owner{UID: -1, GID: -1}
+
+// isProcess tells whether files that this process makes belong to o already.
+func (o Owner) isProcess() bool {
+	return (o.UID < 0 || o.UID == os.Geteuid()) && (o.GID < 0 || o.GID == os.Getegid())
+}
 
 // apply changes the owner only where it differs, because an unprivileged process
 // may not even confirm it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -62,7 +63,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	var usage *usageError
 	if !a.began && !errors.As(err, &usage) {
-		usage = &usageError{text: err.Error()}
+		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
 	}
 	if usage != nil {
 		a.say("%s", usage.text)

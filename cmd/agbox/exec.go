@@ -40,7 +40,7 @@ alone. Flags after SANDBOX belong to the command.`,
 			case len(args) == 0:
 				return usagef("Name a sandbox and a command.")
 			case len(commandOf(args)) == 0:
-				return usagef("Name a command to run in %s, for example: agbox exec %s -- ls -l", args[0], args[0])
+				return usagef("Name a command to run in %s, for example with `agbox exec %s -- ls -l`.", args[0], args[0])
 			}
 			return nil
 		},

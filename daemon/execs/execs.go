@@ -149,7 +149,7 @@ func (r *Runner) listen(lk *link, ready chan<- struct{}) {
 	})
 	r.forget(lk)
 	if r.ctx.Err() == nil {
-		r.log.Info("supervisor link lost", "sandbox_id", lk.sandboxID, "error", err)
+		r.log.Debug("supervisor link lost", "sandbox_id", lk.sandboxID, "error", err)
 		r.lost(lk.sandboxID)
 	}
 }

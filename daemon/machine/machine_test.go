@@ -188,8 +188,9 @@ func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 		t.Errorf("when due: %s %s, want a stop request", step.Do, step.Event.GetEventType())
 	}
 	busy := Fold(r, event(3, started, "x"))
-	if step := Next(busy, up, idle, due.Add(time.Hour)); step.Do != Rest || !step.Wake.IsZero() {
-		t.Errorf("with an exec running: %s, wake %s; want rest", step.Do, step.Wake)
+	later := due.Add(time.Hour)
+	if step := Next(busy, up, idle, later); step.Do != Rest || !step.Wake.Equal(later.Add(time.Minute)) {
+		t.Errorf("with an exec running: %s, wake %s; want rest, and a look when it may be due", step.Do, step.Wake)
 	}
 	used := Fold(busy, event(100, finished, "x")) // ended at t0+100s
 	if step := Next(used, up, idle, due.Add(time.Second)); step.Do != Rest {

@@ -178,7 +178,10 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{} // shown as it is; nothing answers in there
 	case !o.Connected:
 		return Step{Wake: now.Add(rules.Retry)}
-	case rules.IdleTTL > 0 && len(r.Execs) == 0:
+	case rules.IdleTTL > 0 && len(r.Execs) > 0:
+		// However soon they end, the sandbox is not due before.
+		return Step{Wake: now.Add(rules.IdleTTL)}
+	case rules.IdleTTL > 0:
 		if due := r.LastUse.Add(rules.IdleTTL); now.Before(due) {
 			return Step{Wake: due}
 		}

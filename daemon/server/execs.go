@@ -159,17 +159,19 @@ func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (
 	if n := int(req.GetPageSize()); n > 0 {
 		size = min(n, maxPage)
 	}
-	page, err := s.Ledger.Execs(ctx, sb.ID, req.GetPageToken(), size)
+	page, err := s.Ledger.Execs(ctx, sb.ID, req.GetPageToken(), size+1)
 	if err != nil {
 		return nil, err
 	}
-	resp := &agboxv1.ListExecsResponse{Execs: page}
+	resp := new(agboxv1.ListExecsResponse)
+	if len(page) > size { // one more than asked for: there is a next page
+		page = page[:size]
+		resp.NextPageToken = page[size-1].GetExecId()
+	}
 	for _, status := range page {
 		status.StdoutLogPath, status.StderrLogPath = s.logPaths(sb.ID, status.GetExecId())
 	}
-	if len(page) == size {
-		resp.NextPageToken = page[size-1].GetExecId()
-	}
+	resp.Execs = page
 	return resp, nil
 }
 
