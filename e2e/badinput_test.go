@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.create(t, "demo", imageBusybox)
+	long := strings.Repeat("a", 4096)
+	// The second letter is Cyrillic.
+	const lookAlike = "dеmo"
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"unknown image", []string{"create", "x", "--image", "localhost:1/nosuch/image:1"}, 1, "localhost:1/nosuch/image:1"},
+		{"impossible image", []string{"create", "x", "--image", "Not An Image"}, 2, "Not An Image"},
+		{"no image", []string{"create", "x"}, 2, "--image"},
+		{"bad name", []string{"create", "Bad Name", "--image", imageBusybox}, 2, "Bad Name"},
+		{"look-alike name", []string{"create", lookAlike, "--image", imageBusybox}, 2, "name"},
+		{"bad new id", []string{"create", "x", "--id", "../x", "--image", imageBusybox}, 2, "../x"},
+		{"taken name", []string{"create", "demo", "--image", imageBusybox}, 4, "demo"},
+		{"bad label", []string{"create", "x", "--image", imageBusybox, "--label", "novalue"}, 2, "novalue"},
+		{"short idle time", []string{"create", "x", "--image", imageBusybox, "--idle-ttl", "1ms"}, 2, "idle_ttl"},
+		{"unknown sandbox", []string{"exec", "nosuch", "--", "true"}, 125, "nosuch"},
+		{"unknown sandbox to stop", []string{"stop", "nosuch"}, 3, "nosuch"},
+		{"unknown sandbox to start", []string{"start", "nosuch"}, 3, "nosuch"},
+		{"unknown sandbox to remove", []string{"rm", "nosuch"}, 3, "nosuch"},
+		{"unknown sandbox to look at", []string{"inspect", "nosuch"}, 3, "nosuch"},
+		{"unknown exec", []string{"logs", "nosuch"}, 3, "nosuch"},
+		{"unknown exec to follow", []string{"logs", "-f", "nosuch"}, 3, "nosuch"},
+		{"unknown exec to kill", []string{"kill", "nosuch"}, 3, "nosuch"},
+		{"path as id", []string{"exec", "../x", "--", "true"}, 125, "../x"},
+		{"path as id to remove", []string{"rm", "../x"}, 2, "../x"},
+		{"path as exec", []string{"logs", "../../etc/passwd"}, 2, "../../etc/passwd"},
+		{"long id", []string{"rm", long}, 2, "64 characters"},
+		{"look-alike id", []string{"rm", lookAlike}, 2, "not an id"},
+		{"id with a line break", []string{"rm", "a\nb"}, 2, "not an id"},
+		{"empty id", []string{"rm", ""}, 2, "not an id"},
+		{"no command", []string{"exec", "demo"}, 125, "command"},
+		{"no command after the dashes", []string{"exec", "demo", "--"}, 125, "command"},
+		{"empty command", []string{"exec", "demo", "--", ""}, 125, "empty"},
+		{"unknown user", []string{"exec", "-u", "nouser", "demo", "--", "id"}, 126, "nouser"},
+		{"unknown group", []string{"exec", "-u", "0:nogroup1", "demo", "--", "id"}, 126, "nogroup1"},
+		{"missing directory", []string{"exec", "-w", "/nosuch", "demo", "--", "pwd"}, 126, "/nosuch"},
+		{"relative directory", []string{"exec", "-w", "nosuch", "demo", "--", "pwd"}, 125, "absolute"},
+		{"missing command", []string{"exec", "demo", "--", "nosuch"}, 127, "nosuch"},
+		{"missing path", []string{"exec", "demo", "--", "/nosuch"}, 127, "/nosuch"},
+		{"missing command in the background", []string{"exec", "-d", "demo", "--", "nosuch"}, 127, "nosuch"},
+		{"not executable", []string{"exec", "demo", "--", "/etc/passwd"}, 126, "/etc/passwd"},
+		{"directory as command", []string{"exec", "demo", "--", "/etc"}, 126, "/etc"},
+		{"unknown flag", []string{"ls", "--frob"}, 2, "--frob"},
+		{"unknown word", []string{"frob"}, 2, "frob"},
+		{"unknown signal", []string{"kill", "-s", "FROB", "nosuch"}, 2, "FROB"},
+		{"unknown format", []string{"ls", "-o", "yaml"}, 2, "yaml"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			refused(t, in.agbox(t, c.args...), c.code, c.says)
+		})
+	}
+	// Nothing but the first sandbox, and that is well.
+	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+	if boxes := in.list(t); len(boxes) != 1 {
+		t.Errorf("ls shows %v, want the first sandbox alone", boxes)
+	}
+	if inv := in.inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+		t.Errorf("the engine has %+v, want one container and one network", inv)
+	}
+}
+
+func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.create(t, "demo", imageBusybox)
+	c := in.client(t)
+	for name, request := range map[string]*agboxv1.CreateExecRequest{
+		"NUL in the sandbox":                 {SandboxId: "a\x00b", Command: []string{"true"}},
+		"NUL in the exec id":                 {SandboxId: "demo", ExecId: "a\x00b", Command: []string{"true"}},
+		"NUL in an argument":                 {SandboxId: "demo", Command: []string{"echo", "a\x00b"}},
+		"NUL in the directory":               {SandboxId: "demo", Command: []string{"true"}, Cwd: "/a\x00b"},
+		"NUL in a variable":                  {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"A": "\x00"}},
+		"variable without a name":            {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"": "x"}},
+		"variable with =":                    {SandboxId: "demo", Command: []string{"true"}, EnvOverrides: map[string]string{"A=B": "x"}},
+		"argument beyond the kernel's limit": {SandboxId: "demo", Command: []string{"echo", strings.Repeat("a", 1<<17)}},
+		"no command at all":                  {SandboxId: "demo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.CreateExec(bounded(t), request)
+			if !errors.Is(err, client.ErrInvalid) || strings.Contains(err.Error(), "rpc error") {
+				t.Errorf("the error is %v, want one of class invalid", err)
+			}
+		})
+	}
+	if all := in.execs(t, "-a", "demo"); len(all) != 0 {
+		t.Errorf("ps -a shows %v, want nothing", all)
+	}
+}
+
+func TestACommandThatASignalEndsGives128AndTheSignal(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.create(t, "demo", imageBusybox)
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV} {
+		n := strconv.Itoa(int(signal))
+		in.agbox(t, "exec", "demo", "--", "sh", "-c", "kill -"+n+" $$").want(t, 128+int(signal)).wantOutput(t, "", "")
+	}
+}
+
+func TestASecondDaemonNamesTheFirst(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.must(t, "daemon", "start")
+	pid := in.status(t).PID
+	refusedBy(t, in.agbox(t, "daemon", "run"), "agboxd: ", 4, strconv.Itoa(pid))
+	if said := in.must(t, "daemon", "start"); !strings.Contains(said, strconv.Itoa(pid)) {
+		t.Errorf("daemon start says %q, want the pid %d", said, pid)
+	}
+	if now := in.status(t).PID; now != pid {
+		t.Errorf("the daemon's pid was %d and is %d", pid, now)
+	}
+}
+
+func TestASocketPathThatIsTooLongIsRefused(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.home = filepath.Join(in.home, strings.Repeat("x", 120))
+	// The folder above is the one to be tidied.
+	defer func() { in.home = filepath.Dir(in.home) }()
+	for _, args := range [][]string{
+		{"create", "demo", "--image", imageBusybox}, {"ls"}, {"daemon", "status"}, {"daemon", "stop"}, {"daemon", "start"},
+	} {
+		refused(t, in.agbox(t, args...), 2, "AGBOX_HOME")
+	}
+	refusedBy(t, in.agbox(t, "daemon", "run"), "agboxd: ", 1, "AGBOX_HOME")
+	if made, _ := filepath.Glob(in.home); len(made) != 0 {
+		t.Errorf("%v was made all the same", made)
+	}
+}
+
+func TestWithoutDockerACreateSaysSoAndAReadAnswers(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t, with("DOCKER_HOST=unix:///nonexistent/docker.sock"))
+	refused(t, in.agbox(t, "create", "demo", "--image", imageBusybox), 6, "Docker is not running")
+	if boxes := in.list(t, "-a"); len(boxes) != 0 {
+		t.Errorf("ls -a shows %v, want nothing", boxes)
+	}
+	if said := in.must(t, "daemon", "status"); !strings.Contains(said, "not reachable") {
+		t.Errorf("daemon status says %q", said)
+	}
+}
+
+func TestAUserWhoMayNotUseDockerIsToldHow(t *testing.T) {
+	t.Parallel()
+	who := ordinaryUser(t)
+	options := []func(*install){as(who)}
+	if who.credential == nil {
+		// Not even root's socket, which nobody but root may use.
+		options = append(options, with("DOCKER_HOST=unix:///proc/1/root/run/docker.sock"))
+	} else {
+		who.credential.Groups = nil
+	}
+	in := newInstall(t, options...)
+	refused(t, in.agbox(t, "create", "demo", "--image", imageBusybox), 6, "You may not use Docker")
+	if boxes := in.list(t, "-a"); len(boxes) != 0 {
+		t.Errorf("ls -a shows %v, want nothing", boxes)
+	}
+}
+
+func TestWithoutADaemonNoAutostartRefuses(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	for _, args := range [][]string{{"ls"}, {"create", "demo", "--image", imageBusybox}, {"rm", "demo"}, {"logs", "job"}} {
+		refused(t, in.agbox(t, append([]string{"--no-autostart"}, args...)...), 5, "agbox daemon start")
+	}
+	refused(t, in.agbox(t, "--no-autostart", "exec", "demo", "--", "true"), 125, "agbox daemon start")
+	refused(t, in.agbox(t, "daemon", "status"), 5, "agbox daemon start")
+	if made, _ := filepath.Glob(filepath.Join(in.home, "*")); len(made) != 0 {
+		t.Errorf("%v was made all the same", made)
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// errorInfo is what an error says to programs; nil if it says nothing.
+func errorInfo(err error) *errdetails.ErrorInfo {
+	st, _ := status.FromError(err)
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info
+		}
+	}
+	return nil
+}
+
+func reasonOf(err error) string { return errorInfo(err).GetReason() }
+
+func TestTheSameSandboxTwiceIsOneAndAnotherIsRefused(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.must(t, "daemon", "start")
+	c := in.client(t)
+	ctx := bounded(t)
+	request := func(image string) *agboxv1.CreateSandboxRequest {
+		return &agboxv1.CreateSandboxRequest{SandboxId: "chosen-id", CreateSpec: &agboxv1.CreateSpec{Image: image, Name: "demo"}}
+	}
+	for range 2 {
+		box, err := c.CreateSandbox(ctx, request(imageBusybox))
+		if err != nil || box.GetSandboxId() != "chosen-id" {
+			t.Fatalf("CreateSandbox answers %v (%v)", box, err)
+		}
+	}
+	if _, err := c.WaitReady(ctx, "chosen-id"); err != nil {
+		t.Fatal(err)
+	}
+	box, err := c.CreateSandbox(ctx, request(imageBusybox))
+	if err != nil || box.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
+		t.Errorf("asked again when it is ready, CreateSandbox answers %v (%v)", box, err)
+	}
+	if inv := in.inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+		t.Errorf("the engine has %+v, want one container and one network", inv)
+	}
+	if _, err := c.CreateSandbox(ctx, request(imageScratch)); !errors.Is(err, client.ErrAlreadyExists) {
+		t.Errorf("another sandbox with the same id gives %v", err)
+	}
+	// The command line is a client like any other.
+	wantSame(t, "create", in.create(t, "demo", imageBusybox, "--id", "chosen-id"), "chosen-id")
+	refused(t, in.agbox(t, "create", "demo", "--id", "chosen-id", "--image", imageScratch), 4, "chosen-id")
+	if boxes := in.list(t); len(boxes) != 1 {
+		t.Errorf("ls shows %v, want the one sandbox", boxes)
+	}
+}
+
+func TestTheSameExecTwiceRunsOnce(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.create(t, "demo", imageBusybox)
+	c := in.client(t)
+	ctx := bounded(t)
+	request := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id",
+		Command: []string{"sh", "-c", "echo run >>/tmp/runs; exit 3"}}
+	// Before, while and after it runs, and after a restart of the daemon.
+	for i := range 4 {
+		out, err := c.CreateExec(ctx, request)
+		if err != nil || out.GetExecId() != "chosen-id" {
+			t.Fatalf("CreateExec answers %v (%v)", out, err)
+		}
+		ended, err := c.Attach(ctx, "chosen-id", t.Output(), t.Output())
+		if err != nil || ended.Code != 3 {
+			t.Errorf("the exec ended with %v (%v), want code 3", ended.Code, err)
+		}
+		if i == 2 {
+			in.killDaemon(t)
+			in.must(t, "daemon", "start")
+		}
+	}
+	in.agbox(t, "exec", "demo", "--", "cat", "/tmp/runs").want(t, 0).wantOutput(t, "run\n", "")
+	other := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id", Command: []string{"true"}}
+	if _, err := c.CreateExec(ctx, other); !errors.Is(err, client.ErrAlreadyExists) {
+		t.Errorf("another exec with the same id gives %v", err)
+	}
+}
+
+func TestErrorsSpeakToProgramsToo(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.create(t, "demo", imageBusybox)
+	api := agboxv1.NewSandboxServiceClient(in.connect(t))
+	ctx := bounded(t)
+	for _, c := range []struct {
+		what   string
+		call   func() error
+		code   codes.Code
+		reason agboxv1.ErrorReason
+	}{
+		{"an unknown sandbox", func() error {
+			_, err := api.GetSandbox(ctx, &agboxv1.GetSandboxRequest{SandboxId: "nosuch"})
+			return err
+		}, codes.NotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND},
+		{"an unknown exec", func() error {
+			_, err := api.GetExec(ctx, &agboxv1.GetExecRequest{ExecId: "nosuch"})
+			return err
+		}, codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND},
+		{"a path", func() error {
+			_, err := api.StopSandbox(ctx, &agboxv1.StopSandboxRequest{SandboxId: "../x"})
+			return err
+		}, codes.InvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
+		{"a taken id", func() error {
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: box, CreateSpec: &agboxv1.CreateSpec{Image: imageScratch}})
+			return err
+		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS},
+		{"a taken name", func() error {
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageScratch, Name: "demo"}})
+			return err
+		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS},
+		{"a part that there is not yet", func() error {
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageScratch, Gpus: "all"}})
+			return err
+		}, codes.InvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC},
+		{"an empty selection", func() error {
+			_, err := api.DeleteSandboxes(ctx, &agboxv1.DeleteSandboxesRequest{})
+			return err
+		}, codes.InvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
+	} {
+		err := c.call()
+		info := errorInfo(err)
+		if status.Code(err) != c.code || info.GetDomain() != "agents-sandbox" || info.GetReason() != c.reason.String() {
+			t.Errorf("%s gives %v with %v, want %v and %v", c.what, err, info, c.code, c.reason)
+		}
+	}
+	if boxes := in.list(t, "-a"); len(boxes) != 1 {
+		t.Errorf("ls -a shows %v, want the one sandbox", boxes)
+	}
+}
