@@ -93,7 +93,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.Look:
 		return l.look(ctx, w, sb, o)
 	case machine.Prepare:
-		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.prepare(ctx, sb, o) })
+		return l.interruptible(ctx, w, func(pull context.Context) error { return l.prepare(ctx, pull, sb, o) })
 	case machine.Start:
 		return l.start(ctx, w, sb, o)
 	case machine.Connect:

@@ -102,22 +102,22 @@ func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
 }
 
 // prepare has image, network and container. Image and network do not need each
-// other and are made side by side. Only the pull heeds a changed wish: a call
-// that makes something is waited for, so that what it made is seen afterwards.
-func (l *Loop) prepare(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+// other and are made side by side. Only the pull heeds a changed wish, by a
+// context of its own: a call that makes something is waited for, so that what it
+// made is seen afterwards.
+func (l *Loop) prepare(ctx, pull context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var image runtime.Image
 	var network runtime.Network
-	making := context.WithoutCancel(ctx)
 	group := new(errgroup.Group)
 	group.Go(func() error {
-		ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+		pull, cancel := context.WithTimeout(pull, pullTimeout)
 		defer cancel()
 		var err error
-		image, err = l.Engine.EnsureImage(ctx, sb.Spec.GetImage(), l.pullProgress(ctx, sb))
+		image, err = l.Engine.EnsureImage(pull, sb.Spec.GetImage(), l.pullProgress(ctx, sb))
 		return err
 	})
 	group.Go(func() error {
-		return l.verb(making, verbTimeout, func(ctx context.Context) (err error) {
+		return l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
 			network, err = l.Engine.EnsureNetwork(ctx, l.networkSpec(sb))
 			return err
 		})
@@ -128,7 +128,7 @@ func (l *Loop) prepare(ctx context.Context, sb ledger.Sandbox, o *machine.Observ
 	if err := l.writeGuestFiles(sb, image); err != nil {
 		return err
 	}
-	return l.verb(making, verbTimeout, func(ctx context.Context) error {
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 		id, err := l.Engine.EnsureContainer(ctx, l.containerSpec(sb, image, network))
 		if err == nil {
 			o.Primary = &runtime.Container{ID: id, State: runtime.StateCreated}
