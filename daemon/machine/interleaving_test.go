@@ -1,0 +1,94 @@
+package machine
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// TestAnyInterleavingComesToALegalRest mixes the loop's steps with requests,
+// execs that end, engines that kill or lose the container, and daemon crashes.
+// Once nobody interferes any more, the loop comes to rest in a state that fits
+// what was asked last.
+func TestAnyInterleavingComesToALegalRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &play{t: t, record: Fold(Record{}, event(1, accepted, ""))}
+		p.rules = Rules{ReadyWithin: time.Minute, Retry: time.Second, Revival: agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))}
+		for range rapid.IntRange(0, 40).Draw(t, "moves") {
+			p.interfere()
+			p.step()
+		}
+		for range 64 {
+			if p.step() {
+				p.world.check(t, p.record)
+				return
+			}
+		}
+		t.Fatalf("no rest; record %+v, world %+v", p.record, p.world)
+	})
+}
+
+// play is one sandbox with everything that can happen to it.
+type play struct {
+	t      *rapid.T
+	record Record
+	world  world
+	rules  Rules
+}
+
+// step asks Next once and does what it says, twice if it is a verb: the second
+// time must change nothing. It returns true at rest.
+func (p *play) step() bool {
+	step := Next(p.record, p.world.observe(), p.rules, t0.Add(time.Hour))
+	if step.Do == Rest {
+		// The next round begins with a fresh look, as the loop's does.
+		settled := p.world.looked || p.record.State == Stopped || p.record.Over() || p.record.State == Failed
+		p.world.looked, p.world.tried = false, false
+		return settled
+	}
+	p.record = p.world.apply(p.t, p.record, step)
+	if step.Do != Emit {
+		record, once := p.record, p.world
+		p.record = p.world.apply(p.t, p.record, step)
+		if p.world != once || !equal(p.record, record) {
+			p.t.Fatalf("%s done twice differs from once:\n%+v %+v\n%+v %+v", step.Do, record, once, p.record, p.world)
+		}
+	}
+	if p.record.PendingSequence == p.record.LastSequence {
+		p.world.startedAt = time.Time{} // a new PENDING has not been started
+	}
+	return false
+}
+
+// interfere lets one thing happen that the loop did not cause.
+func (p *play) interfere() {
+	switch rapid.SampledFrom([]string{"nothing", "request", "exec", "die", "vanish", "crash"}).Draw(p.t, "interference") {
+	case "request":
+		p.append(rapid.SampledFrom([]agboxv1.EventType{stopReq, resume, delReq}).Draw(p.t, "request"), "")
+	case "exec":
+		p.append(rapid.SampledFrom([]agboxv1.EventType{started, finished}).Draw(p.t, "exec"), rapid.SampledFrom([]string{"a", "b"}).Draw(p.t, "id"))
+	case "die":
+		if p.world.container == runtime.StateRunning {
+			p.world.container, p.world.connected = runtime.StateExited, false
+		}
+	case "vanish":
+		p.world.container, p.world.connected = "", false
+	case "crash":
+		p.world = world{container: p.world.container, network: p.world.network, inherited: true}
+	}
+	p.world.looked, p.world.tried = false, false
+}
+
+// append adds an event if it is legal, as the ledger does.
+func (p *play) append(typ agboxv1.EventType, execID string) {
+	if Legal(p.record, typ) {
+		p.record = Fold(p.record, event(p.record.LastSequence+1, typ, execID))
+		if typ == resume {
+			p.world.inherited, p.world.startedAt = false, time.Time{}
+		}
+	}
+}
