@@ -18,9 +18,11 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, record: Fold(Record{}, event(1, accepted, ""))}
 		p.rules = Rules{ReadyWithin: time.Minute, Retry: time.Second, Revival: agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))}
-		for range rapid.IntRange(0, 40).Draw(t, "moves") {
+		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			p.interfere()
-			p.step()
+			for range rapid.IntRange(0, 8).Draw(t, "steps") {
+				p.step()
+			}
 		}
 		for range 64 {
 			if p.step() {
@@ -50,6 +52,7 @@ func (p *play) step() bool {
 		p.world.looked, p.world.tried = false, false
 		return settled
 	}
+	pending := p.record.PendingSequence
 	p.record = p.world.apply(p.t, p.record, step)
 	if step.Do != Emit {
 		record, once := p.record, p.world
@@ -58,19 +61,19 @@ func (p *play) step() bool {
 			p.t.Fatalf("%s done twice differs from once:\n%+v %+v\n%+v %+v", step.Do, record, once, p.record, p.world)
 		}
 	}
-	if p.record.PendingSequence == p.record.LastSequence {
-		p.world.startedAt = time.Time{} // a new PENDING has not been started
+	if p.record.PendingSequence != pending {
+		p.world.startedAt, p.world.inherited = time.Time{}, false // a new PENDING has not been started
 	}
 	return false
 }
 
 // interfere lets one thing happen that the loop did not cause.
 func (p *play) interfere() {
-	switch rapid.SampledFrom([]string{"nothing", "request", "exec", "die", "vanish", "crash"}).Draw(p.t, "interference") {
+	switch rapid.SampledFrom([]string{"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "nothing"}).Draw(p.t, "interference") {
 	case "request":
-		p.append(rapid.SampledFrom([]agboxv1.EventType{stopReq, resume, delReq}).Draw(p.t, "request"), "")
+		p.append(rapid.SampledFrom([]agboxv1.EventType{stopReq, stopReq, stopReq, resume, resume, resume, resume, delReq}).Draw(p.t, "request"), "")
 	case "exec":
-		p.append(rapid.SampledFrom([]agboxv1.EventType{started, finished}).Draw(p.t, "exec"), rapid.SampledFrom([]string{"a", "b"}).Draw(p.t, "id"))
+		p.append(rapid.SampledFrom([]agboxv1.EventType{started, started, finished}).Draw(p.t, "exec"), rapid.SampledFrom([]string{"a", "b"}).Draw(p.t, "id"))
 	case "die":
 		if p.world.container == runtime.StateRunning {
 			p.world.container, p.world.connected = runtime.StateExited, false
