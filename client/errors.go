@@ -72,19 +72,21 @@ var ErrDaemonUnreachable = errors.New("agboxd is not reachable")
 // reasonCodes gives the code of a reason that comes inside a record rather than
 // as the status of a call. What only a sandbox or an exec can suffer is Aborted.
 var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
-	agboxv1.ErrorReason_INVALID_REQUEST:        codes.InvalidArgument,
-	agboxv1.ErrorReason_COMMAND_TOO_LONG:       codes.InvalidArgument,
-	agboxv1.ErrorReason_UNSUPPORTED_SPEC:       codes.InvalidArgument,
-	agboxv1.ErrorReason_SANDBOX_NOT_FOUND:      codes.NotFound,
-	agboxv1.ErrorReason_SANDBOX_AMBIGUOUS:      codes.InvalidArgument,
-	agboxv1.ErrorReason_SANDBOX_ID_EXISTS:      codes.AlreadyExists,
-	agboxv1.ErrorReason_SANDBOX_NAME_EXISTS:    codes.AlreadyExists,
-	agboxv1.ErrorReason_SANDBOX_WRONG_STATE:    codes.FailedPrecondition,
-	agboxv1.ErrorReason_SANDBOX_UNREACHABLE:    codes.Unavailable,
-	agboxv1.ErrorReason_EXEC_NOT_FOUND:         codes.NotFound,
-	agboxv1.ErrorReason_EXEC_AMBIGUOUS:         codes.InvalidArgument,
-	agboxv1.ErrorReason_EXEC_ID_EXISTS:         codes.AlreadyExists,
-	agboxv1.ErrorReason_EXEC_NAME_EXISTS:       codes.AlreadyExists,
+	agboxv1.ErrorReason_INVALID_REQUEST:     codes.InvalidArgument,
+	agboxv1.ErrorReason_COMMAND_TOO_LONG:    codes.InvalidArgument,
+	agboxv1.ErrorReason_UNSUPPORTED_SPEC:    codes.InvalidArgument,
+	agboxv1.ErrorReason_SANDBOX_NOT_FOUND:   codes.NotFound,
+	agboxv1.ErrorReason_SANDBOX_AMBIGUOUS:   codes.InvalidArgument,
+	agboxv1.ErrorReason_SANDBOX_ID_EXISTS:   codes.AlreadyExists,
+	agboxv1.ErrorReason_SANDBOX_NAME_EXISTS: codes.AlreadyExists,
+	agboxv1.ErrorReason_SANDBOX_WRONG_STATE: codes.FailedPrecondition,
+	agboxv1.ErrorReason_SANDBOX_UNREACHABLE: codes.Unavailable,
+	agboxv1.ErrorReason_EXEC_NOT_FOUND:      codes.NotFound,
+	agboxv1.ErrorReason_EXEC_AMBIGUOUS:      codes.InvalidArgument,
+	agboxv1.ErrorReason_EXEC_ID_EXISTS:      codes.AlreadyExists,
+	agboxv1.ErrorReason_EXEC_NAME_EXISTS:    codes.AlreadyExists,
+	// The sandbox is at its process or memory limit, or its log disk is full.
+	agboxv1.ErrorReason_EXEC_START_FAILED:      codes.ResourceExhausted,
 	agboxv1.ErrorReason_EXEC_NOT_RUNNING:       codes.FailedPrecondition,
 	agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE:    codes.OutOfRange,
 	agboxv1.ErrorReason_LOG_UNREADABLE:         codes.DataLoss,
@@ -98,6 +100,7 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_DAEMON_STOPPING:        codes.Unavailable,
 	agboxv1.ErrorReason_OVERLOADED:             codes.ResourceExhausted,
 	agboxv1.ErrorReason_INTERNAL_ERROR:         codes.Internal,
+	agboxv1.ErrorReason_UPGRADE_REFUSED:        codes.FailedPrecondition,
 }
 
 // recorded makes the error of a failure that a record tells of.

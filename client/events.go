@@ -105,19 +105,15 @@ func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) i
 }
 
 // PastEventsOfAll returns the events of all sandboxes after a position up to
-// the newest there is now.
+// the newest that is kept now.
 func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
-		newest, err := c.newestPosition(ctx)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		if newest == after {
-			return
-		}
+		newest := after
 		for m, err := range c.WatchEvents(ctx, WatchOptions{After: after}) {
 			if err == nil && m.GetEvent() == nil {
+				if newest = m.GetNewestPosition(); newest <= after {
+					return
+				}
 				continue
 			}
 			if !yield(m, err) || err != nil || m.GetPosition() >= newest {
@@ -125,12 +121,4 @@ func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*a
 			}
 		}
 	}
-}
-
-// newestPosition is where a watch of new events alone would start.
-func (c *Client) newestPosition(ctx context.Context) (uint64, error) {
-	for m, err := range c.WatchEvents(ctx, WatchOptions{LiveOnly: true}) {
-		return m.GetPosition(), err
-	}
-	return 0, nil
 }

@@ -39,6 +39,8 @@ type script struct {
 	logs   func(*agboxv1.FollowExecLogsRequest, grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error
 	events func(*agboxv1.SubscribeSandboxEventsRequest, grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error
 	watch  func(*agboxv1.WatchEventsRequest, grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error
+
+	upgrade func(*agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error)
 }
 
 func (s *script) Ping(ctx context.Context, _ *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
@@ -90,6 +92,10 @@ func (s *script) SubscribeSandboxEvents(in *agboxv1.SubscribeSandboxEventsReques
 
 func (s *script) WatchEvents(in *agboxv1.WatchEventsRequest, out grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
 	return s.watch(in, out)
+}
+
+func (s *script) UpgradeDaemon(_ context.Context, in *agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error) {
+	return s.upgrade(in)
 }
 
 // host serves a script on a Unix socket and can be killed and started again.

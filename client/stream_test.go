@@ -240,10 +240,7 @@ func TestPastEventsEndAtTheNewest(t *testing.T) {
 		},
 		watch: func(in *agboxv1.WatchEventsRequest, s grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
 			at := in.GetAfterPosition()
-			if in.GetLiveOnly() {
-				at = 2
-			}
-			_ = s.Send(&agboxv1.WatchEventsResponse{Position: at})
+			_ = s.Send(&agboxv1.WatchEventsResponse{Position: at, NewestPosition: 2})
 			for ; at < 2; at++ {
 				_ = s.Send(&agboxv1.WatchEventsResponse{Position: at + 1, Event: event(1, 0)})
 			}

@@ -6,6 +6,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,20 +14,24 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/execs"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
 	"github.com/agbox/agbox/runtime/docker"
-	"github.com/agbox/agbox/runtime/guest"
 	"github.com/agbox/agbox/store"
 )
 
@@ -43,58 +48,107 @@ type Config struct {
 	Revival agboxv1.RevivalPolicy
 	// Resync is the pause between two full looks at the engine; 0: 10 s.
 	Resync time.Duration
+	// Retention says what is kept for how long; of its fields, 0 is the default:
+	// 24 h, 24 h, 1000 execs and 10000 events.
+	Retention machine.Retention
+	// OrphanGrace is how long an engine object of this install that belongs to no
+	// sandbox is left alone; 0: 10 min.
+	OrphanGrace time.Duration
 	// CheckDatabase makes the command that checks a database in a process of
 	// its own after an unclean stop.
 	CheckDatabase func(path string) *exec.Cmd
-	Log           *slog.Logger
+	// Arguments are those that the daemon was started with; the binary of an
+	// upgrade gets the same.
+	Arguments []string
+	Log       *slog.Logger
 }
 
 const (
-	defaultResync = 10 * time.Second
+	defaultResync      = 10 * time.Second
+	defaultOrphanGrace = 10 * time.Minute
 	// readyWithin is how long a supervisor may take to answer.
 	readyWithin = 30 * time.Second
+	// quiesceWithin bounds the wait for the engine before an upgrade; a stop of a
+	// container takes up to 10 s.
+	quiesceWithin = 20 * time.Second
 	// stopWithin bounds the end of calls under way when the daemon stops.
 	stopWithin = 5 * time.Second
 )
 
 // Run is the life of a daemon: it returns when ctx has ended and all is down,
-// or when it cannot start.
-func Run(ctx context.Context, cfg Config) (err error) {
-	started := time.Now()
+// or when it cannot start. In an upgrade the process becomes another program and
+// Run does not return.
+func Run(ctx context.Context, cfg Config) error {
 	if err := checkSocketPath(cfg.Paths); err != nil {
 		return err
 	}
 	if err := makeDirs(cfg.Paths); err != nil {
 		return err
 	}
-	lock, err := lockInstall(cfg.Paths)
+	place, err := takePlace(cfg.Paths, cfg.Log)
 	if err != nil {
 		return err
 	}
-	defer lock.release()
+	defer place.release()
+	// For the whole life: between two generations a SIGHUP must not end it.
+	hangup := make(chan os.Signal, 1)
+	defer signal.Stop(hangup)
+	for failure := ""; ; {
+		signal.Notify(hangup, syscall.SIGHUP)
+		next, err := generation(ctx, cfg, place, hangup, failure)
+		if next == nil {
+			return err
+		}
+		if err != nil {
+			cfg.Log.Error("the daemon did not end in order before its upgrade", "error", err)
+		}
+		err = place.become(next, cfg.Arguments)
+		cfg.Log.Error("the new agboxd could not be executed; this one goes on", "error", err)
+		place.handedOver = true
+		failure = err.Error()
+	}
+}
 
+// generation opens everything, serves until ctx ends or an upgrade was accepted,
+// and closes everything but the place. next is what to become; nil if the
+// daemon is to end. failure is why the last upgrade came to nothing.
+func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.Signal, failure string) (next *successor, err error) {
+	started := time.Now()
 	db, err := store.Open(ctx, store.Options{
 		Path: cfg.Paths.Database(), Sentinel: cfg.Paths.Sentinel(),
 		Logger: cfg.Log, CheckCommand: cfg.CheckDatabase,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
-	rooms, err := build(ctx, cfg, db, started)
+	rooms, err := build(ctx, cfg, db, origin{
+		started: started, supervisor: place.supervisor, handedOver: place.handedOver, upgradeError: failure,
+	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer rooms.close()
 
-	lis, err := listen(cfg.Paths, cfg.Log)
+	lis, err := place.listen(cfg.Log)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cfg.Log.Info("agboxd is ready", "version", version.Version, "pid", os.Getpid(),
 		"socket", cfg.Paths.Socket(), "data", cfg.Paths.Data, "install_id", db.InstallID())
-	return rooms.run(ctx, lis)
+	if err := tellSystemd(); err != nil {
+		cfg.Log.Warn("systemd could not be told that agboxd is ready", "error", err)
+	}
+	return rooms.run(ctx, lis, place, hangup)
+}
+
+func withDefaults(r machine.Retention) machine.Retention {
+	const day = 24 * time.Hour
+	return machine.Retention{
+		KeepDeleted: cmp.Or(r.KeepDeleted, day), KeepExecs: cmp.Or(r.KeepExecs, day),
+		MaxExecs: cmp.Or(r.MaxExecs, 1000), MaxEvents: cmp.Or(r.MaxEvents, 10000),
+	}
 }
 
 // rooms are the parts of a running daemon.
@@ -103,12 +157,25 @@ type rooms struct {
 	notifier *notify.Notifier
 	execs    *execs.Runner
 	loop     *reconcile.Loop
+	keeper   *retention.Keeper
 	server   *server.Server
+	upgrader *upgrader
 	log      *slog.Logger
 }
 
-func build(ctx context.Context, cfg Config, db *store.Store, started time.Time) (*rooms, error) {
-	supervisor, err := installSupervisor(cfg.Paths)
+// origin tells how a daemon came to be.
+type origin struct {
+	started time.Time
+	// supervisor is what is known already of the supervisor's binary.
+	supervisor supervisorFile
+	// handedOver: the daemon before it ended in order, for this one.
+	handedOver bool
+	// upgradeError is why this one had to follow itself; mostly empty.
+	upgradeError string
+}
+
+func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*rooms, error) {
+	supervisor, err := installSupervisor(cfg.Paths, from.supervisor)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +187,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, started time.Time) 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("watch log files: %w", err), engine.Close())
 	}
-	r := &rooms{engine: engine, notifier: notifier, log: cfg.Log}
+	r := &rooms{engine: engine, notifier: notifier, log: cfg.Log, upgrader: newUpgrader(cfg, db.Meta().GetSchemaVersion())}
 	book, err := ledger.Open(ctx, db, time.Now, cfg.Log)
 	if err != nil {
 		r.close()
@@ -134,12 +201,21 @@ func build(ctx context.Context, cfg Config, db *store.Store, started time.Time) 
 	}
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Guests: r.execs, Ledger: book, Paths: cfg.Paths,
-		InstallID: db.InstallID(), Supervisor: supervisor,
-		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, Now: time.Now, Log: cfg.Log,
+		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
+		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
+		OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace), Now: time.Now, Log: cfg.Log,
+	})
+	r.keeper = retention.New(retention.Options{
+		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,
 	})
 	r.server, err = server.New(server.Options{
 		Ledger: book, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,
-		InstallID: db.InstallID(), StartedAt: started, Log: cfg.Log,
+		Examiner: doctor.New(doctor.Options{
+			Engine: engine, Loop: r.loop, Guests: r.execs, Greet: greet(cfg.Paths), Ledger: book,
+			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
+		}),
+		InstallID: db.InstallID(), StartedAt: from.started, Log: cfg.Log,
+		Upgrade: r.upgrader.upgrade, UpgradeError: from.upgradeError,
 	})
 	if err != nil {
 		r.close()
@@ -148,37 +224,52 @@ func build(ctx context.Context, cfg Config, db *store.Store, started time.Time) 
 	return r, nil
 }
 
-func installSupervisor(install paths.Install) (string, error) {
-	binary, err := guest.FindBinary()
-	if err != nil {
-		return "", err
-	}
-	return guest.InstallBinary(binary, install.Supervisors())
-}
-
-// run serves until ctx ends: first no new calls, then no new steps, then no
-// links. Commits under way are finished in between.
-func (r *rooms) run(ctx context.Context, lis *server.Listener) error {
-	loopCtx, stopLoop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLoop()
-	var loop sync.WaitGroup
-	loop.Go(func() { r.loop.Run(loopCtx) })
+// run serves until ctx ends or the upgrader has chosen a binary, which it
+// returns: first no new calls, then no new steps, then no links. Commits under
+// way are finished in between.
+func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, hangup <-chan os.Signal) (next *successor, err error) {
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var loop, hangups sync.WaitGroup
+	defer hangups.Wait()
+	defer stop()
+	loop.Go(func() { r.loop.Run(inner) })
+	loop.Go(func() { r.keeper.Run(inner) })
+	hangups.Go(func() { r.upgrader.onHangup(inner, hangup) })
 
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(lis) }() // ends with Stop below
-	var err error
 	select {
 	case <-ctx.Done():
 		r.log.Info("agboxd stops; sandboxes and commands run on")
+	case next = <-r.upgrader.chosen:
 	case err = <-served:
 		err = fmt.Errorf("serve the socket: %w", err)
 	}
+	if next == nil {
+		place.leaveSocket()
+	} else {
+		r.quiesce(ctx) // calls are still answered meanwhile
+		r.server.Pause(lis)
+	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
+	r.execs.Drain()
 	r.server.Stop(stopCtx)
-	stopLoop()
+	stop()
 	loop.Wait()
-	return err
+	if ctx.Err() != nil {
+		next = nil // told to stop in the meantime
+	}
+	return next, err
+}
+
+// quiesce has the engine end what it is at, so that the next daemon finds it done.
+func (r *rooms) quiesce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, quiesceWithin)
+	defer cancel()
+	if err := r.loop.Quiesce(ctx); err != nil {
+		r.log.Warn("the engine has not ended what it is at; the next agboxd looks at it", "error", err)
+	}
 }
 
 func (r *rooms) close() {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -61,24 +59,20 @@ func makeDirs(install paths.Install) error {
 	return nil
 }
 
-// fileLock is a lock that ends with the process, whatever ends it.
-type fileLock struct{ f *os.File }
-
-func (l fileLock) release() { _ = l.f.Close() }
-
 // lockInstall makes this the one daemon of the install; the lock file names it.
-func lockInstall(install paths.Install) (fileLock, error) {
+// The lock ends with the process, whatever ends it.
+func lockInstall(install paths.Install) (*os.File, error) {
 	f, err := os.OpenFile(install.Lock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return fileLock{}, fmt.Errorf("open the lock of the install: %w", err)
+		return nil, fmt.Errorf("open the lock of the install: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder := readHolder(f)
 		_ = f.Close()
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return fileLock{}, fmt.Errorf("lock %s: %w", install.Lock(), err)
+			return nil, fmt.Errorf("lock %s: %w", install.Lock(), err)
 		}
-		return fileLock{}, running(install, holder)
+		return nil, running(install, holder)
 	}
 	err = f.Truncate(0)
 	if err == nil {
@@ -86,9 +80,9 @@ func lockInstall(install paths.Install) (fileLock, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return fileLock{}, fmt.Errorf("write the lock of the install: %w", err)
+		return nil, fmt.Errorf("write the lock of the install: %w", err)
 	}
-	return fileLock{f}, nil
+	return f, nil
 }
 
 // readHolder returns the pid that the holder of the lock wrote; "?" between its
@@ -107,9 +101,9 @@ func running(install paths.Install, pid string) error {
 		With("pid", pid).Because(ErrRuns)
 }
 
-// listen opens the daemon's socket. A stale file is replaced under a lock; a
+// makeSocket opens the daemon's socket. A stale file is replaced under a lock; a
 // socket that somebody answers on is left alone.
-func listen(install paths.Install, log *slog.Logger) (*server.Listener, error) {
+func makeSocket(install paths.Install) (*net.UnixListener, error) {
 	path := install.Socket()
 	lock, err := os.OpenFile(install.SocketLock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -129,7 +123,7 @@ func listen(install paths.Install, log *slog.Logger) (*server.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return &server.Listener{UnixListener: lis, Log: log}, nil
+	return lis, nil
 }
 
 // dropStale removes the socket of a daemon that is gone.

@@ -137,6 +137,8 @@ type Container struct {
 	ID    string
 	Name  string
 	State ContainerState
+	// Detached tells that the container is attached to no network.
+	Detached bool
 	// The rest is known from an inspection only, not from a list.
 
 	// ExitCode counts when State is exited or dead.

@@ -64,9 +64,9 @@ func storeFault(class, sentinel, cause error, format string, args ...any) *fault
 
 func damaged(path string, cause error) error {
 	return storeFault(errdefs.ErrDataLoss, ErrDamaged, cause,
-		"The database %s is damaged (%v). Nothing was changed. Restore it from a backup; without one, move it and the install id "+
-			"beside it to another place and start again: agbox then knows none of its sandboxes, and their containers "+
-			"have to be removed by hand.", path, brief(cause)).With("path", path)
+		"The database %s is damaged (%v). Nothing was changed. Restore it from a backup; without one, move it to another place "+
+			"(leave the file install-id where it is) and run \"agbox doctor --fix\", which adopts the sandboxes whose containers "+
+			"are still there.", path, brief(cause)).With("path", path)
 }
 
 // brief is the first line of err without the words that the sentence around it
@@ -79,8 +79,8 @@ func brief(err error) string {
 func lost(path, sentinel, installID string) error {
 	return storeFault(errdefs.ErrDataLoss, ErrLost, nil,
 		"The database %s is gone, but %s says that this install (%s) had one. Put the database back, for example from a backup. "+
-			"To begin again without it, ask for adoption, or move %s away and remove the containers of the install by hand.",
-		path, sentinel, installID, sentinel).With("path", path).With("install_id", installID)
+			"Without one, \"agbox doctor\" shows which sandboxes are still there, and \"agbox doctor --fix\" adopts them.",
+		path, sentinel, installID).With("path", path).With("install_id", installID)
 }
 
 func mismatch(path, sentinel, inSentinel, inDatabase string) error {

@@ -25,6 +25,8 @@ type EventPage struct {
 	Next uint64
 	// More tells that there were further records.
 	More bool
+	// Trimmed tells of the removals up to now.
+	Trimmed Trimmed
 }
 
 // OrderedEvent is an event with its place among the events of all sandboxes.
@@ -44,10 +46,12 @@ type OrderedPage struct {
 	Next uint64
 	// More tells that there were further records.
 	More bool
+	// Trimmed tells of the removals up to now.
+	Trimmed Trimmed
 }
 
 // AppendEvent adds the event to its sandbox's history and returns its position
-// among all events. It sets sequence and event_id and clears replay and snapshot in ev;
+// among all events. It sets sequence, position and event_id and clears replay and snapshot in ev;
 // sandbox_id and event_type must be set.
 func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) {
 	sandboxID := ev.GetSandboxId()
@@ -57,7 +61,14 @@ func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) 
 	if ev.GetEventType() == agboxv1.EventType_EVENT_TYPE_UNSPECIFIED {
 		return 0, fmt.Errorf("event of sandbox %q without a type: %w", sandboxID, errdefs.ErrInvalidArgument)
 	}
-	ev.Sequence = t.LastSequence(sandboxID) + 1
+	order, err := t.write(bucketEventOrder)
+	if err != nil {
+		return 0, err
+	}
+	if position, err = order.NextSequence(); err != nil {
+		return 0, err
+	}
+	ev.Sequence, ev.Position = t.LastSequence(sandboxID)+1, position
 	ev.EventId = fmt.Sprintf("%s/%d", sandboxID, ev.Sequence)
 	ev.Replay, ev.Snapshot = false, false
 	if err := t.putMessage(bucketEvents(sandboxID), number(ev.Sequence), ev); err != nil {
@@ -68,14 +79,7 @@ func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) 
 			return 0, err
 		}
 	}
-	order, err := t.write(bucketEventOrder)
-	if err != nil {
-		return 0, err
-	}
-	if err := putOrder(order, sandboxID, ev.Sequence); err != nil {
-		return 0, err
-	}
-	return order.Sequence(), nil
+	return position, putRef(order, position, sandboxID, ev.Sequence)
 }
 
 // putOrder takes the next position. The bucket itself counts them, so that the position of a
@@ -85,6 +89,10 @@ func putOrder(order *bolt.Bucket, sandboxID string, sequence uint64) error {
 	if err != nil {
 		return err
 	}
+	return putRef(order, position, sandboxID, sequence)
+}
+
+func putRef(order *bolt.Bucket, position uint64, sandboxID string, sequence uint64) error {
 	raw, err := deterministic.Marshal(&storev1.EventRef{SandboxId: sandboxID, Sequence: sequence})
 	if err != nil {
 		return err
@@ -105,7 +113,7 @@ func (t *Tx) Event(sandboxID string, sequence uint64) (*agboxv1.SandboxEvent, er
 // limit (at least 1), and no more once their encoding has reached maxBytes (0: no bound); one in
 // any case. A sandbox without events has an empty page.
 func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPage {
-	page := EventPage{Next: after}
+	page := EventPage{Next: after, Trimmed: t.Trimmed(sandboxID)}
 	bucket := bucketEvents(sandboxID)
 	size := 0
 	t.eachNumber(bucket, after, func(sequence uint64, key, raw []byte) bool {
@@ -130,7 +138,7 @@ func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPa
 // OrderedEvents returns up to limit (at least 1) events of all sandboxes after
 // the given position.
 func (t *Tx) OrderedEvents(after uint64, limit int) OrderedPage {
-	page := OrderedPage{Next: after}
+	page := OrderedPage{Next: after, Trimmed: t.OrderTrimmed()}
 	t.eachNumber(bucketEventOrder, after, func(position uint64, key, raw []byte) bool {
 		records := len(page.Events) + len(page.Bad)
 		if records > 0 && records >= limit {
@@ -202,6 +210,9 @@ func (t *Tx) LastPosition() uint64 {
 
 // FirstPosition is the position of the oldest kept event; 0 if there is none.
 func (t *Tx) FirstPosition() uint64 { return t.edge(bucketEventOrder, false) }
+
+// NewestPosition is the position of the newest kept event; 0 if there is none.
+func (t *Tx) NewestPosition() uint64 { return t.edge(bucketEventOrder, true) }
 
 // edge returns the highest or lowest numeric key; 0 if there is none.
 func (t *Tx) edge(bucket []byte, highest bool) uint64 {

@@ -2,19 +2,29 @@ package store
 
 import (
 	"bytes"
+	"slices"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
 )
 
-// ExecIDsWithPrefix lists up to limit reserved exec ids that begin with prefix,
-// in the order of bytes: an id that is the prefix itself comes first.
-func (t *Tx) ExecIDsWithPrefix(prefix string, limit int) []string {
-	b := t.bolt.Bucket(bucketExecIDs)
-	if b == nil {
+// KeptExec is an exec that is kept, and the sandbox that it belongs to.
+type KeptExec struct{ SandboxID, ExecID string }
+
+// ExecsWithPrefix lists up to limit kept execs whose ids begin with prefix, in
+// the order of bytes: an id that is the prefix itself comes first. It looks into
+// each sandbox.
+func (t *Tx) ExecsWithPrefix(prefix string, limit int) []KeptExec {
+	var found []KeptExec
+	_ = t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error { // the function returns no error
+		c := b.Cursor()
+		taken := 0
+		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && taken < limit; k, _ = c.Next() {
+			found = append(found, KeptExec{sandboxID, string(k)})
+			taken++
+		}
 		return nil
-	}
-	var found []string
-	c := b.Cursor()
-	for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)) && len(found) < limit; k, _ = c.Next() {
-		found = append(found, string(k))
-	}
-	return found
+	})
+	slices.SortFunc(found, func(a, b KeptExec) int { return strings.Compare(a.ExecID, b.ExecID) })
+	return found[:min(len(found), limit)]
 }

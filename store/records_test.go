@@ -3,7 +3,6 @@ package store
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -147,14 +146,21 @@ func TestExecsAreListedBySandboxAndPagedByKey(t *testing.T) {
 	})
 }
 
-func TestExecIDsAreFoundByPrefix(t *testing.T) {
+func TestKeptExecsAreFoundByPrefix(t *testing.T) {
 	s := newStore(t)
 	mustUpdate(t, s, func(tx *Tx) error {
-		return errors.Join(tx.ReserveExec("ab", testTime), tx.ReserveExec("abc", testTime), tx.ReserveExec("b", testTime))
+		var err error
+		for _, x := range []KeptExec{{"one", "abc"}, {"two", "ab"}, {"two", "abd"}, {"two", "b"}} {
+			err = errors.Join(err, tx.ReserveExec(x.ExecID, testTime), tx.PutExecConfig(x.SandboxID, x.ExecID, &agboxv1.CreateExecRequest{}))
+		}
+		return errors.Join(err, tx.ForgetExecs("two", "abd"))
 	})
 	mustView(t, s, func(tx *Tx) {
-		for prefix, want := range map[string][]string{"ab": {"ab", "abc"}, "b": {"b"}, "c": nil, "": {"ab", "abc"}} {
-			if got := tx.ExecIDsWithPrefix(prefix, 2); !slices.Equal(got, want) {
+		for prefix, want := range map[string][]KeptExec{
+			"ab": {{"two", "ab"}, {"one", "abc"}}, "abc": {{"one", "abc"}}, "abd": nil, "b": {{"two", "b"}}, "c": nil,
+			"": {{"two", "ab"}, {"one", "abc"}},
+		} {
+			if got := tx.ExecsWithPrefix(prefix, 2); !slices.Equal(got, want) {
 				t.Errorf("%q finds %v, want %v", prefix, got, want)
 			}
 		}
@@ -215,80 +221,4 @@ func TestTheFileHasThePublishedBucketsKeysAndValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func TestRemovingExecsKeepsTheRestAndTheNextSequence(t *testing.T) {
-	s := newStore(t)
-	mustUpdate(t, s, func(tx *Tx) error {
-		for _, x := range []string{"x1", "x2", "x3"} {
-			err := errors.Join(tx.ReserveExec(x, testTime), tx.PutExecConfig("box", x, &agboxv1.CreateExecRequest{}))
-			if err != nil {
-				return err
-			}
-		}
-		return appendEvents(
-			event("box", agboxv1.EventType_SANDBOX_ACCEPTED),
-			execEvent("box", "x1", agboxv1.EventType_EXEC_STARTED),
-			execEvent("box", "x2", agboxv1.EventType_EXEC_STARTED),
-			event("other", agboxv1.EventType_SANDBOX_ACCEPTED),
-			execEvent("box", "x1", agboxv1.EventType_EXEC_FINISHED),
-			execEvent("box", "x3", agboxv1.EventType_EXEC_STARTED))(tx)
-	})
-	mustUpdate(t, s, func(tx *Tx) error { return tx.RemoveExec("box", "x1", "x3") })
-	mustUpdate(t, s, appendEvents(event("box", agboxv1.EventType_SANDBOX_STOPPED)))
-	mustView(t, s, func(tx *Tx) {
-		var left []string
-		for _, ev := range tx.OrderedEvents(0, 100).Events {
-			left = append(left, fmt.Sprint(ev.Position, "=", ev.Event.GetEventId()))
-		}
-		// x3's start was the newest event of the box and stays.
-		if got, want := fmt.Sprint(left), "[1=box/1 3=box/3 4=other/1 6=box/5 7=box/6]"; got != want {
-			t.Errorf("left %v, want %v", got, want)
-		}
-		if ids := tx.ExecIDs("box", "", 10); !slices.Equal(ids, []string{"x2"}) {
-			t.Errorf("execs %v", ids)
-		}
-		if _, err := tx.ExecLastEvent("box", "x1"); !errdefs.IsNotFound(err) {
-			t.Errorf("last event of x1: %v", err)
-		}
-		if _, ok := tx.ExecReserved("x1"); !ok {
-			t.Error("the id is free again")
-		}
-	})
-}
-
-func TestDroppingASandboxKeepsOnlyItsReservation(t *testing.T) {
-	s := newStore(t)
-	mustUpdate(t, s, func(tx *Tx) error {
-		return errors.Join(
-			reserve("box")(tx), tx.PutSandboxConfig("box", &agboxv1.CreateSpec{}), tx.MarkDeleted("box", testTime),
-			tx.PutExecConfig("box", "x1", &agboxv1.CreateExecRequest{}), tx.ReserveExec("x1", testTime),
-			appendEvents(event("other", 1), execEvent("box", "x1", agboxv1.EventType_EXEC_STARTED))(tx))
-	})
-	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
-	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
-	mustView(t, s, func(tx *Tx) {
-		page := tx.OrderedEvents(0, 10)
-		if len(page.Events) != 1 || len(page.Bad) != 0 || page.Events[0].Event.GetSandboxId() != "other" {
-			t.Errorf("order %+v", page)
-		}
-		if tx.LastPosition() != 2 || tx.LastSequence("box") != 0 || len(tx.SandboxIDs()) != 0 {
-			t.Errorf("position %d, sequence %d, ids %v", tx.LastPosition(), tx.LastSequence("box"), tx.SandboxIDs())
-		}
-		_, deleted := tx.DeletedAt("box")
-		_, exec := tx.ExecReserved("x1")
-		if deleted || !exec {
-			t.Errorf("deleted %v, exec reserved %v", deleted, exec)
-		}
-	})
-	if !isReserved(t, s, "box") {
-		t.Error("the id is free again")
-	}
-	mustUpdate(t, s, func(tx *Tx) error {
-		position, err := tx.AppendEvent(event("other", 2))
-		if position != 3 {
-			t.Errorf("position %d was given twice", position)
-		}
-		return err
-	})
 }

@@ -29,19 +29,26 @@ const SchemaVersion uint32 = 1
 //	  {exec_id}                      -> uint64, sequence in events:{sandbox_id}
 //	event-order                      index: all events of all sandboxes in order
 //	  {position}                     -> store.v1.EventRef
+//	events-trimmed                   what was removed from the streams of events
+//	  {sandbox_id}                   -> store.v1.Trimmed, of events:{sandbox_id}
+//	  "*"                            -> store.v1.Trimmed, of event-order
 //	meta
 //	  "meta"                         -> store.v1.Meta
 //
-// The first six are the published contract. The last three are our own and can
-// be computed from the others; indexSeedDatabase in migrate.go does so.
+// The first six are the published contract. The others are our own:
+// exec-last-event and event-order can be computed from the first six, as
+// indexSeedDatabase in migrate.go does, and events-trimmed is there once something was removed.
 var (
 	bucketSandboxIDs     = []byte("sandbox-ids")
 	bucketExecIDs        = []byte("exec-ids")
 	bucketSandboxConfig  = []byte("sandbox-config")
 	bucketSandboxDeleted = []byte("sandbox-deleted-at")
 	bucketEventOrder     = []byte("event-order")
+	bucketEventsTrimmed  = []byte("events-trimmed")
 	bucketMeta           = []byte("meta")
 	keyMeta              = []byte("meta")
+	// keyAllTrimmed is no sandbox's id.
+	keyAllTrimmed = []byte("*")
 )
 
 // Buckets of one sandbox: the prefix and the sandbox id. Ids hold no colon.

@@ -50,6 +50,8 @@ func judgeOf(bucket string) func(value []byte) error {
 		return decodes(&agboxv1.CreateSpec{})
 	case string(bucketEventOrder):
 		return decodes(&storev1.EventRef{})
+	case string(bucketEventsTrimmed):
+		return decodes(&storev1.Trimmed{})
 	case string(bucketMeta):
 		return decodes(&storev1.Meta{})
 	}

@@ -20,7 +20,7 @@ const stopBound = time.Minute
 func (a *app) daemonCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon COMMAND",
-		Short: "Run, start, stop or look at the daemon",
+		Short: "Run, start, stop, upgrade or look at the daemon",
 		Long: `The daemon owns the sandboxes. It is started by the first command that needs it;
 stopping it touches no sandbox and no running command.`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -31,7 +31,7 @@ stopping it touches no sandbox and no running command.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonStatusCommand())
+	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand())
 	for _, sub := range cmd.Commands() {
 		sub.Args = arguments(0, 0, "")
 		sub.ValidArgsFunction = cobra.NoFileCompletions

@@ -271,7 +271,7 @@ func (d *scripted) WatchEvents(in *agboxv1.WatchEventsRequest, out grpc.ServerSt
 	if in.LiveOnly {
 		at = uint64(len(events))
 	}
-	_ = out.Send(&agboxv1.WatchEventsResponse{Position: at})
+	_ = out.Send(&agboxv1.WatchEventsResponse{Position: at, NewestPosition: uint64(len(events))})
 	for ; at < uint64(len(events)); at++ {
 		_ = out.Send(&agboxv1.WatchEventsResponse{Position: at + 1, Event: events[at]})
 	}

@@ -79,7 +79,7 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	add(groupSandboxes, a.createCommand(), a.lsCommand(), a.inspectCommand(), a.stopCommand(), a.startCommand(), a.rmCommand(), a.eventsCommand())
 	add(groupExecs, a.execCommand(), a.logsCommand(), a.psCommand(), a.killCommand())
-	add(groupRest, a.daemonCommand(), a.versionCommand())
+	add(groupRest, a.daemonCommand(), a.doctorCommand(), a.versionCommand())
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(exitCodesTopic())

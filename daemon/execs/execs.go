@@ -48,6 +48,8 @@ type Runner struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	// draining is closed when nobody shall wait for a link any more.
+	draining chan struct{}
 
 	// mu guards links and waiting; map work only.
 	mu    sync.Mutex
@@ -70,11 +72,15 @@ func New(ctx context.Context, l *ledger.Ledger, install paths.Install, now func(
 	ctx, cancel := context.WithCancel(ctx)
 	return &Runner{
 		ledger: l, paths: install, now: now, log: log, lost: lost,
-		ctx: ctx, cancel: cancel,
+		ctx: ctx, cancel: cancel, draining: make(chan struct{}),
 		links:   make(map[string]*link),
 		waiting: make(map[string]chan struct{}),
 	}
 }
+
+// Drain ends the waits for links that are still being made; to be called once,
+// before Close. What is linked goes on.
+func (r *Runner) Drain() { close(r.draining) }
 
 // Close drops all links and waits for their goroutines. The execs run on.
 func (r *Runner) Close() {
@@ -198,7 +204,7 @@ func (r *Runner) link(ctx context.Context, sandboxID string) (*link, error) {
 		case <-changed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-r.ctx.Done():
+		case <-r.draining:
 			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
 		case <-timeout.C:
 			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,

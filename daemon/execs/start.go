@@ -46,6 +46,9 @@ func (r *Runner) start(ctx context.Context, lk *link, req *agboxv1.CreateExecReq
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	rec, err := lk.conn.Start(ctx, startRequest(req, lk.boot))
+	if err != nil && r.ctx.Err() != nil {
+		return // the next daemon asks for it and hands it over if need be
+	}
 	if err != nil {
 		r.log.Warn("an exec could not be handed to its supervisor; the link is made anew",
 			"sandbox_id", lk.sandboxID, "exec_id", req.GetExecId(), "error", err)

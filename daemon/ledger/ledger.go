@@ -27,6 +27,8 @@ type Ledger struct {
 	store *store.Store
 	now   func() time.Time
 	log   *slog.Logger
+	// unreadable holds why sandboxes were left out; not changed after Open.
+	unreadable map[string]error
 
 	// mu guards the maps below. It is held for map work only, never for I/O.
 	mu sync.RWMutex
@@ -60,13 +62,14 @@ type runningExec struct {
 // logged and left out; it does not keep the others from loading.
 func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.Logger) (*Ledger, error) {
 	l := &Ledger{
-		store:     s,
-		now:       now,
-		log:       log,
-		sandboxes: make(map[string]Sandbox),
-		names:     make(map[string]string),
-		running:   make(map[string]runningExec),
-		changed:   make(map[string]chan struct{}),
+		store:      s,
+		now:        now,
+		log:        log,
+		unreadable: make(map[string]error),
+		sandboxes:  make(map[string]Sandbox),
+		names:      make(map[string]string),
+		running:    make(map[string]runningExec),
+		changed:    make(map[string]chan struct{}),
 	}
 	var ids []string
 	err := s.View(ctx, func(tx *store.Tx) error {
@@ -82,7 +85,8 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 		case errors.Is(err, context.Canceled):
 			return nil, err
 		case err != nil:
-			log.Error("a sandbox record cannot be read and is left out", "sandbox_id", id, "error", err)
+			log.Error("a sandbox record cannot be read and is left out; \"agbox doctor\" tells more", "sandbox_id", id, "error", err)
+			l.unreadable[id] = err
 		case !sb.Over() && sb.Exists():
 			sb.Inherited = sb.LastSequence
 			l.admit(sb)

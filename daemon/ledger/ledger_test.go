@@ -267,12 +267,12 @@ func TestStreamsStartWithoutAGapOrSaySo(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "a") // two events
 	for after, fine := range map[uint64]bool{0: true, 1: true, 2: true, 3: false} {
-		_, err := l.CheckSequence(t.Context(), "a", after)
+		_, err := l.OpenEvents(t.Context(), "a", after)
 		if (err == nil) != fine || err != nil && !errdefs.IsOutOfRange(err) {
 			t.Errorf("after %d: %v", after, err)
 		}
 	}
-	if _, err := l.CheckPosition(t.Context(), 99); !errdefs.IsOutOfRange(err) {
+	if _, err := l.OpenAllEvents(t.Context(), 99); !errdefs.IsOutOfRange(err) {
 		t.Errorf("position 99: %v", err)
 	}
 }

@@ -25,53 +25,6 @@ func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, lim
 	return page, err
 }
 
-// CheckSequence tells whether a stream can go on after the sequence without a
-// gap, and the newest sequence there is.
-func (l *Ledger) CheckSequence(ctx context.Context, sandboxID string, after uint64) (last uint64, err error) {
-	var first uint64
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		first, last = tx.FirstSequence(sandboxID), tx.LastSequence(sandboxID)
-		return nil
-	})
-	if err == nil && stale(after, first, last) {
-		err = fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"Sequence %d is not within the kept events of sandbox %s (%d to %d); start again from 0.", after, sandboxID, first, last).
-			With("sandbox_id", sandboxID)
-	}
-	return last, err
-}
-
-// AllEvents returns the next events of all sandboxes after a position.
-func (l *Ledger) AllEvents(ctx context.Context, after uint64, limit int) (store.OrderedPage, error) {
-	var page store.OrderedPage
-	err := l.store.View(ctx, func(tx *store.Tx) error {
-		page = tx.OrderedEvents(after, limit)
-		return nil
-	})
-	return page, err
-}
-
-// CheckPosition tells whether a stream of all events can go on after the
-// position, and the newest position there is.
-func (l *Ledger) CheckPosition(ctx context.Context, after uint64) (last uint64, err error) {
-	var first uint64
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		first, last = tx.FirstPosition(), tx.LastPosition()
-		return nil
-	})
-	if err == nil && stale(after, first, last) {
-		err = fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"Position %d is not within the kept events (%d to %d); start again from 0.", after, first, last)
-	}
-	return last, err
-}
-
-// stale tells whether going on after a cursor would skip something, or wait for
-// something that was never there. 0 asks for all that is kept.
-func stale(after, first, last uint64) bool {
-	return after > last || after > 0 && after+1 < first
-}
-
 // FindSandbox resolves an id, a name or a unique prefix of an id, in this order.
 // Deleted sandboxes are found by id or prefix.
 func (l *Ledger) FindSandbox(ctx context.Context, ref string) (Sandbox, error) {
@@ -108,18 +61,14 @@ func (l *Ledger) FindExec(ctx context.Context, ref string) (sandboxID, execID st
 		return sandboxID, execID, err
 	}
 	err = l.store.View(ctx, func(tx *store.Tx) error {
-		fits := tx.ExecIDsWithPrefix(ref, 2)
+		fits := tx.ExecsWithPrefix(ref, 2)
 		switch {
 		case len(fits) == 0:
 			return execNotFound(ref)
-		case len(fits) > 1 && fits[0] != ref:
+		case len(fits) > 1 && fits[0].ExecID != ref:
 			return execAmbiguous(ref)
 		}
-		var kept bool
-		if sandboxID, kept = tx.ExecSandbox(fits[0]); !kept {
-			return execNotFound(ref)
-		}
-		execID = fits[0]
+		sandboxID, execID = fits[0].SandboxID, fits[0].ExecID
 		return nil
 	})
 	return sandboxID, execID, err

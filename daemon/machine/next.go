@@ -47,6 +47,8 @@ type Observation struct {
 	Looked bool
 	// Primary is nil when there is no such container.
 	Primary *runtime.Container
+	// EngineRestarted tells that the primary ended while the engine was away.
+	EngineRestarted bool
 	// Leftovers is true when anything at all of the sandbox is in the engine.
 	Leftovers bool
 	// Connected tells whether the supervisor's exits reach the daemon.
@@ -56,6 +58,9 @@ type Observation struct {
 	// Inherited tells whether the sandbox became PENDING under an earlier
 	// daemon, which may have left its work half done.
 	Inherited bool
+	// HandedOver tells that the earlier daemon ended in order and left its work,
+	// however far it was, to this one.
+	HandedOver bool
 	// StartedAt is when this daemon started the primary, or first saw it
 	// running, since the sandbox became PENDING; zero if it did neither.
 	StartedAt time.Time
@@ -141,7 +146,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: Look}
 	case o.Primary == nil && r.WasReady:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
-	case o.Primary == nil && o.Inherited:
+	case o.Primary == nil && o.Inherited && !o.HandedOver:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
 	case o.Primary == nil:
@@ -151,7 +156,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !running(o.Primary) && o.StartedAt.IsZero():
 		return Step{Do: Start}
 	case !running(o.Primary):
-		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+		return fail(exitReason(o), exitSentence(o))
 	case o.Connected:
 		return emit(agboxv1.EventType_SANDBOX_READY, nil)
 	}
@@ -211,12 +216,12 @@ func nextDown(r Record, o Observation, rules Rules, now time.Time) Step {
 	case o.Primary == nil:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
 	case rules.Revival != agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE:
-		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, exitSentence(o.Primary))
+		return fail(exitReason(o), exitSentence(o))
 	case r.Revivals >= maxRevivals && now.Sub(r.ReadyAt) < reviveStable:
 		return fail(agboxv1.ErrorReason_PRIMARY_EXITED, fmt.Sprintf(
 			"The primary container was revived %d times in a row and ended each time; see its logs, then start the sandbox again or remove it.", r.Revivals))
 	}
-	return emit(agboxv1.EventType_SANDBOX_REVIVED, &agboxv1.SandboxPhaseDetails{Reason: exitSentence(o.Primary)})
+	return emit(agboxv1.EventType_SANDBOX_REVIVED, &agboxv1.SandboxPhaseDetails{Reason: exitSentence(o)})
 }
 
 const removedSentence = "The primary container was removed outside agbox; remove the sandbox and create it again."
@@ -245,12 +250,25 @@ func paused(c *runtime.Container) bool {
 	return c != nil && c.State == runtime.StatePaused
 }
 
-func exitSentence(c *runtime.Container) string {
+func exitReason(o Observation) agboxv1.ErrorReason {
+	if o.EngineRestarted {
+		return agboxv1.ErrorReason_ENGINE_RESTARTED
+	}
+	return agboxv1.ErrorReason_PRIMARY_EXITED
+}
+
+func exitSentence(o Observation) string {
+	c := o.Primary
 	switch {
 	case c.Error != "":
 		return "The primary container could not be started: " + c.Error
 	case c.OOMKilled:
 		return "The primary container ran out of memory; give it more or run less in it, then start the sandbox again."
+	case o.EngineRestarted:
+		return "The primary container ended while the container engine was away, as it does when an engine without live-restore is restarted; start the sandbox again, and turn on live-restore in the engine's configuration."
+	case c.ExitCode == 0:
+		// The supervisor ends so when it is told to, and we did not tell it.
+		return "The primary container was stopped outside agbox, by the engine's own tools or a restart of the engine; start the sandbox again, or remove it."
 	}
 	return fmt.Sprintf("The primary container exited with code %d; start the sandbox again, or remove it.", c.ExitCode)
 }

@@ -3,6 +3,8 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +30,9 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 	for ctx.Err() == nil {
 		ready := func() {
 			pause = reconnectMin
+			l.mu.Lock()
+			l.askInfo = true
+			l.mu.Unlock()
 			poke(resync)
 		}
 		err := l.Engine.Events(ctx, l.InstallID, l.Now().Add(-eventOverlap), ready, l.hint)
@@ -79,13 +84,13 @@ func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
 	}
 }
 
-func (l *Loop) resync(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+func (l *Loop) resync(life context.Context) {
+	ctx, cancel := context.WithTimeout(life, lookTimeout)
 	defer cancel()
 	begun := l.Now()
 	inv, err := l.Engine.Inventory(ctx, l.InstallID)
 	var info runtime.EngineInfo
-	if err == nil && !l.engineKnown() {
+	if err == nil && l.engineUnknown() {
 		info, err = l.Engine.Info(ctx)
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -97,13 +102,14 @@ func (l *Loop) resync(ctx context.Context) {
 	}
 	bySandbox := groupBySandbox(inv)
 	l.mu.Lock()
-	l.inventory, l.inventoryAt = bySandbox, begun
+	l.inventory, l.inventoryAt = maps.Clone(bySandbox), begun // remember changes it
 	l.mu.Unlock()
 	for _, sb := range l.Ledger.Sandboxes() {
 		if l.needsLook(sb.Record, bySandbox[sb.ID]) {
 			l.Enqueue(sb.ID)
 		}
 	}
+	l.sweep(life, inv)
 }
 
 // needsLook tells whether a full look shows something that the sandbox's worker
@@ -127,13 +133,26 @@ func (l *Loop) engineKnown() bool {
 	return l.engine.Known && l.engine.Err == nil
 }
 
+// engineUnknown tells whether the engine has to be asked who it is: after an
+// outage, or because a new event stream may come from another one.
+func (l *Loop) engineUnknown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.engine.Known || l.engine.Err != nil || l.askInfo
+}
+
 // heardOfEngine keeps the engine's health and says once when it changes.
 func (l *Loop) heardOfEngine(info runtime.EngineInfo, err error) {
 	l.mu.Lock()
 	before := l.engine
 	l.engine.Known, l.engine.Err = true, err
 	if info.Version != "" {
-		l.engine.Info = info
+		l.engine.Info, l.askInfo = info, false
+	}
+	now := l.Now()
+	l.outage = l.outage.heard(now, l.answeredAt, err == nil)
+	if err == nil {
+		l.answeredAt = now
 	}
 	l.mu.Unlock()
 	switch {
@@ -173,7 +192,7 @@ type digest string
 func digestOf(inv runtime.Inventory) digest {
 	var parts []string
 	for _, c := range inv.Containers {
-		parts = append(parts, c.ID+" "+string(c.State))
+		parts = append(parts, fmt.Sprint(c.ID, " ", c.State, " ", c.Detached))
 	}
 	for _, n := range inv.Networks {
 		parts = append(parts, n.ID)
@@ -199,16 +218,17 @@ func (l *Loop) Probe(ctx context.Context) error {
 }
 
 // Containers returns the sandbox's containers: as they are if the engine
-// answers soon, else as it last showed them.
+// answers soon, else as it last showed them. An engine that is known not to
+// answer is not asked, so that reads stay fast.
 func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container {
+	if l.Health().Err != nil {
+		return l.remembered(sb)
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	inv, err := l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
 	if err != nil {
-		l.mu.Lock()
-		inv = l.inventory[sb.ID]
-		l.mu.Unlock()
-		return ours(inv, sb.Nonce).Containers
+		return l.remembered(sb)
 	}
 	shown := ours(inv, sb.Nonce).Containers
 	for i, c := range shown {
@@ -217,4 +237,26 @@ func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Cont
 		}
 	}
 	return shown
+}
+
+// remembered are the sandbox's containers as the newest full look showed them.
+func (l *Loop) remembered(sb ledger.Sandbox) []runtime.Container {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return ours(l.inventory[sb.ID], sb.Nonce).Containers
+}
+
+// remember adds a container that was just started to the newest full look, which
+// may be older: it has to be shown even if the engine goes away now.
+func (l *Loop) remember(sb ledger.Sandbox, c runtime.Container) {
+	c.Identity = runtime.Identity{InstallID: l.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
+	c.Name = runtime.PrimaryName(sb.ID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inventory == nil {
+		l.inventory = make(map[string]runtime.Inventory)
+	}
+	known := l.inventory[sb.ID]
+	known.Containers = append(slices.DeleteFunc(slices.Clone(known.Containers), func(k runtime.Container) bool { return k.ID == c.ID }), c)
+	l.inventory[sb.ID] = known
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -30,12 +31,17 @@ type Options struct {
 	InstallID string
 	// Supervisor is the host path of the supervisor binary for new containers.
 	Supervisor string
+	// HandedOver tells that the daemon before this one left its work to it.
+	HandedOver bool
 	// Resync is the pause between two full looks at the engine.
 	Resync time.Duration
 	// Revival is the policy of sandboxes whose spec names none.
 	Revival agboxv1.RevivalPolicy
 	// ReadyWithin is how long a supervisor may take to answer after the start.
 	ReadyWithin time.Duration
+	// OrphanGrace is how long an object of ours that belongs to no sandbox must
+	// have been seen before it is removed; 0: never.
+	OrphanGrace time.Duration
 	Now         func() time.Time
 	Log         *slog.Logger
 }
@@ -47,6 +53,10 @@ type Loop struct {
 	// slots bounds how many workers speak with the engine at a time.
 	slots chan struct{}
 	wg    sync.WaitGroup
+	// orphans are those of the newest full look by their ids in the engine; of the
+	// goroutine that looks only. sweeping is true while some are being removed.
+	orphans  map[string]*orphan
+	sweeping atomic.Bool
 
 	// mu guards what follows; never held across a call.
 	mu      sync.Mutex
@@ -54,6 +64,11 @@ type Loop struct {
 	workers map[string]*worker
 	// engine is what was last heard of the engine.
 	engine EngineHealth
+	// outage is the newest time without the engine; answeredAt is its last answer.
+	outage     outage
+	answeredAt time.Time
+	// askInfo: the engine may be another one than before, and is to say who it is.
+	askInfo bool
 	// inventory is the newest full look, and when it was begun.
 	inventory   map[string]runtime.Inventory
 	inventoryAt time.Time
@@ -155,6 +170,10 @@ type worker struct {
 	// began with startedFor.
 	startedAt  time.Time
 	startedFor uint64
+	// tampered is why the supervisor could not be trusted at the last try to
+	// connect, network what the last look showed to be wrong with the network;
+	// empty if nothing.
+	tampered, network string
 	// since is the time from which on a full look shows what the round must see.
 	since    time.Time
 	failures int

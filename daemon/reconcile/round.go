@@ -13,7 +13,6 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/runtime"
 )
 
 const (
@@ -52,11 +51,12 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 		}
 		o.Connected = l.Guests.Connected(w.id)
 		o.Inherited = sb.PendingSequence <= sb.Inherited
+		o.HandedOver = l.HandedOver
 		o.StartedAt = w.startedAt
 		step := machine.Next(sb.Record, o, l.rules(sb), l.Now())
 		if step.Do == machine.Rest {
 			w.failures = 0
-			l.setTrouble(w, restTrouble(o))
+			l.setTrouble(w, restTrouble(o, w.tampered, w.network))
 			return step.Wake
 		}
 		l.Log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
@@ -76,17 +76,6 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	}
 }
 
-// restTrouble names what is wrong with a sandbox that nothing can be done about.
-func restTrouble(o machine.Observation) string {
-	switch {
-	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
-		return "The primary container is paused; unpause it with the engine's own tools."
-	case o.ConnectFailed:
-		return "The supervisor cannot be reached; if it lasts, stop and start the sandbox."
-	}
-	return ""
-}
-
 // apply does one step and writes what it learned into o.
 func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
 	switch step.Do {
@@ -97,7 +86,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.Start:
 		return l.start(ctx, w, sb, o)
 	case machine.Connect:
-		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.connect(ctx, sb, o) })
+		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
 	case machine.Stop:
 		return l.stop(ctx, w, sb, o)
 	case machine.Remove:

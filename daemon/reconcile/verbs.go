@@ -65,6 +65,7 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 			return err
 		}
 	}
+	w.network = networkTrouble(inv, o.Primary)
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
 		w.startedAt = l.Now() // started by an earlier daemon: its supervisor gets its time from now on
 	}
@@ -80,6 +81,7 @@ func (l *Loop) inspect(ctx context.Context, o *machine.Observation) error {
 		c, err := l.Engine.InspectContainer(ctx, o.Primary.ID)
 		if err == nil {
 			o.Primary = &c
+			o.EngineRestarted = l.endedWithEngine(&c)
 		}
 		return err
 	})
@@ -176,6 +178,7 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	primary := *o.Primary
 	primary.State = runtime.StateRunning
 	o.Primary = &primary
+	l.remember(sb, primary)
 	return nil
 }
 
@@ -184,7 +187,7 @@ const connectPause = 5 * time.Millisecond
 
 // connect reaches the supervisor. One that has just been started is given the
 // time to open its socket, with a look at the container now and then.
-func (l *Loop) connect(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
@@ -196,7 +199,10 @@ func (l *Loop) connect(ctx context.Context, sb ledger.Sandbox, o *machine.Observ
 			return err
 		case sb.State != machine.Pending:
 			l.Log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
-			o.ConnectFailed = true
+			o.ConnectFailed, w.tampered = true, ""
+			if tampered(err) {
+				w.tampered = fault.Of(err).Message
+			}
 			return nil
 		}
 		select {

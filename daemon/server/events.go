@@ -24,8 +24,7 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	if err != nil {
 		return err
 	}
-	at := req.GetFromSequence()
-	known, err := s.Ledger.CheckSequence(ctx, sb.ID, at)
+	at, err := s.Ledger.OpenEvents(ctx, sb.ID, req.GetFromSequence())
 	if err != nil {
 		return err
 	}
@@ -36,12 +35,12 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	}
 	for {
 		changed := s.Ledger.Changed(sb.ID)
-		page, err := s.Ledger.Events(ctx, sb.ID, at, eventPage)
+		events, more, err := s.Ledger.NextEvents(ctx, at, eventPage)
 		if err != nil {
 			return err
 		}
-		for _, ev := range page.Events {
-			ev.Replay = ev.GetSequence() <= known
+		for _, ev := range events {
+			ev.Replay = ev.GetSequence() <= at.Last
 			if err := stream.Send(ev); err != nil {
 				return err
 			}
@@ -49,11 +48,11 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 				return nil
 			}
 		}
-		if at = page.Next; page.More {
+		if more {
 			continue
 		}
 		if sb.Over() {
-			return nil
+			return at.Dropped()
 		}
 		if err := s.waitChange(ctx, changed); err != nil {
 			return err
@@ -79,37 +78,36 @@ func snapshot(sb ledger.Sandbox) *agboxv1.SandboxEvent {
 // WatchEvents replays and follows all sandboxes.
 func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
 	ctx := stream.Context()
-	at := req.GetAfterPosition()
-	if req.GetLiveOnly() && at != 0 {
+	if req.GetLiveOnly() && req.GetAfterPosition() != 0 {
 		return invalid("after_position and live_only exclude each other: give one of them.")
 	}
-	known, err := s.Ledger.CheckPosition(ctx, at)
+	at, err := s.Ledger.OpenAllEvents(ctx, req.GetAfterPosition())
 	if err != nil {
 		return err
 	}
 	if req.GetLiveOnly() {
-		at = known
+		at.At = at.Last
 	}
-	if err := stream.Send(&agboxv1.WatchEventsResponse{Position: at}); err != nil {
+	if err := stream.Send(&agboxv1.WatchEventsResponse{Position: at.At, NewestPosition: at.Newest}); err != nil {
 		return err
 	}
 	choose := s.selector(ctx, req.GetLabelSelector())
 	for {
 		changed := s.Ledger.Changed("")
-		page, err := s.Ledger.AllEvents(ctx, at, eventPage)
+		events, more, err := s.Ledger.NextOfAll(ctx, at, eventPage)
 		if err != nil {
 			return err
 		}
-		for _, item := range page.Events {
+		for _, item := range events {
 			if !choose(item.Event.GetSandboxId()) {
 				continue
 			}
-			item.Event.Replay = item.Position <= known
+			item.Event.Replay = item.Position <= at.Last
 			if err := stream.Send(&agboxv1.WatchEventsResponse{Position: item.Position, Event: item.Event}); err != nil {
 				return err
 			}
 		}
-		if at = page.Next; page.More {
+		if more {
 			continue
 		}
 		if err := s.waitChange(ctx, changed); err != nil {

@@ -24,6 +24,8 @@ func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 	}
 	select {
 	case <-started:
+	case <-s.stopping:
+		// It is committed; if it has not been started yet, the next daemon does so.
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -19,6 +19,8 @@ import (
 
 // guardUnary checks the request, and makes every failure a status with a reason.
 func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	s.unary.begin()
+	defer s.unary.end()
 	defer func() {
 		if r := recover(); r != nil {
 			resp, err = nil, s.panicked(info.FullMethod, r)
@@ -39,12 +41,24 @@ func (s *Server) guardStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 		}
 		err = s.status(info.FullMethod, err)
 	}()
-	return handle(srv, &checkedStream{ServerStream: stream, check: s.check})
+	return handle(srv, &checkedStream{ServerStream: stream, check: s.check, stopping: s.stopping})
 }
 
 type checkedStream struct {
 	grpc.ServerStream
-	check func(any) error
+	check    func(any) error
+	stopping <-chan struct{}
+}
+
+// SendMsg refuses when the daemon stops: a stream that always has something to
+// send would not notice otherwise.
+func (c *checkedStream) SendMsg(m any) error {
+	select {
+	case <-c.stopping:
+		return errStopping()
+	default:
+		return c.ServerStream.SendMsg(m)
+	}
 }
 
 func (c *checkedStream) RecvMsg(m any) error {

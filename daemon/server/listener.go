@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,25 +20,96 @@ const socketBuffer = 4 << 20
 // socket's mode keeps others out already; this holds even if that was changed.
 type Listener struct {
 	*net.UnixListener
-	Log *slog.Logger
+	log *slog.Logger
+
+	// pausing is closed to end the accepting, parked when it has ended, and closed
+	// when the listener is.
+	pausing, parked, closed chan struct{}
+	park, closing           sync.Once
+	// unserved counts connections that were accepted but not touched yet.
+	unserved sync.WaitGroup
+}
+
+// NewListener takes over a listener. Log is told of connections that are refused.
+func NewListener(lis *net.UnixListener, log *slog.Logger) *Listener {
+	return &Listener{
+		UnixListener: lis, log: log,
+		pausing: make(chan struct{}), parked: make(chan struct{}), closed: make(chan struct{}),
+	}
+}
+
+// pause ends the accepting: further connections wait in the queue of the socket,
+// for whoever listens on it next. It returns when every connection that was
+// accepted is being served: grpc closes those that it finds while it stops,
+// which their callers would see as a refusal. To be called once, while Accept is
+// being called.
+func (l *Listener) pause() {
+	close(l.pausing)
+	_ = l.SetDeadline(time.Unix(1, 0)) // fails on a closed listener only
+	select {
+	case <-l.parked:
+		l.unserved.Wait()
+	case <-l.closed:
+	}
+}
+
+// Close ends the listening of this process.
+func (l *Listener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	return l.UnixListener.Close()
 }
 
 // Accept returns the next connection of a user who may speak with the daemon.
+// When it is paused it returns with the closing of the listener.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {
-			return nil, err
+			return nil, l.acceptFailed(err)
 		}
 		if err := admit(conn); err != nil {
-			l.Log.Warn("a connection was refused", "error", err)
+			l.log.Warn("a connection was refused", "error", err)
 			_ = conn.Close()
 			continue
 		}
 		_ = conn.SetReadBuffer(socketBuffer)
 		_ = conn.SetWriteBuffer(socketBuffer)
-		return conn, nil
+		l.unserved.Add(1)
+		return &served{UnixConn: conn, begun: l.unserved.Done}, nil
 	}
+}
+
+func (l *Listener) acceptFailed(err error) error {
+	select {
+	case <-l.pausing:
+		l.park.Do(func() { close(l.parked) })
+		<-l.closed
+		return net.ErrClosed
+	default:
+		return err
+	}
+}
+
+// served is a connection that tells when it is touched for the first time.
+type served struct {
+	*net.UnixConn
+	once  sync.Once
+	begun func()
+}
+
+func (c *served) Read(p []byte) (int, error) {
+	c.once.Do(c.begun)
+	return c.UnixConn.Read(p)
+}
+
+func (c *served) Write(p []byte) (int, error) {
+	c.once.Do(c.begun)
+	return c.UnixConn.Write(p)
+}
+
+func (c *served) Close() error {
+	c.once.Do(c.begun)
+	return c.UnixConn.Close()
 }
 
 func admit(conn *net.UnixConn) error {

@@ -34,6 +34,8 @@ func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespo
 		StartedAt: timestamppb.New(s.StartedAt),
 		DataDir:   s.Paths.Data,
 		Engine:    health,
+
+		UpgradeError: s.UpgradeError,
 	}, nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/execs"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
@@ -37,12 +38,19 @@ type Options struct {
 	Ledger *ledger.Ledger
 	Loop   *reconcile.Loop
 	Execs  *execs.Runner
+	// Examiner answers Doctor.
+	Examiner *doctor.Doctor
 	// Logs wakes followers of log files.
 	Logs      *notify.Notifier
 	Paths     paths.Install
 	InstallID string
 	StartedAt time.Time
-	Log       *slog.Logger
+	// Upgrade checks a binary, empty for the default one, and has the daemon
+	// become it after the answer.
+	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
+	// UpgradeError is why this daemon had to go on after an upgrade; mostly empty.
+	UpgradeError string
+	Log          *slog.Logger
 }
 
 // Server implements the API.
@@ -53,6 +61,7 @@ type Server struct {
 	rules    protovalidate.Validator
 	grpc     *grpc.Server
 	health   *health.Server
+	unary    inFlight
 	stopping chan struct{}
 	stopOnce sync.Once
 }
@@ -82,8 +91,13 @@ func New(o Options) (*Server, error) {
 // Serve answers calls until Stop.
 func (s *Server) Serve(lis *Listener) error { return s.grpc.Serve(lis) }
 
+// Pause ends the accepting of connections on the socket that Serve was given;
+// those that are there are served on. Stop follows.
+func (s *Server) Pause(lis *Listener) { lis.pause() }
+
 // Stop refuses new calls, ends streams with a status that has clients come
-// back, and waits for the calls under way, at most until ctx ends.
+// back, and waits for the calls under way, at most until ctx ends. Connections
+// whose peer does not read are cut.
 func (s *Server) Stop(ctx context.Context) {
 	s.stopOnce.Do(func() {
 		s.health.Shutdown()
@@ -94,10 +108,7 @@ func (s *Server) Stop(ctx context.Context) {
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		s.grpc.Stop()
-		<-done
-	}
+	s.unary.drain(ctx, done)
+	s.grpc.Stop()
+	<-done
 }

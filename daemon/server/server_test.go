@@ -134,6 +134,7 @@ func TestBadFilesAreRefusedWithTheirLine(t *testing.T) {
 		"unsupported": {"image: x\ngpus: all\n", "gpus"},
 		"a bomb":      {bomb, ""},
 		"not YAML":    {"image: [", ""},
+		"a second":    {"image: x\n---\nimage: y\n", "more than one document"},
 	} {
 		_, err := s.resolveSpec(&agboxv1.CreateSandboxRequest{ConfigYaml: []byte(tc.yaml)})
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.says) {

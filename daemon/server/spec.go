@@ -1,10 +1,14 @@
 package server
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"strings"
 
 	"buf.build/go/protoyaml"
 	"github.com/containerd/errdefs"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -18,9 +22,11 @@ import (
 // maps merge by key, lists append. That is what proto.Merge does.
 func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	spec := new(agboxv1.CreateSpec)
-	if yaml := req.GetConfigYaml(); len(yaml) > 0 {
-		// Errors carry line and column; unknown fields are errors.
-		if err := (protoyaml.UnmarshalOptions{Path: "agbox.yaml"}).Unmarshal(yaml, spec); err != nil {
+	if file := req.GetConfigYaml(); len(file) > 0 {
+		if err := oneDocument(file); err != nil {
+			return nil, err
+		}
+		if err := readFile(file, spec); err != nil {
 			return nil, invalid("The sandbox file is not valid: %s", err)
 		}
 	}
@@ -32,6 +38,31 @@ func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.Create
 		return nil, invalid("A sandbox needs an image: give one, for example with --image.")
 	}
 	return spec, supported(spec)
+}
+
+// readFile reads a sandbox file. Errors carry line and column; unknown fields are
+// errors. The library panics where it wants to show the line of an error that is
+// at the very end of a file.
+func readFile(file []byte, spec *agboxv1.CreateSpec) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = errors.New("it is not a map of the fields of a sandbox, such as \"image: NAME\"")
+		}
+	}()
+	return protoyaml.UnmarshalOptions{Path: "agbox.yaml"}.Unmarshal(file, spec)
+}
+
+// oneDocument refuses a file with a second document, which would be ignored. What
+// is no YAML at all is left to who says where it is wrong.
+func oneDocument(file []byte) error {
+	documents := yaml.NewDecoder(bytes.NewReader(file))
+	if err := documents.Decode(new(yaml.Node)); err != nil {
+		return nil
+	}
+	if err := documents.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return invalid("The sandbox file is not valid: it holds more than one document, and a sandbox is described by one; remove the others.")
+	}
+	return nil
 }
 
 // notYet are fields of a spec that this version of the daemon cannot honour. A

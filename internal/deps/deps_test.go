@@ -57,6 +57,7 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		{"runtime/supervisor", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto/agbox"}},
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
+		{"daemon/doctor", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
 		{"daemon/server", []string{dockerPath, module + "runtime/docker"}},
 	} {
 		for _, dep := range deps(t, rule.pkg) {

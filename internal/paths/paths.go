@@ -120,9 +120,12 @@ func (i Install) SandboxLogs(sandboxID string) string { return filepath.Join(i.L
 // Supervisors holds the supervisor binaries, each under its content hash.
 func (i Install) Supervisors() string { return filepath.Join(i.Data, "supervisor") }
 
+// Guests is the root of the host's sides of all supervisors.
+func (i Install) Guests() string { return filepath.Join(i.Data, "guest") }
+
 // Guest is the host's side of one sandbox's supervisor. The id must be valid.
 func (i Install) Guest(sandboxID string) string {
-	return filepath.Join(i.Data, "guest", sandboxID)
+	return filepath.Join(i.Guests(), sandboxID)
 }
 
 // GuestBoot is the supervisor's boot configuration.

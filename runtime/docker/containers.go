@@ -177,6 +177,7 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	if reply.Config != nil {
 		c.Identity, _ = decodeLabels(reply.Config.Labels)
 	}
+	c.Detached = reply.NetworkSettings != nil && len(reply.NetworkSettings.Networks) == 0
 	if s := reply.State; s != nil {
 		c.State = runtime.ContainerState(s.Status)
 		c.ExitCode, c.OOMKilled, c.Error = s.ExitCode, s.OOMKilled, s.Error

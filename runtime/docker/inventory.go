@@ -45,6 +45,7 @@ func listedContainers(list []container.Summary) []runtime.Container {
 		}
 		containers = append(containers, runtime.Container{
 			Identity: id, ID: c.ID, Name: ownName(c.Names), State: runtime.ContainerState(c.State),
+			Detached: c.NetworkSettings != nil && len(c.NetworkSettings.Networks) == 0,
 		})
 	}
 	return containers

@@ -173,7 +173,7 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 		for _, id := range sortedKeys(f.containers) {
 			c := f.containers[id]
 			if match(c.Identity) {
-				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State})
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State, Detached: c.Detached})
 			}
 		}
 		for _, id := range sortedKeys(f.networks) {

@@ -162,6 +162,17 @@ func (f *Fake) Vanish(id string) {
 	}
 }
 
+// Detach takes a container off its network, or puts it back, as somebody else's
+// "docker network disconnect" and "connect" do. The engine's event does not name
+// the sandbox, so there is none.
+func (f *Fake) Detach(id string, detached bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[id]; c != nil {
+		c.Detached = detached
+	}
+}
+
 // SetHealth sets what a healthcheck found.
 func (f *Fake) SetHealth(id, health string) {
 	f.mu.Lock()

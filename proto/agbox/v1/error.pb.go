@@ -98,6 +98,8 @@ const (
 	ErrorReason_SUPERVISOR_UNREACHABLE ErrorReason = 58
 	// Of a sandbox: the supervisor's socket or replies were tampered with.
 	ErrorReason_SUPERVISOR_TAMPERED ErrorReason = 59
+	// Of a sandbox: the primary container ended because the engine was restarted.
+	ErrorReason_ENGINE_RESTARTED ErrorReason = 60
 	// The store could not be written, for example because the disk is full. UNAVAILABLE.
 	ErrorReason_STORE_FAILED ErrorReason = 70
 	// The daemon is stopping; try again. UNAVAILABLE.
@@ -106,6 +108,9 @@ const (
 	ErrorReason_OVERLOADED ErrorReason = 72
 	// A fault of agbox itself. INTERNAL.
 	ErrorReason_INTERNAL_ERROR ErrorReason = 73
+	// The daemon stays as it is: the new binary is not fit, or an upgrade is under
+	// way already. FAILED_PRECONDITION; INVALID_ARGUMENT for a relative path.
+	ErrorReason_UPGRADE_REFUSED ErrorReason = 74
 )
 
 // Enum value maps for ErrorReason.
@@ -146,10 +151,12 @@ var (
 		57: "PRIMARY_MISSING",
 		58: "SUPERVISOR_UNREACHABLE",
 		59: "SUPERVISOR_TAMPERED",
+		60: "ENGINE_RESTARTED",
 		70: "STORE_FAILED",
 		71: "DAEMON_STOPPING",
 		72: "OVERLOADED",
 		73: "INTERNAL_ERROR",
+		74: "UPGRADE_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":   0,
@@ -187,10 +194,12 @@ var (
 		"PRIMARY_MISSING":            57,
 		"SUPERVISOR_UNREACHABLE":     58,
 		"SUPERVISOR_TAMPERED":        59,
+		"ENGINE_RESTARTED":           60,
 		"STORE_FAILED":               70,
 		"DAEMON_STOPPING":            71,
 		"OVERLOADED":                 72,
 		"INTERNAL_ERROR":             73,
+		"UPGRADE_REFUSED":            74,
 	}
 )
 
@@ -225,7 +234,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\x87\a\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xb2\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -262,12 +271,14 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x0ePRIMARY_EXITED\x108\x12\x13\n" +
 	"\x0fPRIMARY_MISSING\x109\x12\x1a\n" +
 	"\x16SUPERVISOR_UNREACHABLE\x10:\x12\x17\n" +
-	"\x13SUPERVISOR_TAMPERED\x10;\x12\x10\n" +
+	"\x13SUPERVISOR_TAMPERED\x10;\x12\x14\n" +
+	"\x10ENGINE_RESTARTED\x10<\x12\x10\n" +
 	"\fSTORE_FAILED\x10F\x12\x13\n" +
 	"\x0fDAEMON_STOPPING\x10G\x12\x0e\n" +
 	"\n" +
 	"OVERLOADED\x10H\x12\x12\n" +
-	"\x0eINTERNAL_ERROR\x10IB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x0eINTERNAL_ERROR\x10I\x12\x13\n" +
+	"\x0fUPGRADE_REFUSED\x10JB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -119,6 +119,14 @@ func (EventType) EnumDescriptor() ([]byte, []int) {
 
 // SandboxEvent is one entry of a sandbox's history. State is computed from
 // these and from nothing else.
+//
+// Events are kept with what they speak of. EXEC_* events of an exec go together
+// when the exec is forgotten (see agboxd --keep-execs, --max-execs and
+// --max-events), old SANDBOX_SERVICE_* events go likewise, and all else stays
+// until the sandbox is forgotten. The events of the exec that ended last and
+// the newest event of each service always stay. So a reader from 0 sees every
+// SANDBOX_* event and, of each exec, both ends or nothing; sequences have holes
+// where something was removed.
 type SandboxEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "{sandbox_id}/{sequence}".
@@ -139,7 +147,10 @@ type SandboxEvent struct {
 	//	*SandboxEvent_SandboxPhase
 	//	*SandboxEvent_Exec
 	//	*SandboxEvent_Service
-	Details       isSandboxEvent_Details `protobuf_oneof:"details"`
+	Details isSandboxEvent_Details `protobuf_oneof:"details"`
+	// Place among the events of all sandboxes, as in WatchEventsResponse; 0 for
+	// an event that was recorded by a daemon which did not tell.
+	Position      uint64 `protobuf:"varint,50,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -262,6 +273,13 @@ func (x *SandboxEvent) GetService() *ServiceEventDetails {
 		}
 	}
 	return nil
+}
+
+func (x *SandboxEvent) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 type isSandboxEvent_Details interface {
@@ -594,7 +612,7 @@ var File_agbox_v1_event_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\x04\n" +
+	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x04\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -610,7 +628,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\rsandbox_phase\x18\t \x01(\v2\x1d.agbox.v1.SandboxPhaseDetailsH\x00R\fsandboxPhase\x120\n" +
 	"\x04exec\x18\n" +
 	" \x01(\v2\x1a.agbox.v1.ExecEventDetailsH\x00R\x04exec\x129\n" +
-	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aserviceB\t\n" +
+	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aservice\x12\x1a\n" +
+	"\bposition\x182 \x01(\x04R\bpositionB\t\n" +
 	"\adetails\"\xb1\x01\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +

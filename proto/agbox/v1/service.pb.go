@@ -81,8 +81,11 @@ type PingResponse struct {
 	InstallId string                 `protobuf:"bytes,51,opt,name=install_id,json=installId,proto3" json:"install_id,omitempty"`
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,52,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Data directory on the daemon's host.
-	DataDir       string        `protobuf:"bytes,53,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
-	Engine        *EngineStatus `protobuf:"bytes,54,opt,name=engine,proto3" json:"engine,omitempty"`
+	DataDir string        `protobuf:"bytes,53,opt,name=data_dir,json=dataDir,proto3" json:"data_dir,omitempty"`
+	Engine  *EngineStatus `protobuf:"bytes,54,opt,name=engine,proto3" json:"engine,omitempty"`
+	// Set when the daemon had to go on with its old binary, because the new one,
+	// found fit before, could not be executed: why.
+	UpgradeError  string `protobuf:"bytes,55,opt,name=upgrade_error,json=upgradeError,proto3" json:"upgrade_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -166,6 +169,120 @@ func (x *PingResponse) GetEngine() *EngineStatus {
 	return nil
 }
 
+func (x *PingResponse) GetUpgradeError() string {
+	if x != nil {
+		return x.UpgradeError
+	}
+	return ""
+}
+
+type UpgradeDaemonRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path of the new agboxd; empty: the path that this one was started from.
+	Binary        string `protobuf:"bytes,1,opt,name=binary,proto3" json:"binary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeDaemonRequest) Reset() {
+	*x = UpgradeDaemonRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeDaemonRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeDaemonRequest) ProtoMessage() {}
+
+func (x *UpgradeDaemonRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeDaemonRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeDaemonRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *UpgradeDaemonRequest) GetBinary() string {
+	if x != nil {
+		return x.Binary
+	}
+	return ""
+}
+
+type UpgradeDaemonResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	OldVersion string                 `protobuf:"bytes,1,opt,name=old_version,json=oldVersion,proto3" json:"old_version,omitempty"`
+	// What the new binary says of itself.
+	NewVersion string `protobuf:"bytes,2,opt,name=new_version,json=newVersion,proto3" json:"new_version,omitempty"`
+	// Process id of the daemon; it stays.
+	Pid           uint32 `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeDaemonResponse) Reset() {
+	*x = UpgradeDaemonResponse{}
+	mi := &file_agbox_v1_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeDaemonResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeDaemonResponse) ProtoMessage() {}
+
+func (x *UpgradeDaemonResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeDaemonResponse.ProtoReflect.Descriptor instead.
+func (*UpgradeDaemonResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *UpgradeDaemonResponse) GetOldVersion() string {
+	if x != nil {
+		return x.OldVersion
+	}
+	return ""
+}
+
+func (x *UpgradeDaemonResponse) GetNewVersion() string {
+	if x != nil {
+		return x.NewVersion
+	}
+	return ""
+}
+
+func (x *UpgradeDaemonResponse) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
 // EngineStatus is what the daemon last saw of the container engine.
 type EngineStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -183,7 +300,7 @@ type EngineStatus struct {
 
 func (x *EngineStatus) Reset() {
 	*x = EngineStatus{}
-	mi := &file_agbox_v1_service_proto_msgTypes[2]
+	mi := &file_agbox_v1_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -195,7 +312,7 @@ func (x *EngineStatus) String() string {
 func (*EngineStatus) ProtoMessage() {}
 
 func (x *EngineStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[2]
+	mi := &file_agbox_v1_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -208,7 +325,7 @@ func (x *EngineStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineStatus.ProtoReflect.Descriptor instead.
 func (*EngineStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EngineStatus) GetReachable() bool {
@@ -253,7 +370,7 @@ type CreateSandboxRequest struct {
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[3]
+	mi := &file_agbox_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -265,7 +382,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[3]
+	mi := &file_agbox_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -278,7 +395,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateSandboxRequest) GetCreateSpec() *CreateSpec {
@@ -311,7 +428,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[4]
+	mi := &file_agbox_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -323,7 +440,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[4]
+	mi := &file_agbox_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -336,7 +453,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -355,7 +472,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[5]
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +484,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[5]
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,7 +497,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -403,7 +520,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +532,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +545,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -463,7 +580,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +592,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +605,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -514,7 +631,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -526,7 +643,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -539,7 +656,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -558,7 +675,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -570,7 +687,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -583,7 +700,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -602,7 +719,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +731,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +744,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -646,7 +763,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +775,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +788,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -690,7 +807,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +819,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +832,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -735,7 +852,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +864,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +877,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -787,7 +904,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +916,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +929,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -827,7 +944,9 @@ type SubscribeSandboxEventsRequest struct {
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// The last sequence that the caller has seen; the stream starts after it.
 	// 0 replays everything that is kept. A sequence that is beyond the newest
-	// event, or older than what is kept, is OUT_OF_RANGE.
+	// event, or after which an event has been removed, is OUT_OF_RANGE: going on
+	// from there would skip something unseen, so start again from 0. A stream in
+	// which removed events come to lie ahead of the reader ends likewise.
 	FromSequence uint64 `protobuf:"varint,2,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
 	// Send the present state first, as one event with snapshot set.
 	IncludeCurrentSnapshot bool `protobuf:"varint,3,opt,name=include_current_snapshot,json=includeCurrentSnapshot,proto3" json:"include_current_snapshot,omitempty"`
@@ -837,7 +956,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -849,7 +968,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -862,7 +981,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -889,7 +1008,8 @@ func (x *SubscribeSandboxEventsRequest) GetIncludeCurrentSnapshot() bool {
 type WatchEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position of the last event that the caller has seen; the stream starts
-	// after it. 0 replays everything that is kept. OUT_OF_RANGE as above.
+	// after it. 0 replays everything that is kept. OUT_OF_RANGE as above, whichever
+	// sandboxes are selected.
 	AfterPosition uint64 `protobuf:"varint,1,opt,name=after_position,json=afterPosition,proto3" json:"after_position,omitempty"`
 	// Skip what happened before the call; after_position must be 0.
 	LiveOnly bool `protobuf:"varint,2,opt,name=live_only,json=liveOnly,proto3" json:"live_only,omitempty"`
@@ -901,7 +1021,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +1033,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +1046,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchEventsRequest) GetAfterPosition() uint64 {
@@ -955,14 +1075,17 @@ type WatchEventsResponse struct {
 	// Place in the order of all events of this install; use it to resume.
 	Position uint64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
 	// Not set in the first message, which tells the position where the stream starts.
-	Event         *SandboxEvent `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Event *SandboxEvent `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
+	// Of the first message: the position of the newest event that is kept, with
+	// which a replay is complete; 0 if there is none.
+	NewestPosition uint64 `protobuf:"varint,3,opt,name=newest_position,json=newestPosition,proto3" json:"newest_position,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -974,7 +1097,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -987,7 +1110,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchEventsResponse) GetPosition() uint64 {
@@ -1004,12 +1127,19 @@ func (x *WatchEventsResponse) GetEvent() *SandboxEvent {
 	return nil
 }
 
+func (x *WatchEventsResponse) GetNewestPosition() uint64 {
+	if x != nil {
+		return x.NewestPosition
+	}
+	return 0
+}
+
 var File_agbox_v1_service_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
-	"\vPingRequest\"\xf7\x01\n" +
+	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
+	"\vPingRequest\"\x9c\x02\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06daemon\x18\x02 \x01(\tR\x06daemon\x12\x10\n" +
@@ -1019,7 +1149,16 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x19\n" +
 	"\bdata_dir\x185 \x01(\tR\adataDir\x12.\n" +
-	"\x06engine\x186 \x01(\v2\x16.agbox.v1.EngineStatusR\x06engine\"}\n" +
+	"\x06engine\x186 \x01(\v2\x16.agbox.v1.EngineStatusR\x06engine\x12#\n" +
+	"\rupgrade_error\x187 \x01(\tR\fupgradeError\"8\n" +
+	"\x14UpgradeDaemonRequest\x12 \n" +
+	"\x06binary\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x06binary\"k\n" +
+	"\x15UpgradeDaemonResponse\x12\x1f\n" +
+	"\vold_version\x18\x01 \x01(\tR\n" +
+	"oldVersion\x12\x1f\n" +
+	"\vnew_version\x18\x02 \x01(\tR\n" +
+	"newVersion\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\rR\x03pid\"}\n" +
 	"\fEngineStatus\x12\x1c\n" +
 	"\treachable\x18\x01 \x01(\bR\treachable\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
@@ -1083,13 +1222,14 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x0elabel_selector\x18\x03 \x03(\v2/.agbox.v1.WatchEventsRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"_\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
 	"\x13WatchEventsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12,\n" +
-	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event2\xf2\n" +
-	"\n" +
+	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event\x12'\n" +
+	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition2\x81\f\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
+	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
 	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
 	"\n" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
@@ -1110,7 +1250,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"SignalExec\x12\x1b.agbox.v1.SignalExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
 	"\aRunExec\x12\x1b.agbox.v1.CreateExecRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12U\n" +
 	"\x0eFollowExecLogs\x12\x1f.agbox.v1.FollowExecLogsRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12L\n" +
-	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01\x12;\n" +
+	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponseB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_service_proto_rawDescOnce sync.Once
@@ -1124,98 +1265,106 @@ func file_agbox_v1_service_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_service_proto_rawDescData
 }
 
-var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agbox_v1_service_proto_goTypes = []any{
 	(*PingRequest)(nil),                   // 0: agbox.v1.PingRequest
 	(*PingResponse)(nil),                  // 1: agbox.v1.PingResponse
-	(*EngineStatus)(nil),                  // 2: agbox.v1.EngineStatus
-	(*CreateSandboxRequest)(nil),          // 3: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 4: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 5: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 6: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 7: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 8: agbox.v1.ListSandboxesResponse
-	(*ResumeSandboxRequest)(nil),          // 9: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 10: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 11: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 12: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 13: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 14: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 15: agbox.v1.SubscribeSandboxEventsRequest
-	(*WatchEventsRequest)(nil),            // 16: agbox.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),           // 17: agbox.v1.WatchEventsResponse
-	nil,                                   // 18: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 19: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 20: agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	(*timestamppb.Timestamp)(nil),         // 21: google.protobuf.Timestamp
-	(*CreateSpec)(nil),                    // 22: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 23: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),               // 24: agbox.v1.ContainerStatus
-	(*SandboxEvent)(nil),                  // 25: agbox.v1.SandboxEvent
-	(*CreateExecRequest)(nil),             // 26: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 27: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 28: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 29: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 30: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 31: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 32: agbox.v1.FollowExecLogsRequest
-	(*CreateExecResponse)(nil),            // 33: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 34: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 35: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 36: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 37: agbox.v1.FollowExecLogsResponse
+	(*UpgradeDaemonRequest)(nil),          // 2: agbox.v1.UpgradeDaemonRequest
+	(*UpgradeDaemonResponse)(nil),         // 3: agbox.v1.UpgradeDaemonResponse
+	(*EngineStatus)(nil),                  // 4: agbox.v1.EngineStatus
+	(*CreateSandboxRequest)(nil),          // 5: agbox.v1.CreateSandboxRequest
+	(*CreateSandboxResponse)(nil),         // 6: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 7: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 8: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 9: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 10: agbox.v1.ListSandboxesResponse
+	(*ResumeSandboxRequest)(nil),          // 11: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 12: agbox.v1.StopSandboxRequest
+	(*DeleteSandboxRequest)(nil),          // 13: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 14: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 15: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 16: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 17: agbox.v1.SubscribeSandboxEventsRequest
+	(*WatchEventsRequest)(nil),            // 18: agbox.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),           // 19: agbox.v1.WatchEventsResponse
+	nil,                                   // 20: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 21: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 22: agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	(*timestamppb.Timestamp)(nil),         // 23: google.protobuf.Timestamp
+	(*CreateSpec)(nil),                    // 24: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 25: agbox.v1.SandboxHandle
+	(*ContainerStatus)(nil),               // 26: agbox.v1.ContainerStatus
+	(*SandboxEvent)(nil),                  // 27: agbox.v1.SandboxEvent
+	(*CreateExecRequest)(nil),             // 28: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 29: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 30: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 31: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 32: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 33: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 34: agbox.v1.FollowExecLogsRequest
+	(*DoctorRequest)(nil),                 // 35: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 36: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 37: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 38: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 39: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 40: agbox.v1.FollowExecLogsResponse
+	(*DoctorResponse)(nil),                // 41: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
-	21, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
-	2,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
-	22, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	23, // 3: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	23, // 4: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	22, // 5: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	24, // 6: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	18, // 7: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	23, // 8: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	19, // 9: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	20, // 10: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	25, // 11: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	23, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
+	4,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
+	24, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	25, // 3: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	25, // 4: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	24, // 5: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	26, // 6: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	20, // 7: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	25, // 8: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	21, // 9: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	22, // 10: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	27, // 11: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
 	0,  // 12: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 13: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	5,  // 14: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	7,  // 15: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	9,  // 16: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	10, // 17: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	11, // 18: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	12, // 19: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	15, // 20: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	26, // 21: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	27, // 22: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	28, // 23: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	29, // 24: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	30, // 25: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	31, // 26: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	26, // 27: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	32, // 28: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	16, // 29: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	1,  // 30: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 31: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	6,  // 32: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	8,  // 33: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	14, // 34: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	14, // 35: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	14, // 36: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	13, // 37: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	25, // 38: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	33, // 39: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	14, // 40: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	34, // 41: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	35, // 42: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	36, // 43: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	14, // 44: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	37, // 45: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	37, // 46: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	17, // 47: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	30, // [30:48] is the sub-list for method output_type
-	12, // [12:30] is the sub-list for method input_type
+	2,  // 13: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	5,  // 14: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	7,  // 15: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	9,  // 16: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	11, // 17: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	12, // 18: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	13, // 19: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	14, // 20: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	17, // 21: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	28, // 22: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	29, // 23: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	30, // 24: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	31, // 25: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	32, // 26: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	33, // 27: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	28, // 28: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	34, // 29: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	18, // 30: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	35, // 31: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	1,  // 32: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	3,  // 33: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	6,  // 34: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	8,  // 35: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	10, // 36: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	16, // 37: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	16, // 38: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	16, // 39: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	15, // 40: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	27, // 41: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	36, // 42: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	16, // 43: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	37, // 44: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	38, // 45: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	39, // 46: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	16, // 47: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	40, // 48: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	40, // 49: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	19, // 50: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	41, // 51: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	32, // [32:52] is the sub-list for method output_type
+	12, // [12:32] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
 	12, // [12:12] is the sub-list for extension extendee
 	0,  // [0:12] is the sub-list for field type_name
@@ -1226,6 +1375,7 @@ func file_agbox_v1_service_proto_init() {
 	if File_agbox_v1_service_proto != nil {
 		return
 	}
+	file_agbox_v1_doctor_proto_init()
 	file_agbox_v1_event_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_sandbox_proto_init()
@@ -1236,7 +1386,7 @@ func file_agbox_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

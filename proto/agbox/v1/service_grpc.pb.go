@@ -30,6 +30,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	SandboxService_Ping_FullMethodName                   = "/agbox.v1.SandboxService/Ping"
+	SandboxService_UpgradeDaemon_FullMethodName          = "/agbox.v1.SandboxService/UpgradeDaemon"
 	SandboxService_CreateSandbox_FullMethodName          = "/agbox.v1.SandboxService/CreateSandbox"
 	SandboxService_GetSandbox_FullMethodName             = "/agbox.v1.SandboxService/GetSandbox"
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
@@ -47,6 +48,7 @@ const (
 	SandboxService_RunExec_FullMethodName                = "/agbox.v1.SandboxService/RunExec"
 	SandboxService_FollowExecLogs_FullMethodName         = "/agbox.v1.SandboxService/FollowExecLogs"
 	SandboxService_WatchEvents_FullMethodName            = "/agbox.v1.SandboxService/WatchEvents"
+	SandboxService_Doctor_FullMethodName                 = "/agbox.v1.SandboxService/Doctor"
 )
 
 // SandboxServiceClient is the client API for SandboxService service.
@@ -57,6 +59,11 @@ const (
 type SandboxServiceClient interface {
 	// Ping tells which daemon answers and how it is.
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error)
+	// UpgradeDaemon replaces the daemon by another binary under the same process id.
+	// It returns when the new binary has been found fit; the change itself follows,
+	// and callers wait for it as they would for a slow answer. Streams end with
+	// DAEMON_STOPPING and go on from their cursors.
+	UpgradeDaemon(ctx context.Context, in *UpgradeDaemonRequest, opts ...grpc.CallOption) (*UpgradeDaemonResponse, error)
 	// CreateSandbox accepts a sandbox and returns at once, in state PENDING.
 	// The request is idempotent when it carries a sandbox_id: the same id with
 	// the same spec returns the existing sandbox.
@@ -71,6 +78,8 @@ type SandboxServiceClient interface {
 	// StopSandbox stops the containers and keeps them. Running execs end.
 	StopSandbox(ctx context.Context, in *StopSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// DeleteSandbox removes containers and network. A deleted sandbox is left as it is.
+	// Its history and logs are kept for a time (agboxd --keep-deleted), after which
+	// it is NOT_FOUND; its id stays taken.
 	DeleteSandbox(ctx context.Context, in *DeleteSandboxRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// DeleteSandboxes deletes all sandboxes that carry the selected labels. The
 	// selector must not be empty.
@@ -85,7 +94,9 @@ type SandboxServiceClient interface {
 	// CancelExec ends a running exec: SIGTERM to its process group, then, after
 	// the grace period, SIGKILL to everything that is left of it.
 	CancelExec(ctx context.Context, in *CancelExecRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
-	// GetExec returns one exec, running or finished.
+	// GetExec returns one exec, running or finished. A finished one is kept for a
+	// time (agboxd --keep-execs, --max-execs), after which it is NOT_FOUND; its id
+	// stays taken.
 	GetExec(ctx context.Context, in *GetExecRequest, opts ...grpc.CallOption) (*GetExecResponse, error)
 	// ListActiveExecs returns the running execs of one sandbox, or of all.
 	ListActiveExecs(ctx context.Context, in *ListActiveExecsRequest, opts ...grpc.CallOption) (*ListActiveExecsResponse, error)
@@ -102,10 +113,16 @@ type SandboxServiceClient interface {
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
 	// exit status.
+	// The log of a forgotten exec goes a moment before its record; a reader in
+	// between gets the exit status with a notice that the log was removed, or
+	// LOG_UNREADABLE when that of the whole sandbox is gone.
 	FollowExecLogs(ctx context.Context, in *FollowExecLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error)
 	// WatchEvents replays and follows the events of all sandboxes in the order
 	// in which they were committed.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// Doctor compares records, engine and files, and says of each thing what the
+	// daemon would do about it and why. With fix set it does it.
+	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
 }
 
 type sandboxServiceClient struct {
@@ -120,6 +137,16 @@ func (c *sandboxServiceClient) Ping(ctx context.Context, in *PingRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PingResponse)
 	err := c.cc.Invoke(ctx, SandboxService_Ping_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) UpgradeDaemon(ctx context.Context, in *UpgradeDaemonRequest, opts ...grpc.CallOption) (*UpgradeDaemonResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpgradeDaemonResponse)
+	err := c.cc.Invoke(ctx, SandboxService_UpgradeDaemon_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -332,6 +359,16 @@ func (c *sandboxServiceClient) WatchEvents(ctx context.Context, in *WatchEventsR
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
 
+func (c *sandboxServiceClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DoctorResponse)
+	err := c.cc.Invoke(ctx, SandboxService_Doctor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SandboxServiceServer is the server API for SandboxService service.
 // All implementations must embed UnimplementedSandboxServiceServer
 // for forward compatibility.
@@ -340,6 +377,11 @@ type SandboxService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsRe
 type SandboxServiceServer interface {
 	// Ping tells which daemon answers and how it is.
 	Ping(context.Context, *PingRequest) (*PingResponse, error)
+	// UpgradeDaemon replaces the daemon by another binary under the same process id.
+	// It returns when the new binary has been found fit; the change itself follows,
+	// and callers wait for it as they would for a slow answer. Streams end with
+	// DAEMON_STOPPING and go on from their cursors.
+	UpgradeDaemon(context.Context, *UpgradeDaemonRequest) (*UpgradeDaemonResponse, error)
 	// CreateSandbox accepts a sandbox and returns at once, in state PENDING.
 	// The request is idempotent when it carries a sandbox_id: the same id with
 	// the same spec returns the existing sandbox.
@@ -354,6 +396,8 @@ type SandboxServiceServer interface {
 	// StopSandbox stops the containers and keeps them. Running execs end.
 	StopSandbox(context.Context, *StopSandboxRequest) (*AcceptedResponse, error)
 	// DeleteSandbox removes containers and network. A deleted sandbox is left as it is.
+	// Its history and logs are kept for a time (agboxd --keep-deleted), after which
+	// it is NOT_FOUND; its id stays taken.
 	DeleteSandbox(context.Context, *DeleteSandboxRequest) (*AcceptedResponse, error)
 	// DeleteSandboxes deletes all sandboxes that carry the selected labels. The
 	// selector must not be empty.
@@ -368,7 +412,9 @@ type SandboxServiceServer interface {
 	// CancelExec ends a running exec: SIGTERM to its process group, then, after
 	// the grace period, SIGKILL to everything that is left of it.
 	CancelExec(context.Context, *CancelExecRequest) (*AcceptedResponse, error)
-	// GetExec returns one exec, running or finished.
+	// GetExec returns one exec, running or finished. A finished one is kept for a
+	// time (agboxd --keep-execs, --max-execs), after which it is NOT_FOUND; its id
+	// stays taken.
 	GetExec(context.Context, *GetExecRequest) (*GetExecResponse, error)
 	// ListActiveExecs returns the running execs of one sandbox, or of all.
 	ListActiveExecs(context.Context, *ListActiveExecsRequest) (*ListActiveExecsResponse, error)
@@ -385,10 +431,16 @@ type SandboxServiceServer interface {
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
 	// exit status.
+	// The log of a forgotten exec goes a moment before its record; a reader in
+	// between gets the exit status with a notice that the log was removed, or
+	// LOG_UNREADABLE when that of the whole sandbox is gone.
 	FollowExecLogs(*FollowExecLogsRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error
 	// WatchEvents replays and follows the events of all sandboxes in the order
 	// in which they were committed.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// Doctor compares records, engine and files, and says of each thing what the
+	// daemon would do about it and why. With fix set it does it.
+	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
 	mustEmbedUnimplementedSandboxServiceServer()
 }
 
@@ -401,6 +453,9 @@ type UnimplementedSandboxServiceServer struct{}
 
 func (UnimplementedSandboxServiceServer) Ping(context.Context, *PingRequest) (*PingResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ping not implemented")
+}
+func (UnimplementedSandboxServiceServer) UpgradeDaemon(context.Context, *UpgradeDaemonRequest) (*UpgradeDaemonResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpgradeDaemon not implemented")
 }
 func (UnimplementedSandboxServiceServer) CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateSandbox not implemented")
@@ -453,6 +508,9 @@ func (UnimplementedSandboxServiceServer) FollowExecLogs(*FollowExecLogsRequest, 
 func (UnimplementedSandboxServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
 }
+func (UnimplementedSandboxServiceServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
+}
 func (UnimplementedSandboxServiceServer) mustEmbedUnimplementedSandboxServiceServer() {}
 func (UnimplementedSandboxServiceServer) testEmbeddedByValue()                        {}
 
@@ -488,6 +546,24 @@ func _SandboxService_Ping_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).Ping(ctx, req.(*PingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_UpgradeDaemon_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpgradeDaemonRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).UpgradeDaemon(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_UpgradeDaemon_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).UpgradeDaemon(ctx, req.(*UpgradeDaemonRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -770,6 +846,24 @@ func _SandboxService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
 
+func _SandboxService_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DoctorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).Doctor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_Doctor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).Doctor(ctx, req.(*DoctorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SandboxService_ServiceDesc is the grpc.ServiceDesc for SandboxService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -780,6 +874,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Ping",
 			Handler:    _SandboxService_Ping_Handler,
+		},
+		{
+			MethodName: "UpgradeDaemon",
+			Handler:    _SandboxService_UpgradeDaemon_Handler,
 		},
 		{
 			MethodName: "CreateSandbox",
@@ -832,6 +930,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SignalExec",
 			Handler:    _SandboxService_SignalExec_Handler,
+		},
+		{
+			MethodName: "Doctor",
+			Handler:    _SandboxService_Doctor_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

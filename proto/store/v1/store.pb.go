@@ -140,6 +140,61 @@ func (x *EventRef) GetSequence() uint64 {
 	return 0
 }
 
+// Trimmed tells what was removed from a stream of events.
+type Trimmed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The highest sequence or position that was removed.
+	UpTo uint64 `protobuf:"varint,1,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
+	// How many events were removed in all.
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trimmed) Reset() {
+	*x = Trimmed{}
+	mi := &file_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trimmed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trimmed) ProtoMessage() {}
+
+func (x *Trimmed) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trimmed.ProtoReflect.Descriptor instead.
+func (*Trimmed) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Trimmed) GetUpTo() uint64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
+func (x *Trimmed) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 var File_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_store_v1_store_proto_rawDesc = "" +
@@ -154,7 +209,10 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bEventRef\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequenceB/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
+	"\aTrimmed\x12\x13\n" +
+	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05countB/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
 
 var (
 	file_store_v1_store_proto_rawDescOnce sync.Once
@@ -168,14 +226,15 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*EventRef)(nil),              // 1: store.v1.EventRef
-	(*timestamppb.Timestamp)(nil), // 2: google.protobuf.Timestamp
+	(*Trimmed)(nil),               // 2: store.v1.Trimmed
+	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	2, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	3, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -194,7 +253,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

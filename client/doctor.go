@@ -1,0 +1,66 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// Doctor has the daemon compare its records with the engine and its files. With
+// fix set the daemon does what it finds to be done; such a call is not repeated
+// after a lost answer, because the second answer would lack what the first did.
+func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
+	r := idempotent
+	if fix {
+		r = atMostOnce
+	}
+	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix}, r)
+}
+
+// DoctorOffline looks at the install that the environment names while no daemon
+// runs, and says what keeps it from starting. With fix set it adopts what a lost
+// database knew. Its work is done by "agboxd doctor".
+func DoctorOffline(ctx context.Context, config DaemonConfig, fix bool) (*agboxv1.DoctorResponse, error) {
+	if config.Binary == "" {
+		var err error
+		if config.Binary, err = FindDaemon(); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"doctor"}
+	if fix {
+		args = append(args, "--fix")
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, config.Binary, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, ended(ctx.Err())
+		}
+		return nil, doctorFailed(err, stderr.String())
+	}
+	out := new(agboxv1.DoctorResponse)
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stdout.Bytes(), out); err != nil {
+		return nil, &Error{Code: codes.Internal, Message: fmt.Sprintf(
+			"agbox does not understand what %s says (%v). Install agbox and agboxd of the same version.", config.Binary, err)}
+	}
+	return out, nil
+}
+
+// doctorFailed takes the sentence that agboxd has written last.
+func doctorFailed(err error, stderr string) error {
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	sentence := strings.TrimPrefix(lines[len(lines)-1], "agboxd: ")
+	if sentence == "" || !errors.As(err, new(*exec.ExitError)) {
+		sentence = fmt.Sprintf("agboxd cannot look at the install: %v.", err)
+	}
+	return &Error{Code: codes.Unavailable, Message: sentence, cause: ErrDaemonUnreachable}
+}

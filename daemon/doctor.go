@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/doctor"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime/docker"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+// Doctor examines an install whose daemon does not run, and with fix set adopts
+// what a lost database knew. Nothing is made where there is no install.
+func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorResponse, err error) {
+	if _, err := os.Stat(cfg.Paths.Data); !errors.Is(err, fs.ErrNotExist) {
+		lock, err := lockInstall(cfg.Paths)
+		if err != nil {
+			return nil, err
+		}
+		defer lock.Close()
+	}
+	engine, err := docker.New(docker.Options{Host: cfg.EngineHost})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	return doctor.Offline{
+		Engine: engine, Paths: cfg.Paths, CheckDatabase: cfg.CheckDatabase, Now: time.Now, Log: cfg.Log,
+	}.Examine(ctx, fix)
+}
+
+// greet makes the function that tries one supervisor and hangs up again.
+func greet(install paths.Install) func(context.Context, string) error {
+	return func(ctx context.Context, sandboxID string) error {
+		conn, err := guest.Dial(ctx, install.GuestLink(sandboxID))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}

@@ -1,0 +1,206 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/store"
+)
+
+// adoption is one sandbox that gets a record again.
+type adoption struct {
+	ledger.Adopted
+	finding *agboxv1.DoctorFinding
+}
+
+// adoptAll plans the adoption of everything that the engine has of the install
+// and, with fix set, carries it out: all or nothing.
+func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, found runtime.Inventory, fix bool) error {
+	base := out.GetFindings()[0]
+	base.Action, base.NeedsPerson = adopt, false
+	var plan []adoption
+	for _, c := range found.Containers {
+		if c.Role != runtime.RolePrimary {
+			continue
+		}
+		a, err := o.plan(ctx, c, out.GetInstallId())
+		if err != nil {
+			return err
+		}
+		out.Findings = append(out.Findings, a.finding)
+		if a.finding.GetAction() == adopt {
+			plan = append(plan, a)
+		}
+	}
+	base.Why = fmt.Sprintf("It is gone. A new one is made for the %s whose containers are still there; "+
+		"if you have a backup, put it back instead. Events and finished commands are lost.", counted(len(plan), "sandbox", "sandboxes"))
+	plan = distinctNames(plan)
+	out.Findings = append(out.Findings, o.companions(found, plan)...)
+	if !fix {
+		return nil
+	}
+	if err := o.carryOut(ctx, plan); err != nil {
+		base.Error = err.Error()
+		return nil
+	}
+	base.Done = true
+	for _, a := range plan {
+		a.finding.Done = true
+	}
+	return nil
+}
+
+// plan decides about one primary container. Labels can be copied; a container
+// that has this install's folders of its own sandbox mounted cannot be made
+// without access to them.
+func (o Offline) plan(ctx context.Context, c runtime.Container, installID string) (adoption, error) {
+	f := &agboxv1.DoctorFinding{Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: c.SandboxID}
+	a := adoption{finding: f}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	d, err := o.Engine.DescribeContainer(ctx, c.ID)
+	if err != nil {
+		return a, err
+	}
+	if why := o.foreign(c, d, installID); why != "" {
+		f.NeedsPerson = true
+		f.Why = why + " It is not adopted; remove it, or the daemon does so after its grace period."
+		return a, nil
+	}
+	spec, lost := o.rebuild(d)
+	a.Adopted = ledger.Adopted{
+		ID: c.SandboxID, Nonce: c.Nonce, Spec: spec,
+		Running: c.State == runtime.StateRunning || c.State == runtime.StatePaused,
+	}
+	f.Action = adopt
+	becomes := "stopped"
+	if a.Running {
+		becomes = "ready"
+	}
+	f.Why = fmt.Sprintf("It is %s; its sandbox is adopted as %s. %s", c.State, becomes, lost)
+	if _, err := os.Lstat(o.Paths.SandboxLogs(c.SandboxID)); err == nil {
+		f.Why += fmt.Sprintf(" The logs of its commands stay in %s.", o.Paths.SandboxLogs(c.SandboxID))
+	}
+	return a, nil
+}
+
+// distinctNames lets the first of two sandboxes keep a name.
+func distinctNames(plan []adoption) []adoption {
+	taken := make(map[string]bool)
+	for _, a := range plan {
+		name := a.Spec.GetName()
+		if name != "" && taken[name] {
+			a.Spec.Name = ""
+			a.finding.Why += fmt.Sprintf(" Another sandbox has the name %q; this one gets none.", name)
+		}
+		taken[name] = true
+	}
+	return plan
+}
+
+// companions tells of everything that is not a primary container.
+func (o Offline) companions(found runtime.Inventory, plan []adoption) []*agboxv1.DoctorFinding {
+	why := func(id runtime.Identity) string {
+		if slices.ContainsFunc(plan, func(a adoption) bool { return a.ID == id.SandboxID && a.Nonce == id.Nonce }) {
+			return "It belongs to an adopted sandbox and is kept."
+		}
+		return "No container of its sandbox is left to adopt; once the daemon runs, it removes this after its grace period."
+	}
+	var list []*agboxv1.DoctorFinding
+	for _, c := range found.Containers {
+		if c.Role != runtime.RolePrimary {
+			list = append(list, &agboxv1.DoctorFinding{Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: c.SandboxID, Why: why(c.Identity)})
+		}
+	}
+	for _, n := range found.Networks {
+		list = append(list, &agboxv1.DoctorFinding{Action: leave, Kind: network, Name: n.Name, Id: n.ID, SandboxId: n.SandboxID, Why: why(n.Identity)})
+	}
+	for _, id := range listFolders(o.Paths.Logs()) {
+		if !slices.ContainsFunc(plan, func(a adoption) bool { return a.ID == id }) {
+			list = append(list, &agboxv1.DoctorFinding{
+				Action: leave, Kind: logFolder, Name: o.Paths.SandboxLogs(id), SandboxId: id,
+				Why: "The sandbox of these logs is gone; they are kept.",
+			})
+		}
+	}
+	return list
+}
+
+// adoptingSuffix marks a database that does not hold all adopted sandboxes yet.
+const adoptingSuffix = ".adopting"
+
+// carryOut makes a database with all adopted sandboxes and gives it its name
+// last: a daemon must never find it without them, and take their containers for
+// orphans.
+func (o Offline) carryOut(ctx context.Context, plan []adoption) error {
+	path := o.Paths.Database()
+	temp := path + adoptingSuffix
+	clear := func() error { return removeAll(temp, temp+".clean", temp+".new") }
+	if err := clear(); err != nil { // of an adoption that was cut short
+		return err
+	}
+	if err := o.build(ctx, temp, plan); err != nil {
+		return errors.Join(err, clear())
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE); err != nil {
+		return errors.Join(fmt.Errorf("the new database cannot get its name %s: %w", path, err), clear())
+	}
+	return errors.Join(removeAll(temp+".clean"), syncDir(filepath.Dir(path)))
+}
+
+func (o Offline) build(ctx context.Context, path string, plan []adoption) (err error) {
+	db, err := store.Open(ctx, store.Options{
+		Path: path, Sentinel: o.Paths.Sentinel(), Logger: o.Log, AdoptLost: true, Now: o.Now,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	book, err := ledger.Open(ctx, db, o.Now, o.Log)
+	if err != nil {
+		return err
+	}
+	for _, a := range plan {
+		if _, err := book.Adopt(ctx, a.Adopted); err != nil {
+			return fmt.Errorf("sandbox %s: %w", a.ID, err)
+		}
+		o.Log.Info("a sandbox was adopted", "sandbox_id", a.ID)
+	}
+	return nil
+}
+
+func removeAll(files ...string) error {
+	var failed error
+	for _, file := range files {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

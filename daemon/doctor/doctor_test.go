@@ -1,0 +1,441 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+	"github.com/agbox/agbox/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait; only a broken test runs into it.
+const patience = 30 * time.Second
+
+// guests stands for the links: one stands where it was made and not cut.
+type guests struct {
+	mu     sync.Mutex // guards what follows
+	linked map[string]bool
+	// cut holds why a supervisor cannot be reached any more.
+	cut map[string]error
+}
+
+func (g *guests) Connect(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cut[id] == nil {
+		g.linked[id] = true
+	}
+	return g.cut[id]
+}
+
+func (g *guests) Connected(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.linked[id] && g.cut[id] == nil
+}
+
+func (g *guests) Settle(context.Context, string) error { return nil }
+
+func (g *guests) lose(id string, why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut[id] = why
+}
+
+// life is a daemon's life, as far as the doctor needs one.
+type life struct {
+	t      *testing.T
+	engine *runtimetest.Fake
+	paths  paths.Install
+	db     *store.Store
+	ledger *ledger.Ledger
+	loop   *reconcile.Loop
+	guests *guests
+	doctor *Doctor
+	end    func()
+}
+
+// begin opens the install; the loop moves nothing before awake.
+func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
+	t.Helper()
+	install := paths.Install{Data: dir, Config: dir, Run: dir}
+	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	book, err := ledger.Open(t.Context(), db, time.Now, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &life{t: t, engine: engine, paths: install, db: db, ledger: book}
+	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
+	l.loop = reconcile.New(reconcile.Options{
+		Engine: engine, Guests: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Supervisor: filepath.Join(dir, "init"), Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
+	})
+	l.doctor = New(Options{
+		Engine: engine, Loop: l.loop, Guests: l.guests, Greet: l.guests.Connect,
+		Ledger: book, Paths: install, InstallID: db.InstallID(), Log: quiet,
+	})
+	l.end = sync.OnceFunc(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { l.end() })
+	return l
+}
+
+// awake runs the loop until the function returned is called.
+func (l *life) awake() (asleep func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var loop sync.WaitGroup
+	loop.Go(func() { l.loop.Run(ctx) })
+	asleep = sync.OnceFunc(func() {
+		cancel()
+		loop.Wait()
+	})
+	before := l.end
+	l.end = func() {
+		asleep()
+		before()
+	}
+	return asleep
+}
+
+func (l *life) create(id, name string) ledger.Sandbox {
+	l.t.Helper()
+	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: name, Envs: map[string]string{"A": "b"}}
+	if _, err := l.ledger.Create(l.t.Context(), id, spec); err != nil {
+		l.t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+	return l.await(id, machine.Ready)
+}
+
+func (l *life) await(id string, state agboxv1.SandboxState) ledger.Sandbox {
+	l.t.Helper()
+	deadline := time.After(patience)
+	for {
+		changed := l.ledger.Changed(id)
+		sb, _ := l.ledger.Sandbox(id)
+		if sb.State == state {
+			return sb
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			l.t.Fatalf("sandbox %s never became %s", id, state)
+		}
+	}
+}
+
+func (l *life) examine(fix bool) *agboxv1.DoctorResponse {
+	l.t.Helper()
+	out, err := l.doctor.Examine(l.t.Context(), fix)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return out
+}
+
+// short is a finding in a few words: what is done about what.
+func short(f *agboxv1.DoctorFinding) string {
+	text := strings.TrimPrefix(f.GetAction().String(), "DOCTOR_ACTION_") + " " + strings.TrimPrefix(f.GetKind().String(), "DOCTOR_KIND_")
+	if f.GetSandboxId() != "" {
+		text += " " + f.GetSandboxId()
+	}
+	if f.GetNeedsPerson() {
+		text += " !"
+	}
+	if f.GetDone() {
+		text += " done"
+	}
+	if f.GetError() != "" {
+		text += " error"
+	}
+	return text
+}
+
+// wantFindings checks findings, in their order, by their few words.
+func wantFindings(t *testing.T, out *agboxv1.DoctorResponse, want ...string) {
+	t.Helper()
+	var got []string
+	for _, f := range out.GetFindings() {
+		got = append(got, short(f))
+		if why := f.GetWhy(); !strings.HasSuffix(why, ".") || strings.Contains(why, "..") || why[0] < 'A' || why[0] > 'Z' {
+			t.Errorf("%s: %q is no sentence", short(f), why)
+		}
+	}
+	if a, b := strings.Join(got, "\n"), strings.Join(want, "\n"); a != b {
+		t.Errorf("the findings are:\n%s\nwant:\n%s", a, b)
+	}
+}
+
+func why(t *testing.T, out *agboxv1.DoctorResponse, of string) string {
+	t.Helper()
+	for _, f := range out.GetFindings() {
+		if short(f) == of {
+			return f.GetWhy()
+		}
+	}
+	t.Fatalf("there is no finding %q", of)
+	return ""
+}
+
+func TestAnInstallInOrderIsLeftAlone(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "demo")
+	l.engine.AddForeign("theirs", runtime.Identity{InstallID: "another"})
+	l.engine.AddForeign("nobodys", runtime.Identity{})
+	for _, fix := range []bool{false, true} {
+		out := l.examine(fix)
+		wantFindings(t, out, "LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+		if out.GetOtherInstallContainers() != 1 || out.GetInstallId() != l.db.InstallID() || out.GetOffline() {
+			t.Errorf("the answer is %v", out)
+		}
+	}
+	if n := len(l.engine.Containers()); n != 3 {
+		t.Errorf("%d containers are left, want all 3", n)
+	}
+}
+
+func TestARecordWhoseContainerIsDownIsRepairedByItsRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(e *runtimetest.Fake, id string)
+		rest    []string
+		says    string
+	}{
+		"removed": {(*runtimetest.Fake).Vanish, []string{"LEAVE NETWORK a"}, "removed outside agbox"},
+		"exited": {
+			func(e *runtimetest.Fake, id string) { e.Kill(id, 3) },
+			[]string{"LEAVE CONTAINER a", "LEAVE NETWORK a"}, "code 3",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := begin(t, runtimetest.NewFake(), t.TempDir())
+			asleep := l.awake()
+			l.create("a", "")
+			asleep()
+			// A command that runs delays nothing: it is settled on the way.
+			job := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "job", Command: []string{"true"}}
+			if _, err := l.ledger.StartExec(t.Context(), job, "boot"); err != nil {
+				t.Fatal(err)
+			}
+			c.happens(l.engine, l.engine.Containers()[0].ID)
+			out := l.examine(false)
+			wantFindings(t, out, append([]string{"LEAVE DATABASE", "REPAIR SANDBOX_RECORD a"}, c.rest...)...)
+			if text := why(t, out, "REPAIR SANDBOX_RECORD a"); !strings.Contains(text, "marks it failed") || !strings.Contains(text, c.says) {
+				t.Errorf("it says %q", text)
+			}
+			if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready {
+				t.Errorf("a look alone made the sandbox %s", sb.State)
+			}
+		})
+	}
+}
+
+func TestFixHasTheLoopRepair(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	engine.Hang(runtimetest.VerbEvents) // so that nobody but the doctor tells the loop
+	l.awake()
+	l.create("a", "")
+	engine.Vanish(engine.Containers()[0].ID)
+	wantFindings(t, l.examine(true), "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a done", "LEAVE NETWORK a")
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Failed || sb.ErrorReason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+		t.Errorf("the sandbox is %s (%s)", sb.State, sb.ErrorReason)
+	}
+	wantFindings(t, l.examine(false), "LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE NETWORK a")
+}
+
+func TestOrphansAreToldAndRemovedByFixAlone(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	mine := l.create("a", "")
+	for _, id := range []runtime.Identity{
+		{InstallID: l.db.InstallID(), SandboxID: "z", Nonce: "n", Role: runtime.RolePrimary},
+		{InstallID: l.db.InstallID(), SandboxID: "a", Nonce: "other", Role: runtime.RolePrimary},
+		{InstallID: "another", SandboxID: "a", Nonce: mine.Nonce, Role: runtime.RolePrimary},
+	} {
+		l.engine.AddForeign("c-"+id.InstallID+id.SandboxID+id.Nonce, id)
+		l.engine.AddForeignNetwork("n-"+id.InstallID+id.SandboxID+id.Nonce, id)
+	}
+	head := []string{"LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a"}
+	wantFindings(t, l.examine(false), append(head,
+		"REMOVE CONTAINER z", "REMOVE CONTAINER a", "REMOVE NETWORK z", "REMOVE NETWORK a")...)
+	if c, n := l.engine.Containers(), l.engine.Networks(); len(c) != 4 || len(n) != 4 {
+		t.Fatalf("a look alone left %d containers and %d networks of 4 each", len(c), len(n))
+	}
+	wantFindings(t, l.examine(true), append(head,
+		"REMOVE CONTAINER z done", "REMOVE CONTAINER a done", "REMOVE NETWORK z done", "REMOVE NETWORK a done")...)
+	wantFindings(t, l.examine(false), head...)
+	if c, n := l.engine.Containers(), l.engine.Networks(); len(c) != 2 || len(n) != 2 {
+		t.Errorf("containers %v and networks %v are left, want our own and those of the other install", c, n)
+	}
+}
+
+func TestARemovalThatFailsIsTold(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.engine.AddForeign("stray", runtime.Identity{InstallID: l.db.InstallID(), SandboxID: "z"})
+	l.engine.Fail(runtimetest.VerbRemoveContainer, errors.New("the engine is in a mood"))
+	wantFindings(t, l.examine(true), "LEAVE DATABASE", "REMOVE CONTAINER z error")
+}
+
+func TestWhatIsOnItsWayIsNotJudged(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	engine.Hang(runtimetest.VerbEvents)
+	l.awake()
+	awaitLooks := func(n int) {
+		for engine.Calls(runtimetest.VerbInventory) < n {
+			goruntime.Gosched()
+		}
+	}
+	awaitLooks(1) // the loop's own, at its start
+	release := engine.Hang(runtimetest.VerbInventory)
+	answered := make(chan *agboxv1.DoctorResponse)
+	go func() {
+		out, err := l.doctor.Examine(t.Context(), true)
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- out
+	}()
+	awaitLooks(2)
+	l.create("a", "")
+	engine.Vanish(engine.Containers()[0].ID)
+	release()
+	wantFindings(t, <-answered, "LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE NETWORK a")
+}
+
+func TestFoldersWithoutARecordAreTold(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "")
+	for _, dir := range []string{l.paths.SandboxLogs("gone"), l.paths.GuestLink("gone"), filepath.Join(l.paths.Logs(), ".not ours")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := []string{"LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a"}
+	wantFindings(t, l.examine(false), append(head, "REMOVE LOG_FOLDER gone", "REMOVE GUEST_FOLDER gone")...)
+	wantFindings(t, l.examine(true), append(head, "REMOVE LOG_FOLDER gone done", "REMOVE GUEST_FOLDER gone done")...)
+	wantFindings(t, l.examine(false), head...)
+	if _, err := os.Stat(filepath.Join(l.paths.Logs(), ".not ours")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheLogsOfADeletedSandboxAreKept(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "")
+	if _, err := l.ledger.RequestDelete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Interrupt("a")
+	for changed := l.ledger.Changed(""); ; changed = l.ledger.Changed("") {
+		if _, living := l.ledger.Sandbox("a"); !living {
+			break
+		}
+		<-changed
+	}
+	wantFindings(t, l.examine(true), "LEAVE DATABASE")
+	if _, err := os.Stat(l.paths.SandboxLogs("a")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASupervisorThatWasTamperedWithNeedsAPerson(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "")
+	l.create("b", "")
+	l.create("c", "")
+	l.guests.lose("a", fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED, "It lies."))
+	l.guests.lose("b", errors.New("nobody answers"))
+	// The link of c still stands, but the next one would go elsewhere.
+	if err := os.Symlink("/run/docker.sock", filepath.Join(l.paths.GuestLink("c"), paths.LinkSocket)); err != nil {
+		t.Fatal(err)
+	}
+	out := l.examine(false)
+	for id, word := range map[string]string{"a": "It lies.", "b": "nobody answers", "c": "not a socket"} {
+		if text := why(t, out, fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); !strings.Contains(text, word) {
+			t.Errorf("of %s it says %q", id, text)
+		}
+	}
+}
+
+func TestWhatAnUnreadableRecordHasIsLeftAlone(t *testing.T) {
+	engine, dir := runtimetest.NewFake(), t.TempDir()
+	l := begin(t, engine, dir)
+	l.awake()
+	l.create("a", "")
+	l.create("b", "")
+	l.end()
+	damageEvents(t, l.paths.Database(), "a")
+
+	l = begin(t, engine, dir)
+	l.awake()
+	l.await("b", machine.Ready)
+	for _, fix := range []bool{false, true} {
+		wantFindings(t, l.examine(fix), "LEAVE DATABASE",
+			"LEAVE SANDBOX_RECORD b", "LEAVE CONTAINER b", "LEAVE NETWORK b",
+			"LEAVE SANDBOX_RECORD a !", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+	}
+}
+
+func TestWithoutTheEngineNothingIsJudged(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	asleep := l.awake()
+	l.create("a", "")
+	asleep()
+	l.engine.GoDown()
+	if _, err := l.doctor.Examine(t.Context(), true); fault.ReasonOf(err) != agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
+		t.Errorf("got %v, want the engine's absence", err)
+	}
+}
+
+// damageEvents makes one event of a sandbox unreadable, in place.
+func damageEvents(t *testing.T, database, sandboxID string) {
+	t.Helper()
+	raw, err := os.ReadFile(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The text of event_id, which is the first field: its tag and length go.
+	mark := []byte("\x0a\x03" + sandboxID + "/1")
+	text := strings.ReplaceAll(string(raw), string(mark), "\xff\xff"+sandboxID+"/1")
+	if text == string(raw) {
+		t.Fatal("the event is not where it should be")
+	}
+	if err := os.WriteFile(database, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime"
+)
+
+// errTampered is the class of what a container has put in the way.
+var errTampered = errdefs.ErrFailedPrecondition
+
+// orphans judges the engine's objects that belong to no living sandbox.
+func (x *examination) orphans(ctx context.Context) {
+	for _, c := range x.inv.Containers {
+		f := x.orphan(ctx, c.Identity, &agboxv1.DoctorFinding{Kind: container, Name: c.Name, Id: c.ID})
+		if f.GetAction() == remove {
+			x.do(f, func() error { return x.Loop.RemoveOrphanedContainer(ctx, c) })
+		}
+	}
+	for _, n := range x.inv.Networks {
+		f := x.orphan(ctx, n.Identity, &agboxv1.DoctorFinding{Kind: network, Name: n.Name, Id: n.ID})
+		if f.GetAction() == remove {
+			x.do(f, func() error { return x.Loop.RemoveOrphanedNetwork(ctx, n) })
+		}
+	}
+}
+
+// orphan completes the finding about an object; nil if it is one of a living
+// sandbox, which was told already.
+func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
+	f.SandboxId = id.SandboxID
+	if x.Ledger.Unreadable()[id.SandboxID] != nil {
+		f.Action, f.Why = leave, "The record of its sandbox cannot be read; it is left alone until that is mended."
+		return x.add(f)
+	}
+	why, orphaned := x.Loop.Orphaned(ctx, id)
+	if !orphaned {
+		return nil
+	}
+	f.Action, f.Why = remove, why+" The daemon removes it after its grace period, and --fix now."
+	return x.add(f)
+}
+
+// logFolders judges the log folders that no record speaks of. The daemon itself
+// never removes one: somebody may still want to read it.
+func (x *examination) logFolders(ctx context.Context, names []string) {
+	for _, id := range names {
+		if x.known(id) {
+			continue
+		}
+		f := x.add(&agboxv1.DoctorFinding{
+			Action: remove, Kind: logFolder, Name: x.Paths.SandboxLogs(id), SandboxId: id,
+			Why: "No record speaks of these logs any more. Only --fix removes them; move them away first if you need them.",
+		})
+		x.do(f, func() error {
+			if _, living := x.Ledger.Sandbox(id); living {
+				return fmt.Errorf("it belongs to sandbox %s by now", id)
+			}
+			return logs.RemoveAll(ctx, x.Paths.Logs(), id)
+		})
+	}
+}
+
+// guestFolders judges the folders of supervisors whose sandboxes are gone. There
+// is nothing of a user in them.
+func (x *examination) guestFolders(names []string) {
+	for _, id := range names {
+		if _, living := x.Ledger.Sandbox(id); living || x.Ledger.Unreadable()[id] != nil {
+			continue
+		}
+		f := x.add(&agboxv1.DoctorFinding{
+			Action: remove, Kind: guestFolder, Name: x.Paths.Guest(id), SandboxId: id,
+			Why: "The sandbox whose supervisor had this folder does not exist any more; --fix removes it.",
+		})
+		x.do(f, func() error {
+			if _, living := x.Ledger.Sandbox(id); living {
+				return fmt.Errorf("it belongs to sandbox %s by now", id)
+			}
+			return os.RemoveAll(x.Paths.Guest(id))
+		})
+	}
+}
+
+// listFolders returns the names in a folder that are sandbox ids. Whatever else
+// stands there is not ours to judge.
+func listFolders(root string) []string {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil // not made yet, as far as anybody needs to know
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && ids.Valid(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func databaseSentence(living, deleted, unreadable int) string {
+	text := fmt.Sprintf("It is open and sound; it holds %d living sandboxes and the history of %d deleted ones.", living, deleted)
+	if unreadable > 0 {
+		text = fmt.Sprintf("It is open; it holds %d living sandboxes, the history of %d deleted ones, and %d that cannot be read.", living, deleted, unreadable)
+	}
+	return text
+}

@@ -1,0 +1,242 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+)
+
+func offline(engine *runtimetest.Fake, install paths.Install) Offline {
+	return Offline{Engine: engine, Paths: install, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+}
+
+func examineOffline(t *testing.T, o Offline, fix bool) *agboxv1.DoctorResponse {
+	t.Helper()
+	out, err := o.Examine(t.Context(), fix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !out.GetOffline() {
+		t.Error("the answer does not say that no daemon was asked")
+	}
+	return out
+}
+
+// files are the contents of all files of an install.
+func files(t *testing.T, install paths.Install) map[string][]byte {
+	t.Helper()
+	found := make(map[string][]byte)
+	err := filepath.WalkDir(install.Data, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		found[path], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func wantSameFiles(t *testing.T, got, want map[string][]byte) {
+	t.Helper()
+	for path := range got {
+		if _, there := want[path]; !there {
+			t.Errorf("%s was made", path)
+		}
+	}
+	for path, content := range want {
+		if !bytes.Equal(got[path], content) {
+			t.Errorf("%s was changed", path)
+		}
+	}
+}
+
+// populated is an install with a running sandbox "a", named demo, and a stopped
+// one "b", whose daemon has ended.
+func populated(t *testing.T) (*runtimetest.Fake, paths.Install, string) {
+	t.Helper()
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	l.awake()
+	l.create("a", "demo")
+	l.create("b", "")
+	if _, err := l.ledger.RequestStop(t.Context(), "b", ""); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Interrupt("b")
+	l.await("b", machine.Stopped)
+	l.end()
+	return engine, l.paths, l.db.InstallID()
+}
+
+func lose(t *testing.T, install paths.Install) {
+	t.Helper()
+	if err := os.Rename(install.Database(), install.Database()+".kept-elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnInstallThatNeverWasIsNotMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	out := examineOffline(t, offline(runtimetest.NewFake(), paths.Install{Data: dir}), true)
+	wantFindings(t, out, "LEAVE DATABASE")
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder was made: %v", err)
+	}
+}
+
+func TestASoundDatabaseIsOnlyLookedAt(t *testing.T) {
+	engine, install, _ := populated(t)
+	before := files(t, install)
+	wantFindings(t, examineOffline(t, offline(engine, install), true), "LEAVE DATABASE")
+	wantSameFiles(t, files(t, install), before)
+}
+
+func TestADamagedDatabaseIsNeverTouched(t *testing.T) {
+	engine, install, _ := populated(t)
+	if err := os.Truncate(install.Database(), 5000); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, install)
+	for _, fix := range []bool{false, true} {
+		out := examineOffline(t, offline(engine, install), fix)
+		wantFindings(t, out, "LEAVE DATABASE !", "LEAVE CONTAINER a", "LEAVE CONTAINER b", "LEAVE NETWORK a", "LEAVE NETWORK b")
+		if text := why(t, out, "LEAVE DATABASE !"); !strings.Contains(text, "5000 bytes") || !strings.Contains(text, "backup") {
+			t.Errorf("it says %q", text)
+		}
+	}
+	wantSameFiles(t, files(t, install), before)
+	engine.GoDown()
+	wantFindings(t, examineOffline(t, offline(engine, install), true), "LEAVE DATABASE !")
+}
+
+func TestALostDatabaseIsToldAndAdoptedOnRequest(t *testing.T) {
+	engine, install, installID := populated(t)
+	lose(t, install)
+	stray := runtime.Identity{InstallID: installID, SandboxID: "c", Nonce: "n", Role: runtime.RolePrimary}
+	engine.AddForeign("named otherwise", stray)
+	stray.SandboxID = "d"
+	engine.AddForeign(runtime.PrimaryName("d"), stray)
+	engine.AddForeignNetwork("left", runtime.Identity{InstallID: installID, SandboxID: "e", Nonce: "n", Role: runtime.RoleNetwork})
+	if err := os.MkdirAll(install.SandboxLogs("old"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	before := files(t, install)
+	o := offline(engine, install)
+	rest := []string{"LEAVE CONTAINER c !", "LEAVE CONTAINER d !", "LEAVE NETWORK a", "LEAVE NETWORK b", "LEAVE NETWORK e", "LEAVE LOG_FOLDER old"}
+	wantFindings(t, examineOffline(t, o, false), append([]string{"ADOPT DATABASE", "ADOPT CONTAINER a", "ADOPT CONTAINER b"}, rest...)...)
+	wantSameFiles(t, files(t, install), before)
+	out := examineOffline(t, o, true)
+	if c, d := why(t, out, rest[0]), why(t, out, rest[1]); !strings.Contains(c, "another name") || !strings.Contains(d, "folders") {
+		t.Errorf("of what is not adopted it says %q and %q", c, d)
+	}
+	wantFindings(t, out, append([]string{"ADOPT DATABASE done", "ADOPT CONTAINER a done", "ADOPT CONTAINER b done"}, rest...)...)
+	if text := why(t, out, "ADOPT CONTAINER a done"); !strings.Contains(text, "labels") || !strings.Contains(text, install.SandboxLogs("a")) {
+		t.Errorf("of what is lost and kept it says %q", text)
+	}
+	wantFindings(t, examineOffline(t, o, true), "LEAVE DATABASE")
+	if n := len(engine.Containers()); n != 4 {
+		t.Errorf("%d containers are left of 4", n)
+	}
+	for path := range files(t, install) {
+		if strings.Contains(path, adoptingSuffix) {
+			t.Errorf("%s was left behind", path)
+		}
+	}
+
+	l := begin(t, engine, install.Data)
+	if l.db.InstallID() != installID {
+		t.Errorf("the install is %s now, was %s", l.db.InstallID(), installID)
+	}
+	wantAdopted(t, l)
+}
+
+// wantAdopted checks that the next daemon serves both sandboxes.
+func wantAdopted(t *testing.T, l *life) {
+	t.Helper()
+	l.awake()
+	a := l.await("a", machine.Ready)
+	want := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Name: "demo", Envs: map[string]string{"A": "b"}}
+	if a.Name != "demo" || !proto.Equal(a.Spec, want) {
+		t.Errorf("sandbox a is %q, %v", a.Name, a.Spec)
+	}
+	if b := l.await("b", machine.Stopped); b.Name != "" {
+		t.Errorf("sandbox b is called %q", b.Name)
+	}
+	if _, err := l.ledger.RequestResume(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Interrupt("b")
+	l.await("b", machine.Ready)
+	if n := l.engine.Calls(runtimetest.VerbEnsureContainer); n != 2 {
+		t.Errorf("containers were made %d times, want 2: those of the first life", n)
+	}
+}
+
+func TestWithoutTheEngineNothingIsAdopted(t *testing.T) {
+	engine, install, _ := populated(t)
+	lose(t, install)
+	before := files(t, install)
+	engine.GoDown()
+	if _, err := offline(engine, install).Examine(t.Context(), true); fault.ReasonOf(err) != agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
+		t.Errorf("got %v, want the engine's absence", err)
+	}
+	wantSameFiles(t, files(t, install), before)
+}
+
+func TestAnAdoptionThatBreaksOffLeavesTheDatabaseLost(t *testing.T) {
+	engine, install, _ := populated(t)
+	lose(t, install)
+	before := files(t, install)
+	o := offline(engine, install)
+	found, err := engine.Inventory(t.Context(), "")
+	if err != nil || len(found.Containers) > 0 {
+		t.Fatal("the fake engine lists what has no install", err)
+	}
+	// Two of one id cannot both get a record: the whole of it fails.
+	twice := []adoption{{}, {}}
+	for i := range twice {
+		twice[i].ID, twice[i].Nonce, twice[i].Spec = "a", "n", &agboxv1.CreateSpec{}
+	}
+	if err := o.carryOut(t.Context(), twice); err == nil {
+		t.Fatal("it did not break off")
+	}
+	wantSameFiles(t, files(t, install), before)
+
+	// What a killed adoption leaves is no hindrance.
+	if err := os.WriteFile(install.Database()+adoptingSuffix, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := examineOffline(t, o, true)
+	if !slices.ContainsFunc(out.GetFindings(), func(f *agboxv1.DoctorFinding) bool { return short(f) == "ADOPT DATABASE done" }) {
+		t.Errorf("the findings are %v", out.GetFindings())
+	}
+}
+
+func TestAnAdoptionNeverReplacesADatabase(t *testing.T) {
+	engine, install, _ := populated(t)
+	before := files(t, install)
+	if err := offline(engine, install).carryOut(t.Context(), nil); err == nil {
+		t.Error("a database that is there was replaced")
+	}
+	wantSameFiles(t, files(t, install), before)
+}

@@ -1,0 +1,252 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+)
+
+// sandbox judges one record, and lists what of it is in the engine.
+func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
+	inv := of(x.inv, sb)
+	f := x.add(&agboxv1.DoctorFinding{
+		Action: leave, Kind: record, Name: sb.Name, Id: sb.ID, SandboxId: sb.ID,
+	})
+	x.judge(ctx, f, sb, inv)
+	for _, c := range inv.Containers {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: sb.ID,
+			Why: fmt.Sprintf("It is the %s container of the sandbox and is %s.", c.Role, c.State),
+		})
+	}
+	for _, n := range inv.Networks {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: network, Name: n.Name, Id: n.ID, SandboxId: sb.ID, Why: "It is the network of the sandbox.",
+		})
+	}
+	if x.settled(sb) && (sb.State == machine.Ready || sb.State == machine.Stopped) && len(inv.Networks) == 0 {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: network, Name: runtime.NetworkName(sb.ID), SandboxId: sb.ID, NeedsPerson: true,
+			Why: "The network of the sandbox was removed outside agbox; save what you need from the sandbox, remove it and create it again.",
+		})
+	}
+}
+
+// of is the part of an inventory that belongs to a sandbox.
+func of(inv runtime.Inventory, sb ledger.Sandbox) runtime.Inventory {
+	mine := func(id runtime.Identity) bool { return id.SandboxID == sb.ID && id.Nonce == sb.Nonce }
+	var part runtime.Inventory
+	for _, c := range inv.Containers {
+		if mine(c.Identity) {
+			part.Containers = append(part.Containers, c)
+		}
+	}
+	for _, n := range inv.Networks {
+		if mine(n.Identity) {
+			part.Networks = append(part.Networks, n)
+		}
+	}
+	return part
+}
+
+// settled tells whether the sandbox was the same before and after the look.
+func (x *examination) settled(sb ledger.Sandbox) bool {
+	before, known := x.before[sb.ID]
+	return known && before.State == sb.State && before.Want == sb.Want && before.PendingSequence == sb.PendingSequence
+}
+
+// judge fills in what becomes of a sandbox and why.
+func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, inv runtime.Inventory) {
+	trouble := x.Loop.Condition(sb).Degraded
+	switch {
+	case !x.settled(sb):
+		f.Why = "It changed while it was looked at; the daemon is at it."
+		return
+	case sb.State == machine.Pending, sb.State == machine.Deleting, sb.Want == machine.WantStopped && sb.State == machine.Ready:
+		f.Why = fmt.Sprintf("It is %s; the daemon is at it.", ledger.StateWord(sb.State))
+		if trouble != "" {
+			f.Why, f.NeedsPerson = f.Why+" "+trouble, true
+		}
+		return
+	case sb.State == machine.Stopped:
+		f.Why, f.NeedsPerson = stoppedSentence(primary(inv))
+		return
+	}
+	step, err := x.Loop.Foresee(ctx, sb, inv)
+	switch {
+	case err != nil:
+		f.Error, f.NeedsPerson = err.Error(), true
+		f.Why = "Its container could not be looked at."
+	case step.Do == machine.Remove:
+		f.Action, f.Why = repair, "It never became ready; what is left of it is removed."
+		x.do(f, func() error { return x.repaired(ctx, sb, func() bool { return x.removed(ctx, sb) }) })
+	case step.Do == machine.Emit:
+		x.emit(ctx, f, sb, step.Event)
+	case sb.State == machine.Failed:
+		f.Why = fmt.Sprintf("It failed: %s", sb.ErrorMessage)
+	default:
+		f.Why, f.NeedsPerson = x.readySentence(sb, primary(inv))
+	}
+}
+
+// emit is a record that the rules bring in line with what the engine shows.
+func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) {
+	phase := ev.GetSandboxPhase()
+	f.Action = repair
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_FAILED:
+		f.Why = "The daemon marks it failed. " + phase.GetErrorMessage()
+	case agboxv1.EventType_SANDBOX_REVIVED:
+		f.Why = "The daemon starts its container again, as its revival policy says. " + phase.GetReason()
+	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
+		f.Why = fmt.Sprintf("The daemon deletes it: %s.", phase.GetReason())
+	default: // an idle sandbox that is due just now
+		f.Action, f.Why = leave, "The daemon stops it: "+phase.GetReason()+"."
+		return
+	}
+	x.do(f, func() error {
+		return x.repaired(ctx, sb, func() bool {
+			after, living := x.Ledger.Sandbox(sb.ID)
+			return !living || after.State != sb.State || after.PendingSequence != sb.PendingSequence
+		})
+	})
+}
+
+var errSlow = errors.New("the daemon has not come to it yet; look again in a moment")
+
+// repaired has the loop look at the sandbox and waits until that shows.
+func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, repairWithin)
+	defer cancel()
+	again := time.NewTicker(100 * time.Millisecond) // not all of it is an event
+	defer again.Stop()
+	x.Loop.Enqueue(sb.ID)
+	for {
+		changed := x.Ledger.Changed(sb.ID)
+		if shows() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-again.C:
+		case <-ctx.Done():
+			return errSlow
+		}
+	}
+}
+
+// removed tells whether nothing of the sandbox is in the engine any more.
+func (x *examination) removed(ctx context.Context, sb ledger.Sandbox) bool {
+	inv, err := x.Engine.Inventory(ctx, x.InstallID)
+	left := of(inv, sb)
+	return err == nil && len(left.Containers)+len(left.Networks) == 0
+}
+
+func primary(inv runtime.Inventory) *runtime.Container {
+	for _, c := range inv.Containers {
+		if c.Role == runtime.RolePrimary {
+			return &c
+		}
+	}
+	return nil
+}
+
+func stoppedSentence(c *runtime.Container) (why string, needsPerson bool) {
+	switch {
+	case c == nil:
+		return "It is stopped and its container was removed outside agbox, so that it cannot start again; remove the sandbox.", true
+	case c.State == runtime.StateRunning, c.State == runtime.StatePaused:
+		return "It is stopped, but its container was started outside agbox; start the sandbox to use it, or remove it.", true
+	}
+	return "It is stopped and its container is kept; \"agbox start\" starts it again.", false
+}
+
+func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (why string, needsPerson bool) {
+	err := x.unlinked[sb.ID]
+	switch {
+	case c != nil && c.State == runtime.StatePaused:
+		return "Its container is paused; unpause it with the engine's own tools.", true
+	case fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED:
+		return "It was tampered with. " + err.Error(), true
+	case err != nil:
+		return "Its container runs, but its supervisor cannot be reached: " + err.Error(), true
+	}
+	return "It is ready, its container runs and its supervisor answers.", false
+}
+
+// reachSupervisors tries every supervisor that should be linked, and looks at
+// every socket: one that was replaced does not break a link that stands.
+func (x *examination) reachSupervisors(ctx context.Context) {
+	x.unlinked = make(map[string]error)
+	var mu sync.Mutex // guards unlinked
+	var tries errgroup.Group
+	tries.SetLimit(linksAtOnce)
+	for _, sb := range x.now {
+		c := primary(of(x.inv, sb))
+		if sb.State != machine.Ready || c == nil || c.State != runtime.StateRunning {
+			continue
+		}
+		tries.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, linkTimeout)
+			defer cancel()
+			err := socketTampered(x.Paths.GuestLink(sb.ID))
+			if err == nil && !x.Guests.Connected(sb.ID) {
+				err = x.Greet(ctx, sb.ID)
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				x.unlinked[sb.ID] = err
+			}
+			return nil
+		})
+	}
+	_ = tries.Wait() // no try returns an error
+}
+
+// socketTampered looks at the name alone and follows nothing.
+func socketTampered(linkDir string) error {
+	info, err := os.Lstat(filepath.Join(linkDir, paths.LinkSocket))
+	if err != nil || info.Mode()&os.ModeSocket != 0 {
+		return nil // whether it is there and answers, the link tells
+	}
+	return fault.New(errTampered, agboxv1.ErrorReason_SUPERVISOR_TAMPERED,
+		"Something that is not a socket stands in the place of its supervisor's socket. Save what you need from its logs, then remove the sandbox.")
+}
+
+// unreadable lists the records that keep a sandbox from being served.
+func (x *examination) unreadable() {
+	bad := x.Ledger.Unreadable()
+	for _, id := range x.past {
+		err := bad[id]
+		if err == nil {
+			continue
+		}
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: record, Id: id, SandboxId: id, NeedsPerson: true,
+			Why: fmt.Sprintf("Its record cannot be read (%v), so that the sandbox is not served; what it has in the engine is left alone. "+
+				"Restore the database from a backup, or remove its container and network with the engine's own tools.", err),
+		})
+	}
+}
+
+// known tells whether a record, readable or not, has the id.
+func (x *examination) known(sandboxID string) bool {
+	_, living := x.Ledger.Sandbox(sandboxID)
+	return living || slices.Contains(x.past, sandboxID)
+}

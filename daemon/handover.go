@@ -1,0 +1,151 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// handoverVariable tells the next binary what it inherits. It is read once and
+// removed, so that no child takes it for its own.
+const handoverVariable = "AGBOX_HANDOVER"
+
+// handover is the content of the variable, in JSON. Later versions may add
+// fields; these keep their meaning.
+type handover struct {
+	// PID is the process that it is meant for.
+	PID int `json:"pid"`
+	// Lock and Socket are descriptors.
+	Lock   int `json:"lock"`
+	Socket int `json:"socket"`
+	// Path is where the socket listens; Device and Inode are of the file there.
+	Path   string `json:"path"`
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+	// Activated tells that systemd keeps the socket.
+	Activated bool `json:"activated"`
+	// Supervisor is what the check of the new binary has found.
+	Supervisor supervisorFile `json:"supervisor"`
+}
+
+// inherit returns the place that the process was handed in an upgrade; nil if
+// it was handed none. A socket that does not fit any more is left out.
+func inherit(install paths.Install) (*place, error) {
+	text, ok := os.LookupEnv(handoverVariable)
+	if !ok {
+		return nil, nil
+	}
+	if err := os.Unsetenv(handoverVariable); err != nil {
+		return nil, err
+	}
+	var h handover
+	if err := json.Unmarshal([]byte(text), &h); err != nil {
+		return nil, fmt.Errorf("read %s: %w", handoverVariable, err)
+	}
+	if h.PID != os.Getpid() {
+		return nil, nil // somebody else's
+	}
+	lock, err := inheritLock(h.Lock, install)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(h.Lock), unix.Close(h.Socket))
+	}
+	p := &place{install: install, lock: lock, socket: -1, handedOver: true, supervisor: h.Supervisor}
+	if err := h.checkSocket(install); err != nil {
+		_ = unix.Close(h.Socket)
+		return p, fmt.Errorf("the socket is made anew: %w", err)
+	}
+	unix.CloseOnExec(h.Socket)
+	p.socket, p.activated = h.Socket, h.Activated
+	return p, nil
+}
+
+// inheritLock takes over the descriptor of the lock file, and with it the lock.
+func inheritLock(fd int, install paths.Install) (*os.File, error) {
+	var have, want unix.Stat_t
+	if err := unix.Fstat(fd, &have); err != nil {
+		return nil, fmt.Errorf("the descriptor of the lock: %w", err)
+	}
+	if err := unix.Stat(install.Lock(), &want); err != nil {
+		return nil, err
+	}
+	if have.Dev != want.Dev || have.Ino != want.Ino {
+		return nil, fmt.Errorf("the descriptor of the lock is not %s", install.Lock())
+	}
+	unix.CloseOnExec(fd)
+	// Held already by this open file, whoever opened it; else it is taken now.
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", install.Lock(), err)
+	}
+	return os.NewFile(uintptr(fd), install.Lock()), nil
+}
+
+func (h handover) checkSocket(install paths.Install) error {
+	if h.Path != install.Socket() {
+		return fmt.Errorf("it listens on %s, and this agboxd listens on %s", h.Path, install.Socket())
+	}
+	if err := checkListening(h.Socket, h.Path); err != nil {
+		return err
+	}
+	device, inode, err := identity(h.Path)
+	if err == nil && (device != h.Device || inode != h.Inode) {
+		err = fmt.Errorf("another socket stands at %s", h.Path)
+	}
+	return err
+}
+
+func identity(path string) (device, inode uint64, err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return 0, 0, fmt.Errorf("look at %s: %w", path, err)
+	}
+	return st.Dev, st.Ino, nil
+}
+
+// become executes the binary in the place of this process and hands the place
+// on. It returns only if that fails, with the place as it was.
+func (p *place) become(next *successor, arguments []string) error {
+	env, err := p.handoverEnv(next)
+	if err != nil {
+		return err
+	}
+	// The new program starts with these until it has set up its own: a SIGHUP in
+	// between must not end it.
+	signal.Ignore(syscall.SIGHUP)
+	if err := errors.Join(keepOnExec(p.lock.Fd(), true), keepOnExec(uintptr(p.socket), true)); err != nil {
+		return err
+	}
+	err = syscall.Exec(next.binary, append([]string{next.binary}, arguments...), env)
+	return errors.Join(fmt.Errorf("execute %s: %w", next.binary, err),
+		keepOnExec(p.lock.Fd(), false), keepOnExec(uintptr(p.socket), false))
+}
+
+func (p *place) handoverEnv(next *successor) ([]string, error) {
+	h := handover{
+		PID: os.Getpid(), Lock: int(p.lock.Fd()), Socket: p.socket,
+		Path: p.install.Socket(), Activated: p.activated, Supervisor: next.supervisor,
+	}
+	// A socket file that is gone is the next one's matter: it makes a new one.
+	h.Device, h.Inode, _ = identity(h.Path)
+	text, err := json.Marshal(h)
+	if err != nil {
+		return nil, err
+	}
+	return append(os.Environ(), handoverVariable+"="+string(text)), nil
+}
+
+// keepOnExec says whether a descriptor stays open in a program that this process becomes.
+func keepOnExec(fd uintptr, keep bool) error {
+	flags := unix.FD_CLOEXEC
+	if keep {
+		flags = 0
+	}
+	_, err := unix.FcntlInt(fd, unix.F_SETFD, flags)
+	return err
+}

@@ -1,0 +1,114 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/store"
+)
+
+// History reads what retention needs to know of a sandbox's events, page by
+// page, and which execs have a record. An event that cannot be read is passed over: it is
+// never removed alone.
+func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.History, recorded map[string]bool, err error) {
+	h, recorded = new(machine.History), make(map[string]bool)
+	for page := (store.EventPage{More: true}); page.More; {
+		if page, err = l.Events(ctx, sandboxID, page.Next, loadPage); err != nil {
+			return nil, nil, err
+		}
+		for _, ev := range page.Events {
+			h.Take(ev)
+		}
+	}
+	for after, more := "", true; more; {
+		var ids []string
+		err := l.store.View(ctx, func(tx *store.Tx) error {
+			ids = tx.ExecIDs(sandboxID, after, loadPage)
+			return nil
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, id := range ids {
+			recorded[id] = true
+			after = id
+		}
+		more = len(ids) == loadPage
+	}
+	return h, recorded, nil
+}
+
+// Forget removes parts of a sandbox's history in one transaction, so a caller
+// gives few at a time. What belongs to a running exec is never removed.
+func (l *Ledger) Forget(ctx context.Context, sandboxID string, parts []machine.TrimPart) error {
+	return l.store.Update(ctx, func(tx *store.Tx) error {
+		var execIDs []string
+		var sequences []uint64
+		for _, part := range parts {
+			if part.ExecID != "" && l.isRunning(part.ExecID) {
+				continue
+			}
+			if part.ExecID != "" {
+				execIDs = append(execIDs, part.ExecID)
+			}
+			sequences = append(sequences, part.Events...)
+		}
+		return errors.Join(tx.ForgetExecs(sandboxID, execIDs...), tx.RemoveEvents(sandboxID, sequences...))
+	})
+}
+
+func (l *Ledger) isRunning(execID string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, running := l.running[execID]
+	return running
+}
+
+// DeletedAt tells when a sandbox that is not in memory was deleted. deleted is
+// false for one that is not known to be: nobody may touch it.
+func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, deleted bool, err error) {
+	sb, err := l.Past(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return time.Time{}, false, nil
+	case err != nil || !sb.Over():
+		return time.Time{}, false, err
+	}
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		at, _ = tx.DeletedAt(id)
+		return nil
+	})
+	if at.IsZero() {
+		at = sb.StateChangedAt
+	}
+	return at, true, err
+}
+
+// Drop forgets a deleted sandbox but for its ids. One that is not deleted is
+// left as it is.
+func (l *Ledger) Drop(ctx context.Context, id string) error {
+	if _, deleted, err := l.DeletedAt(ctx, id); err != nil || !deleted {
+		return err
+	}
+	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropSandbox(id) })
+}
+
+// Owns tells whether an engine object with this sandbox id and nonce belongs to
+// a sandbox that may still need it. A sandbox whose record cannot be read may.
+func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
+	if sb, living := l.Sandbox(id); living {
+		return sb.Nonce == nonce, nil
+	}
+	sb, err := l.Past(ctx, id)
+	switch {
+	case errdefs.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return true, err
+	}
+	return !sb.Over(), nil
+}

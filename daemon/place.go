@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/daemon/server"
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// place is what makes a process the daemon of an install: its lock and its
+// listening socket. An upgrade hands both on, so that nobody else can slip in
+// and connections wait in the accept queue meanwhile.
+type place struct {
+	install paths.Install
+	lock    *os.File
+	// socket is a listening descriptor that outlives the listeners made from it;
+	// -1 while there is none. It is no os.File: that would make it blocking, and
+	// the listeners with it.
+	socket int
+	// activated tells that systemd made the socket and keeps it.
+	activated bool
+	// handedOver tells that the daemon before this one ended in order and handed
+	// on what it had begun.
+	handedOver bool
+	// supervisor is what was handed on about the supervisor's binary.
+	supervisor supervisorFile
+}
+
+// takePlace takes over what the process was handed, by the daemon that it was
+// before or by systemd, and otherwise takes the lock.
+func takePlace(install paths.Install, log *slog.Logger) (*place, error) {
+	p, err := inherit(install)
+	if err != nil {
+		log.Error("what the daemon before this one handed on cannot be used", "error", err)
+	}
+	if p == nil {
+		p = &place{install: install, socket: -1}
+		if p.lock, err = lockInstall(install); err != nil {
+			return nil, err
+		}
+	}
+	if p.socket == -1 {
+		if p.socket, err = activation(install); err != nil {
+			return nil, errors.Join(err, p.lock.Close())
+		}
+		p.activated = p.socket != -1
+	}
+	return p, nil
+}
+
+// release gives the place up for good.
+func (p *place) release() {
+	p.leaveSocket()
+	_ = p.lock.Close()
+}
+
+// leaveSocket ends the listening, so that new callers see that nobody does. A
+// socket of systemd's stays, and its connections wait for the next daemon.
+func (p *place) leaveSocket() {
+	if p.socket == -1 {
+		return
+	}
+	if !p.activated {
+		_ = os.Remove(p.install.Socket())
+	}
+	_ = unix.Close(p.socket)
+	p.socket = -1
+}
+
+// listen returns a listener on the socket of the place, which is made if there
+// is none. Closing the listener leaves the socket as it is.
+func (p *place) listen(log *slog.Logger) (*server.Listener, error) {
+	if p.socket == -1 {
+		made, err := makeSocket(p.install)
+		if err != nil {
+			return nil, err
+		}
+		p.socket, err = duplicate(made)
+		if err := errors.Join(err, made.Close()); err != nil {
+			return nil, err
+		}
+	}
+	dup, err := unix.FcntlInt(uintptr(p.socket), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the socket: %w", err)
+	}
+	file := os.NewFile(uintptr(dup), p.install.Socket())
+	lis, err := net.FileListener(file)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", p.install.Socket(), err)
+	}
+	unixListener, ok := lis.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%s is no Unix socket", p.install.Socket()), lis.Close())
+	}
+	return server.NewListener(unixListener, log), nil
+}
+
+func duplicate(lis *net.UnixListener) (fd int, err error) {
+	lis.SetUnlinkOnClose(false)
+	raw, err := lis.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	fd, dupErr := -1, error(nil)
+	err = raw.Control(func(of uintptr) { fd, dupErr = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) })
+	return fd, errors.Join(err, dupErr)
+}
+
+// activationStart is the first descriptor that systemd passes (sd_listen_fds(3)).
+const activationStart = 3
+
+// activation returns the listening socket that systemd passed; -1 if it did not.
+func activation(install paths.Install) (fd int, err error) {
+	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		_ = os.Unsetenv(name) // not for our children
+	}
+	if pid != strconv.Itoa(os.Getpid()) || count == "" || count == "0" {
+		return -1, nil
+	}
+	if count != "1" {
+		return -1, fmt.Errorf("systemd passed %s sockets; agboxd.socket must have one ListenStream, %s", count, install.Socket())
+	}
+	if err := checkListening(activationStart, install.Socket()); err != nil {
+		return -1, fmt.Errorf("the socket that systemd passed cannot be used (%w); agboxd.socket needs ListenStream=%s", err, install.Socket())
+	}
+	unix.CloseOnExec(activationStart)
+	// Again, so that the kernel names us to clients as the process behind the
+	// socket (unix(7), SO_PEERCRED): "agbox daemon stop" goes by that.
+	if err := unix.Listen(activationStart, unix.SOMAXCONN); err != nil {
+		return -1, fmt.Errorf("listen on the socket that systemd passed: %w", err)
+	}
+	return activationStart, nil
+}
+
+// checkListening tells whether fd is a stream socket that listens on path, and
+// whether path still leads to it as far as that can be told.
+func checkListening(fd int, path string) error {
+	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err != nil {
+		return err
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil {
+		return err
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return err
+	}
+	address, ok := name.(*unix.SockaddrUnix)
+	switch {
+	case !ok || address.Name != path:
+		return fmt.Errorf("it is not %s", path)
+	case listens == 0 || kind != unix.SOCK_STREAM:
+		return errors.New("it does not listen for streams")
+	}
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&os.ModeSocket == 0 {
+		err = fmt.Errorf("%s is not a socket any more", path)
+	}
+	return err
+}

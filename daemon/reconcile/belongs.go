@@ -1,0 +1,82 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+)
+
+// Orphaned tells whether an object with this install's label belongs to no
+// sandbox that may still need it, as the sweep of orphans judges too, and says
+// why in a sentence.
+func (l *Loop) Orphaned(ctx context.Context, id runtime.Identity) (why string, orphaned bool) {
+	if l.owned(ctx, &orphan{Identity: id}) {
+		return "", false
+	}
+	if sb, living := l.Ledger.Sandbox(id.SandboxID); living {
+		return fmt.Sprintf("It carries the id of sandbox %s but not its mark: it is of an earlier life, or its labels were copied.", sb.ID), true
+	}
+	return "It belongs to no sandbox that exists.", true
+}
+
+// RemoveOrphanedContainer removes a container that Orphaned speaks of, and
+// nothing else: it is asked again right before.
+func (l *Loop) RemoveOrphanedContainer(ctx context.Context, c runtime.Container) error {
+	if err := l.stillOrphaned(ctx, c.Identity); err != nil {
+		return err
+	}
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveContainer(ctx, c.ID) })
+}
+
+// RemoveOrphanedNetwork is RemoveOrphanedContainer for a network. Its containers
+// must have been removed before.
+func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) error {
+	if err := l.stillOrphaned(ctx, n.Identity); err != nil {
+		return err
+	}
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveNetwork(ctx, n.ID) })
+}
+
+func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
+	if _, orphaned := l.Orphaned(ctx, id); !orphaned {
+		return fmt.Errorf("it belongs to sandbox %s by now", id.SandboxID)
+	}
+	return nil
+}
+
+// Foresee says what the loop would do about a settled sandbox of which inv was
+// seen, without doing it. A sandbox that is on its way is its worker's business.
+func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
+	inv = ours(inv, sb.Nonce)
+	o := machine.Observation{
+		Looked: true, Leftovers: len(inv.Containers)+len(inv.Networks) > 0,
+		Connected: l.Guests.Connected(sb.ID), ConnectFailed: true,
+	}
+	for _, c := range inv.Containers {
+		if c.Role == runtime.RolePrimary {
+			o.Primary = &c
+		}
+	}
+	if o.Primary != nil && o.Primary.State != runtime.StateRunning {
+		if err := l.inspect(ctx, &o); err != nil {
+			return machine.Step{}, err
+		}
+	}
+	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
+		sb.Execs = nil // they are settled on the way, which decides nothing
+	}
+	return machine.Next(sb.Record, o, l.rules(sb), l.Now()), nil
+}
+
+// NameOf undoes hostname: it returns the name of the sandbox whose primary has
+// the host name, empty if that was made from the id. Characters that a host name
+// cannot have are not restored.
+func NameOf(sandboxID, host string) string {
+	if host == hostname(ledger.Sandbox{Record: machine.Record{ID: sandboxID}}) {
+		return ""
+	}
+	return host
+}

@@ -1,0 +1,109 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/agbox/agbox/runtime"
+)
+
+// Orphans are engine objects that carry our install's label and are Orphaned.
+// The install id is random and known to nobody outside, so an object with our
+// label and a wrong nonce is of our own making, from an earlier life, or
+// somebody copied the label on purpose. Either way it goes, but only after it
+// has been seen for the grace period: what is just being adopted is not touched.
+
+// orphan is one such object.
+type orphan struct {
+	runtime.Identity
+	id, name string
+	network  bool
+	since    time.Time
+	// tried tells that a removal has failed and was reported; it belongs to the
+	// one goroutine that removes.
+	tried bool
+}
+
+func (o *orphan) kind() string {
+	if o.network {
+		return "network"
+	}
+	return "container"
+}
+
+// sweep notes the orphans of a full look and removes those whose grace is over,
+// containers before networks. Only the goroutine of resyncLoop calls it.
+func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
+	if l.OrphanGrace <= 0 {
+		return
+	}
+	var due []*orphan
+	seen := make(map[string]*orphan)
+	for _, found := range objects(inv) {
+		why, orphaned := l.Orphaned(ctx, found.Identity)
+		if !orphaned {
+			continue
+		}
+		o, known := l.orphans[found.id]
+		if !known {
+			found.since, o = l.Now(), found
+			l.Log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind(), "name", o.name,
+				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.OrphanGrace)
+		}
+		seen[o.id] = o
+		if l.Now().Sub(o.since) >= l.OrphanGrace {
+			due = append(due, o)
+		}
+	}
+	l.orphans = seen
+	if len(due) == 0 || !l.sweeping.CompareAndSwap(false, true) {
+		return // a removal that takes long must not hold up the next look
+	}
+	l.wg.Go(func() {
+		defer l.sweeping.Store(false)
+		for _, o := range due {
+			l.removeOrphan(ctx, o)
+		}
+	})
+}
+
+// objects lists containers, then networks.
+func objects(inv runtime.Inventory) []*orphan {
+	list := make([]*orphan, 0, len(inv.Containers)+len(inv.Networks))
+	for _, c := range inv.Containers {
+		list = append(list, &orphan{Identity: c.Identity, id: c.ID, name: c.Name})
+	}
+	for _, n := range inv.Networks {
+		list = append(list, &orphan{Identity: n.Identity, id: n.ID, name: n.Name, network: true})
+	}
+	return list
+}
+
+// owned tells whether a sandbox may need the object. In doubt it may.
+func (l *Loop) owned(ctx context.Context, o *orphan) bool {
+	if o.InstallID != l.InstallID {
+		return true // somebody else's
+	}
+	owned, err := l.Ledger.Owns(ctx, o.SandboxID, o.Nonce)
+	return owned || err != nil
+}
+
+// removeOrphan removes one and says so; a failure is said once and tried again
+// at the next full look.
+func (l *Loop) removeOrphan(ctx context.Context, o *orphan) {
+	var err error
+	if o.network {
+		err = l.RemoveOrphanedNetwork(ctx, runtime.Network{Identity: o.Identity, ID: o.id})
+	} else {
+		err = l.RemoveOrphanedContainer(ctx, runtime.Container{Identity: o.Identity, ID: o.id})
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err == nil:
+		l.Log.Warn("an orphan was removed", "kind", o.kind(), "name", o.name, "id", o.id, "sandbox_id", o.SandboxID)
+	case !o.tried:
+		o.tried = true
+		l.Log.Warn("an orphan cannot be removed; it is tried again", "kind", o.kind(), "name", o.name, "id", o.id,
+			"sandbox_id", o.SandboxID, "error", err)
+	}
+}

@@ -1,0 +1,356 @@
+package retention
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// box is an install with a clock that the test moves.
+type box struct {
+	t       *testing.T
+	install paths.Install
+	now     time.Time
+	book    *ledger.Ledger
+	keeper  *Keeper
+	log     bytes.Buffer
+	end     func()
+}
+
+var rules = machine.Retention{KeepDeleted: 2 * time.Hour, KeepExecs: time.Hour, MaxExecs: 1000, MaxEvents: 10000}
+
+func newBox(t *testing.T) *box {
+	dir := t.TempDir()
+	b := &box{t: t, install: paths.Install{Data: dir, Config: dir, Run: dir}, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	b.open()
+	t.Cleanup(func() { b.end() })
+	return b
+}
+
+func (b *box) open() {
+	b.t.Helper()
+	db, err := store.Open(context.Background(), store.Options{Path: b.install.Database(), Sentinel: b.install.Sentinel()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.end = func() { _ = db.Close() }
+	clock := func() time.Time { return b.now }
+	if b.book, err = ledger.Open(b.t.Context(), db, clock, slog.New(slog.DiscardHandler)); err != nil {
+		b.t.Fatal(err)
+	}
+	b.keeper = New(Options{
+		Ledger: b.book, Logs: Files{b.install}, Rules: rules, Now: clock,
+		Log: slog.New(slog.NewTextHandler(&b.log, nil)),
+	})
+}
+
+// restart is a crash and a new daemon.
+func (b *box) restart() {
+	b.t.Helper()
+	b.end()
+	b.open()
+}
+
+func (b *box) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *box) emit(id string, typ agboxv1.EventType) {
+	b.t.Helper()
+	sb, _ := b.book.Sandbox(id)
+	_, err := b.book.Emit(b.t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: typ})
+	b.must(err)
+}
+
+func (b *box) ready(id string) {
+	b.t.Helper()
+	_, err := b.book.Create(b.t.Context(), id, &agboxv1.CreateSpec{Image: "img"})
+	b.must(err)
+	b.emit(id, agboxv1.EventType_SANDBOX_READY)
+}
+
+func (b *box) remove(id string) {
+	b.t.Helper()
+	_, err := b.book.RequestDelete(b.t.Context(), id)
+	b.must(err)
+	b.emit(id, agboxv1.EventType_SANDBOX_DELETED)
+}
+
+func (b *box) start(id, execID string) {
+	b.t.Helper()
+	_, err := b.book.StartExec(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}}, "boot")
+	b.must(err)
+	b.must(os.MkdirAll(b.install.SandboxLogs(id), 0o700))
+	for _, name := range []string{logs.StdoutName(execID), logs.StderrName(execID), logs.StatusName(execID)} {
+		b.must(os.WriteFile(filepath.Join(b.install.SandboxLogs(id), name), []byte("x"), 0o600))
+	}
+}
+
+func (b *box) finish(id, execID string) {
+	b.t.Helper()
+	b.must(b.book.EndExec(b.t.Context(), id, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}))
+}
+
+// run is an exec that starts and ends now.
+func (b *box) run(id string, execIDs ...string) {
+	b.t.Helper()
+	for _, execID := range execIDs {
+		b.start(id, execID)
+		b.finish(id, execID)
+	}
+}
+
+// files lists whose logs are there.
+func (b *box) files(id string) string {
+	b.t.Helper()
+	entries, err := os.ReadDir(b.install.SandboxLogs(id))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		b.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		name, _, _ := strings.Cut(e.Name(), ".")
+		names = append(names, name)
+	}
+	return strings.Join(slices.Compact(names), " ")
+}
+
+// execs lists which execs have a record.
+func (b *box) execs(id string) string {
+	b.t.Helper()
+	page, err := b.book.Execs(b.t.Context(), id, "", 100)
+	b.must(err)
+	var ids []string
+	for _, e := range page {
+		ids = append(ids, e.GetExecId())
+	}
+	return strings.Join(ids, " ")
+}
+
+func (b *box) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+func (b *box) pass(after time.Duration) {
+	b.t.Helper()
+	b.now = b.now.Add(after)
+	b.keeper.Pass(b.t.Context())
+}
+
+func TestFinishedExecsLoseRecordEventsAndLogsWhenTheirTimeIsUp(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	b.start("a", "busy")
+	b.run("a", "old1", "old2")
+	b.now = b.now.Add(30 * time.Minute)
+	b.run("a", "young")
+	b.pass(30*time.Minute - time.Second)
+	b.want("before", b.execs("a"), "busy old1 old2 young")
+	b.pass(time.Second)
+	b.want("records", b.execs("a"), "busy young")
+	b.want("logs", b.files("a"), "busy young")
+	if _, _, err := b.book.FindExec(t.Context(), "old1"); fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_NOT_FOUND {
+		t.Errorf("a forgotten exec: %v", err)
+	}
+	_, err := b.book.StartExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "old1", Command: []string{"true"}}, "boot")
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_ID_EXISTS {
+		t.Errorf("its id again: %v", err)
+	}
+	b.restart()
+	sb, _ := b.book.Sandbox("a")
+	if sb.State != machine.Ready || len(sb.Execs) != 1 || !sb.LastUse.Equal(b.now.Add(-30*time.Minute)) {
+		t.Errorf("after a restart: %+v", sb.Record)
+	}
+	if b.log.Len() > 0 {
+		t.Errorf("the log says %s", &b.log)
+	}
+}
+
+func TestTheLastUseOutlivesTheExecAndARestart(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	b.now = b.now.Add(time.Hour)
+	b.run("a", "x")
+	used := b.now
+	b.pass(3 * time.Hour)
+	b.pass(3 * time.Hour)
+	b.want("records", b.execs("a")+b.files("a"), "")
+	b.restart()
+	if sb, _ := b.book.Sandbox("a"); !sb.LastUse.Equal(used) {
+		t.Errorf("the last use was at %s, want %s", sb.LastUse, used)
+	}
+}
+
+func TestManyExecsGoInPages(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	for i := range 3 * page {
+		b.run("a", "x"+time.Duration(i).String())
+	}
+	b.pass(time.Hour)
+	b.want("records and logs", b.execs("a")+b.files("a"), "")
+}
+
+func TestADeletedSandboxIsListedUntilItsTimeIsUpAndThenForgotten(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	b.run("a", "x")
+	b.remove("a")
+	b.ready("other")
+	b.pass(2*time.Hour - time.Second)
+	if past, err := b.book.PastIDs(t.Context()); err != nil || !slices.Equal(past, []string{"a"}) {
+		t.Fatalf("past sandboxes %v, %v", past, err)
+	}
+	b.want("logs of a deleted sandbox", b.files("a"), "x")
+	b.want("execs of a deleted sandbox", b.execs("a"), "x")
+	b.pass(time.Second)
+	if past, err := b.book.PastIDs(t.Context()); err != nil || len(past) > 0 {
+		t.Errorf("past sandboxes %v, %v", past, err)
+	}
+	if _, err := os.Stat(b.install.SandboxLogs("a")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its log folder: %v", err)
+	}
+	if _, err := b.book.FindSandbox(t.Context(), "a"); !errdefs.IsNotFound(err) {
+		t.Errorf("it is found: %v", err)
+	}
+	if _, err := b.book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"}); fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_ID_EXISTS {
+		t.Errorf("its id again: %v", err)
+	}
+	if _, living := b.book.Sandbox("other"); !living {
+		t.Error("the other is gone")
+	}
+}
+
+// crashing ends the daemon right after it has removed logs.
+type crashing struct {
+	Logs
+	crash context.CancelFunc
+}
+
+func (c crashing) RemoveExec(ctx context.Context, sandboxID, execID string) error {
+	defer c.crash()
+	return c.Logs.RemoveExec(ctx, sandboxID, execID)
+}
+
+func (c crashing) RemoveSandbox(ctx context.Context, sandboxID string) error {
+	defer c.crash()
+	return c.Logs.RemoveSandbox(ctx, sandboxID)
+}
+
+func TestACrashBetweenLogsAndRecordsIsRepeated(t *testing.T) {
+	for name, deleted := range map[string]bool{"of an exec": false, "of a deleted sandbox": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			b.ready("a")
+			b.run("a", "x")
+			if deleted {
+				b.remove("a")
+			}
+			b.now = b.now.Add(2 * time.Hour)
+			ctx, crash := context.WithCancel(t.Context())
+			b.keeper.Logs = crashing{b.keeper.Logs, crash}
+			b.keeper.Pass(ctx)
+			b.want("logs after the crash", b.files("a"), "")
+			b.want("records after the crash", b.execs("a"), "x")
+			b.restart()
+			b.pass(0)
+			b.want("records in the end", b.execs("a"), "")
+			if past, err := b.book.PastIDs(t.Context()); err != nil || len(past) > 0 {
+				t.Errorf("past sandboxes %v, %v", past, err)
+			}
+			if b.log.Len() > 0 && !deleted {
+				t.Errorf("the log says %s", &b.log)
+			}
+		})
+	}
+}
+
+func TestOneSandboxThatCannotBeTrimmedHoldsUpNoOther(t *testing.T) {
+	b := newBox(t)
+	for _, id := range []string{"a", "b", "c"} {
+		b.ready(id)
+		b.run(id, "x"+id, "y"+id)
+	}
+	b.keeper.Logs = stubborn{b.keeper.Logs, "xb"}
+	b.pass(time.Hour)
+	b.pass(time.Minute)
+	b.want("a", b.execs("a"), "")
+	b.want("b", b.execs("b"), "xb")
+	b.want("c", b.execs("c"), "")
+	if n := strings.Count(b.log.String(), "cannot be removed"); n != 1 {
+		t.Errorf("it was said %d times:\n%s", n, &b.log)
+	}
+	b.keeper.Logs = Files{b.install}
+	b.pass(time.Minute)
+	b.want("b at last", b.execs("b"), "")
+}
+
+// stubborn cannot remove the logs of one exec.
+type stubborn struct {
+	Logs
+	execID string
+}
+
+func (s stubborn) RemoveExec(ctx context.Context, sandboxID, execID string) error {
+	if execID == s.execID {
+		return errors.New("will not go")
+	}
+	return s.Logs.RemoveExec(ctx, sandboxID, execID)
+}
+
+func TestRunPassesByItself(t *testing.T) {
+	b := newBox(t)
+	b.ready("a")
+	b.run("a", "x")
+	b.now = b.now.Add(time.Hour)
+	b.keeper.Rules.KeepExecs = time.Millisecond // so that it passes often
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	removed := make(chan struct{})
+	b.keeper.Logs = telling{b.keeper.Logs, removed}
+	done := make(chan struct{})
+	go func() { b.keeper.Run(ctx); close(done) }()
+	select {
+	case <-removed:
+	case <-ctx.Done():
+		t.Error("nothing was removed")
+	}
+	cancel()
+	<-done
+}
+
+type telling struct {
+	Logs
+	removed chan struct{}
+}
+
+func (s telling) RemoveExec(ctx context.Context, sandboxID, execID string) error {
+	close(s.removed)
+	return s.Logs.RemoveExec(ctx, sandboxID, execID)
+}

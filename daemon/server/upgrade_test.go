@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls inFlight
+		calls.begin()
+		begun := time.Now()
+		drained := make(chan time.Duration, 1)
+		go func() {
+			calls.drain(t.Context(), nil) // the connections never end by themselves
+			drained <- time.Since(begun)
+		}()
+		<-time.After(time.Second) // of the bubble's clock: the call takes that long
+		select {
+		case <-drained:
+			t.Fatal("drain did not wait for the call")
+		default:
+		}
+		calls.end()
+		<-time.After(flushWithin / 2)
+		calls.begin() // one that had been on its way
+		calls.end()
+		if took := <-drained; took != time.Second+2*flushWithin {
+			t.Errorf("drain took %v, want the call's time and %v twice", took, flushWithin)
+		}
+	})
+}
+
+func TestDrainEndsWithTheConnectionsOrItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls inFlight
+		done := make(chan struct{})
+		close(done)
+		calls.begin()
+		calls.drain(t.Context(), done)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		calls.drain(ctx, nil)
+		if took := time.Since(begun); took != time.Minute {
+			t.Errorf("drain took %v, want the time that it was given", took)
+		}
+		calls.end()
+	})
+}
+
+// endless is a stream that takes everything.
+type endless struct{ grpc.ServerStream }
+
+func (endless) SendMsg(any) error { return nil }
+
+func TestAStreamThatAlwaysSendsNoticesTheEndOfTheDaemon(t *testing.T) {
+	stopping := make(chan struct{})
+	stream := &checkedStream{ServerStream: endless{}, stopping: stopping}
+	if err := stream.SendMsg(nil); err != nil {
+		t.Fatal(err)
+	}
+	close(stopping)
+	if err := stream.SendMsg(nil); !errdefs.IsUnavailable(err) {
+		t.Errorf("SendMsg gives %v, want that the daemon stops", err)
+	}
+}

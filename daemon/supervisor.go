@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+// supervisorFile is a supervisor binary and the copy of it in the data
+// directory. Comparing the two by content takes longer than all else in the
+// start of a daemon, so the check before an upgrade does it and hands this on.
+type supervisorFile struct {
+	Source string `json:"source"`
+	Copy   string `json:"copy"`
+	// Size, Inode and the times of the last change tell whether the source is
+	// still the file that was compared.
+	Size     int64  `json:"size"`
+	Inode    uint64 `json:"inode"`
+	Modified int64  `json:"modified"`
+	Changed  int64  `json:"changed"`
+}
+
+// installSupervisor has the supervisor that stands beside this binary in the
+// data directory. known is what was found before, if anything was.
+func installSupervisor(install paths.Install, known supervisorFile) (supervisorFile, error) {
+	source, err := guest.FindBinary()
+	if err != nil {
+		return supervisorFile{}, err
+	}
+	// Looked at before it is read: a later change shows.
+	now, err := identify(source)
+	if err != nil {
+		return supervisorFile{}, err
+	}
+	now.Copy = known.Copy
+	if now == known && filepath.Dir(known.Copy) == install.Supervisors() {
+		if _, err := os.Lstat(known.Copy); err == nil {
+			return known, nil
+		}
+	}
+	now.Copy, err = guest.InstallBinary(source, install.Supervisors())
+	return now, err
+}
+
+func identify(source string) (supervisorFile, error) {
+	info, err := os.Stat(source)
+	if err != nil {
+		return supervisorFile{}, err
+	}
+	f := supervisorFile{Source: source, Size: info.Size(), Modified: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.Inode, f.Changed = st.Ino, st.Ctim.Nano()
+	}
+	return f, nil
+}

@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/version"
+)
+
+// preflightWithin bounds the check of a new binary, which takes milliseconds.
+const preflightWithin = 15 * time.Second
+
+// upgrader has new binaries checked and picks the one that the daemon becomes.
+type upgrader struct {
+	install   paths.Install
+	schema    uint32
+	arguments []string
+	log       *slog.Logger
+	// turn is held by the one upgrade that is under way; after a successful check
+	// for good.
+	turn chan struct{}
+	// chosen carries what to become; it takes one.
+	chosen chan *successor
+}
+
+// successor is a binary that was found fit.
+type successor struct {
+	binary     string
+	supervisor supervisorFile
+}
+
+func newUpgrader(cfg Config, schema uint32) *upgrader {
+	return &upgrader{
+		install: cfg.Paths, schema: schema, arguments: cfg.Arguments, log: cfg.Log,
+		turn: make(chan struct{}, 1), chosen: make(chan *successor, 1),
+	}
+}
+
+// upgrade checks a binary, empty for the default one, and chooses it. The
+// daemon changes when it next looks at chosen.
+func (u *upgrader) upgrade(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error) {
+	if binary == "" {
+		binary = startedFrom
+	}
+	if !filepath.IsAbs(binary) {
+		return nil, refused(errdefs.ErrInvalidArgument, "The path %q of the new agboxd is not absolute; give it from the root on.", binary)
+	}
+	select {
+	case u.turn <- struct{}{}:
+	default:
+		return nil, refused(errdefs.ErrFailedPrecondition, "An upgrade is under way already; wait for its end.")
+	}
+	said, err := u.preflight(ctx, binary)
+	if err != nil {
+		<-u.turn
+		return nil, err
+	}
+	u.log.Info("the new agboxd is fit; this one makes room for it", "binary", binary, "old", version.Version, "new", said.Version)
+	u.chosen <- &successor{binary, said.Supervisor}
+	return &agboxv1.UpgradeDaemonResponse{OldVersion: version.Version, NewVersion: said.Version, Pid: uint32(os.Getpid())}, nil
+}
+
+// onHangup upgrades to the default binary with every SIGHUP until ctx ends.
+func (u *upgrader) onHangup(ctx context.Context, hangup <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		if _, err := u.upgrade(ctx, ""); err != nil {
+			u.log.Error("SIGHUP: the daemon stays as it is", "error", err)
+		}
+	}
+}
+
+// startedFrom is the path that this daemon was started from, a symbolic link as
+// it was given, so that what is installed there later is found. It is looked up
+// at once: a binary that was replaced in the meantime cannot be told any more.
+var startedFrom = findStart()
+
+func findStart() string {
+	self, err := os.Executable()
+	if err != nil || !filepath.IsAbs(os.Args[0]) {
+		return self
+	}
+	given, err := os.Stat(os.Args[0])
+	if err != nil {
+		return self
+	}
+	if running, err := os.Stat("/proc/self/exe"); err != nil || !os.SameFile(given, running) {
+		return self
+	}
+	return os.Args[0]
+}
+
+// Preflight is what a binary that is fit prints, in JSON, when it is run as
+// "agboxd preflight".
+type Preflight struct {
+	// Daemon is always "agboxd": a program that merely succeeds is none.
+	Daemon  string `json:"daemon"`
+	Version string `json:"version"`
+	// Supervisor is in the data directory already.
+	Supervisor supervisorFile `json:"supervisor"`
+}
+
+// preflight has the binary say for itself whether it can take over. The schema
+// goes as an argument, because the database is locked while it is open; the
+// flags of this daemon go along, because the new one is started with them.
+func (u *upgrader) preflight(ctx context.Context, binary string) (Preflight, error) {
+	ctx, cancel := context.WithTimeout(ctx, preflightWithin)
+	defer cancel()
+	arguments := []string{"preflight", fmt.Sprintf("--schema=%d", u.schema), "--data=" + u.install.Data, "--socket=" + u.install.Socket()}
+	if len(u.arguments) > 0 {
+		arguments = append(arguments, u.arguments[1:]...)
+	}
+	cmd := exec.CommandContext(ctx, binary, arguments...)
+	var stdout, stderr firstBytes
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return Preflight{}, unfit(binary, "it did not end its check in time", ctx.Err())
+	case err != nil:
+		return Preflight{}, unfit(binary, reason(err, stderr.String()), err)
+	}
+	var said Preflight
+	if err := json.Unmarshal(stdout.Bytes(), &said); err != nil || said.Daemon != "agboxd" {
+		return Preflight{}, unfit(binary, "it is not an agboxd that knows upgrades", err)
+	}
+	return said, nil
+}
+
+// reason says why a check did not succeed: in the new binary's own words if it
+// has any.
+func reason(err error, stderr string) string {
+	text := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(stderr), "agboxd: "))
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no such file"
+	case errors.Is(err, syscall.ENOEXEC):
+		return "it is not a program for this machine"
+	case errors.Is(err, fs.ErrPermission):
+		return "it may not be executed"
+	case errors.As(err, &exit) && text != "":
+		return strings.TrimSuffix(text, ".")
+	case errors.As(err, &exit):
+		return "its check ended with " + exit.Error() + " and without a word"
+	}
+	return err.Error()
+}
+
+func unfit(binary, why string, cause error) error {
+	return refused(errdefs.ErrFailedPrecondition,
+		"The daemon stays as it is, because %s cannot take over: %s. Mend that, or name another agboxd with --binary.", binary, why).
+		With("binary", binary).Because(cause)
+}
+
+func refused(class error, format string, args ...any) *fault.Error {
+	return fault.New(class, agboxv1.ErrorReason_UPGRADE_REFUSED, format, args...)
+}
+
+// firstBytes keeps the beginning of what a program writes.
+type firstBytes struct{ bytes.Buffer }
+
+// Write takes everything and keeps up to 4 KiB.
+func (b *firstBytes) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	b.Buffer.Write(p[:min(len(p), max(0, most-b.Len()))])
+	return len(p), nil
+}
+
+// ReadFrom hides the one of bytes.Buffer, which knows no limit.
+func (b *firstBytes) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{b}, r)
+}

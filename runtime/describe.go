@@ -1,0 +1,13 @@
+package runtime
+
+// Description is what a container was made from, as far as its engine can still
+// tell. It is what a record is made anew from when the database is lost.
+type Description struct {
+	// ContainerSpec has only the environment that differs from the image's.
+	ContainerSpec
+	// Image is what the container was created from.
+	Image Image
+	// ImageName is a reference by which the image is found; its id when it has no
+	// name any more.
+	ImageName string
+}

@@ -1,0 +1,95 @@
+package docker
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/runtime"
+)
+
+// DescribeContainer tells what a container was made from. It fails with
+// errdefs.ErrNotFound. An image that is gone leaves its id and nothing else.
+func (e *Engine) DescribeContainer(ctx context.Context, id string) (runtime.Description, error) {
+	var d runtime.Description
+	err := e.call(ctx, "inspect the container", func(cli *client.Client) error {
+		reply, err := cli.ContainerInspect(ctx, id)
+		if err != nil {
+			return err
+		}
+		d = described(reply)
+		made, err := cli.ImageInspect(ctx, d.ImageID)
+		if err == nil {
+			describeImage(&d, made)
+			return nil
+		}
+		if errdefs.IsNotFound(e.classify("inspect the image", err)) {
+			return nil
+		}
+		return err
+	})
+	return d, err
+}
+
+func described(reply container.InspectResponse) runtime.Description {
+	d := runtime.Description{ContainerSpec: runtime.ContainerSpec{
+		Name: strings.TrimPrefix(reply.Name, "/"), ImageID: reply.Image,
+	}}
+	d.ImageName, d.Image.ID = reply.Image, reply.Image
+	if c := reply.Config; c != nil {
+		d.Identity, _ = decodeLabels(c.Labels)
+		d.Hostname, d.User, d.WorkingDir = c.Hostname, c.User, c.WorkingDir
+		d.Entrypoint, d.Cmd, d.Env = c.Entrypoint, c.Cmd, c.Env
+		if c.StopTimeout != nil {
+			d.StopTimeout = time.Duration(*c.StopTimeout) * time.Second
+		}
+	}
+	for _, m := range reply.Mounts {
+		d.Mounts = append(d.Mounts, runtime.Mount{Source: m.Source, Target: m.Destination, ReadOnly: !m.RW})
+	}
+	return d
+}
+
+// describeImage adds the image, and takes from the environment what came from it.
+func describeImage(d *runtime.Description, made image.InspectResponse) {
+	if len(made.RepoTags) > 0 {
+		d.ImageName = made.RepoTags[0]
+	} else if len(made.RepoDigests) > 0 {
+		d.ImageName = made.RepoDigests[0]
+	}
+	c := made.Config
+	if c == nil {
+		return
+	}
+	d.Image.Entrypoint, d.Image.Cmd, d.Image.Env = c.Entrypoint, c.Cmd, c.Env
+	d.Image.User, d.Image.WorkingDir = c.User, c.WorkingDir
+	d.Env = slices.DeleteFunc(d.Env, func(entry string) bool { return slices.Contains(c.Env, entry) })
+}
+
+// OtherInstalls counts the containers that carry the labels of other installs.
+func (e *Engine) OtherInstalls(ctx context.Context, installID string) (int, error) {
+	count := 0
+	err := e.call(ctx, "list its containers", func(cli *client.Client) error {
+		all, err := cli.ContainerList(ctx, container.ListOptions{
+			All: true, Filters: filters.NewArgs(filters.Arg("label", labelInstall)),
+		})
+		if err != nil {
+			return err
+		}
+		count = 0
+		for _, c := range listedContainers(all) {
+			if c.InstallID != installID {
+				count++
+			}
+		}
+		return nil
+	})
+	return count, err
+}

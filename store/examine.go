@@ -1,0 +1,57 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+)
+
+// Examine tells what Open would find, and makes and changes nothing. The error
+// is nil for a database that Open takes, errdefs.ErrNotFound where there has
+// never been one, and else as of Open. o.AdoptLost does not count.
+func Examine(ctx context.Context, o Options) error {
+	o = o.withDefaults()
+	err := examine(ctx, o)
+	if err == nil || errdefs.IsNotFound(err) {
+		return err
+	}
+	return openFault(o, err)
+}
+
+func examine(ctx context.Context, o Options) error {
+	folder := filepath.Dir(o.Path)
+	if has, err := exists(folder); err != nil || !has {
+		return orNever(o, err)
+	}
+	unlock, err := lockDir(ctx, folder, o.LockTimeout)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	has, err := exists(o.Path)
+	if err != nil {
+		return err
+	}
+	if has {
+		_, err := inspect(ctx, o, false)
+		return err
+	}
+	installID, hadOne, err := readSentinel(o.Sentinel)
+	if err != nil || !hadOne {
+		return orNever(o, err)
+	}
+	return lost(o.Path, o.Sentinel, installID)
+}
+
+func orNever(o Options, err error) error {
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("there has never been a database %s: %w", o.Path, errdefs.ErrNotFound)
+}
+
+// InstallIDOf reads the install id that stands beside the database; false if
+// there is none.
+func InstallIDOf(sentinel string) (id string, found bool, err error) { return readSentinel(sentinel) }
