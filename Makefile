@@ -22,7 +22,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install and start what is missing on this machine: a C compiler, Docker, busybox, mmdebstrap
+setup: ## Install and start what is missing on this machine: a C compiler, Docker, busybox, mmdebstrap, strace
 	@scripts/setup.sh
 
 .PHONY: demo
@@ -47,9 +47,27 @@ test-unit: ## Run the tests that need no engine
 test-e2e: images build ## Run the tests that need an engine
 	$(GOTEST) ./runtime/docker/... ./e2e/...
 
+.PHONY: test-faults
+test-faults: images build ## Make every fault of e2e/FAULTS.md and print the table of results; needs root
+	@[[ $$(id -u) == 0 ]] || { echo "These tests trace processes and mount file systems: run 'sudo make test-faults'."; exit 1; }
+	@# In its own folder, because go test then shows the table also when all is well.
+	@cd e2e/faults && go test -race -count=1 -parallel=4 -timeout=20m
+
+.PHONY: soak
+soak: images build ## Kill the daemon under load for SOAK (default 10m) at the random moments of SEED (default 7)
+	@cd e2e/faults && AGBOX_SOAK=$(or $(SOAK),10m) AGBOX_SEED=$(or $(SEED),7) go test -race -count=1 -timeout=0 -run 'KillsUnderLoad'
+
 .PHONY: bench-exec
 bench-exec: images build ## Compare an exec round trip with docker exec on the same sandbox, in one run
 	@go run ./e2e/bench exec
+
+.PHONY: bench-recovery
+bench-recovery: images build ## Kill the daemon over 200 sandboxes that run commands; time until all are served again
+	@go run ./e2e/bench recovery
+
+.PHONY: bench-upgrade
+bench-upgrade: images build ## Upgrade the daemon ten times under 64 callers and 20 log streams and print the waits
+	go test -count=1 -timeout 5m -run TestUpgradesUnderLoadGoUnnoticed -v ./e2e | grep -v level=
 
 .PHONY: image-base
 image-base: setup ## Make the local image agbox/base without any registry

@@ -80,8 +80,9 @@ func dockerExec(ctx context.Context, engine *docker.Client, name string) error {
 	return err
 }
 
-// withSandbox runs work in an install of its own and leaves nothing behind.
-func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
+// withInstall runs work with a running daemon of an install of its own, and stops
+// it. agbox runs the command line on that install.
+func withInstall(work func(c *client.Client, agbox func(...string) error) error) error {
 	home, err := os.MkdirTemp("/var/tmp", "agbench")
 	if err != nil {
 		return err
@@ -104,13 +105,20 @@ func withSandbox(ctx context.Context, work func(c *client.Client, box string) er
 		return err
 	}
 	defer c.Close()
-	sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = agbox("rm", sb.GetSandboxId()) }()
-	if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
-		return err
-	}
-	return work(c, sb.GetSandboxId())
+	return work(c, agbox)
+}
+
+// withSandbox runs work in an install of its own and leaves nothing behind.
+func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
+	return withInstall(func(c *client.Client, agbox func(...string) error) error {
+		sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = agbox("rm", sb.GetSandboxId()) }()
+		if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
+			return err
+		}
+		return work(c, sb.GetSandboxId())
+	})
 }

@@ -14,7 +14,8 @@ import (
 
 // benchmarks by name; each prints its own figures.
 var benchmarks = map[string]func(context.Context) error{
-	"exec": benchExec,
+	"exec":     benchExec,
+	"recovery": benchRecovery,
 }
 
 func main() { os.Exit(run()) }
@@ -23,7 +24,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: bench exec")
+		fmt.Fprintln(os.Stderr, "usage: bench exec|recovery")
 		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {

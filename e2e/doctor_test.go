@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/network"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+func (in *install) database() string { return filepath.Join(in.home, "data", "ids.db") }
+
+// finding is a row of "agbox doctor -o json".
+type finding struct {
+	Action      string `json:"action"`
+	Kind        string `json:"kind"`
+	Name        string `json:"name"`
+	SandboxID   string `json:"sandbox_id"`
+	Why         string `json:"why"`
+	Done        bool   `json:"done"`
+	NeedsPerson bool   `json:"needs_person"`
+}
+
+// doctor runs "agbox doctor", which has to end with the exit code.
+func (in *install) doctor(t *testing.T, code int, args ...string) []finding {
+	t.Helper()
+	r := in.agbox(t, append([]string{"doctor", "-o", "json"}, args...)...).want(t, code)
+	var out struct {
+		Findings []finding `json:"findings"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil {
+		t.Fatalf("%v in %s", err, r.stdout)
+	}
+	return out.Findings
+}
+
+// find returns the finding about a thing of the name.
+func find(t *testing.T, all []finding, name string) finding {
+	t.Helper()
+	for _, f := range all {
+		if f.Name == name {
+			return f
+		}
+	}
+	t.Fatalf("there is no finding about %s in %+v", name, all)
+	return finding{}
+}
+
+// wantNoStart checks a command whose daemon refused to start: it quotes why.
+func wantNoStart(t *testing.T, r result, says string) {
+	t.Helper()
+	if r.want(t, 5); !strings.Contains(r.stderr, says) {
+		t.Errorf("stderr does not speak of %q:\n%s", says, r.stderr)
+	}
+}
+
+func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	running := in.create(t, "demo", imageBusybox, "--env", "COLOUR=green", "--label", "team=red")
+	stopped := in.create(t, "idle", imageBusybox)
+	in.must(t, "stop", "idle")
+	job := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+"exit 7")
+	gate := gateOf(in, running)
+	before := in.primary(t, running)
+	in.must(t, "daemon", "stop")
+	if err := os.Rename(in.database(), filepath.Join(in.home, "lost.db")); err != nil {
+		t.Fatal(err)
+	}
+
+	wantNoStart(t, in.agbox(t, "ls"), "agbox doctor --fix")
+	if _, err := os.Stat(in.database()); err == nil {
+		t.Fatal("a new database was made in the place of the lost one")
+	}
+	for _, fix := range []bool{false, true} {
+		code, args := 1, []string{}
+		if fix {
+			code, args = 0, []string{"--fix"}
+		}
+		all := in.doctor(t, code, args...)
+		for _, name := range []string{in.database(), runtime.PrimaryName(running), runtime.PrimaryName(stopped)} {
+			if f := find(t, all, name); f.Action != "DOCTOR_ACTION_ADOPT" || f.Done != fix {
+				t.Errorf("with fix %v doctor says %+v, want an adoption", fix, f)
+			}
+		}
+		if _, err := os.Stat(in.database()); (err == nil) != fix {
+			t.Fatalf("with fix %v looking for the database gives %v", fix, err)
+		}
+	}
+
+	in.agbox(t, "exec", "demo", "--", "sh", "-c", "echo $COLOUR").want(t, 0).wantOutput(t, "green\n", "")
+	in.must(t, "start", "idle")
+	in.agbox(t, "exec", "idle", "--", "echo", "awake").want(t, 0).wantOutput(t, "awake\n", "")
+	if after := in.primary(t, running); after.ID != before.ID || after.Pid != before.Pid {
+		t.Errorf("the primary was %s (pid %d) and is %s (pid %d)", before.ID, before.Pid, after.ID, after.Pid)
+	}
+	// The command of before runs on, unknown to the daemon, and its log is kept.
+	openGate(t, gate)
+	eventually(t, "the command of before ends", func() bool { return leftStatus(t, filepath.Dir(gate), job) })
+	wantFile(t, filepath.Join(filepath.Dir(gate), job+".stdout.log"), "before\nafter\n")
+	if events := in.must(t, "events", "demo"); !strings.Contains(events, "adopted") || strings.Contains(events, job) {
+		t.Errorf("the history of the sandbox is\n%s", events)
+	}
+	in.doctor(t, 0)
+}
+
+func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.create(t, "demo", imageBusybox)
+	in.must(t, "daemon", "stop")
+	sound, err := os.ReadFile(in.database())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func([]byte) []byte{
+		"truncated": func(b []byte) []byte { return b[:len(b)/2+100] },
+		"empty":     func([]byte) []byte { return nil },
+		"zeroed":    func(b []byte) []byte { return make([]byte, len(b)) },
+		"bit flip":  func(b []byte) []byte { b[20] ^= 4; return b },
+	} {
+		damaged := damage(append([]byte(nil), sound...))
+		if err := os.WriteFile(in.database(), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantNoStart(t, in.agbox(t, "ls"), "is damaged")
+		for _, args := range [][]string{nil, {"--fix"}} {
+			all := in.doctor(t, 1, args...)
+			if f := find(t, all, in.database()); !f.NeedsPerson || !strings.Contains(f.Why, "backup") {
+				t.Errorf("%s: doctor says %+v", name, f)
+			}
+			if f := find(t, all, runtime.PrimaryName(box)); f.Action != "DOCTOR_ACTION_LEAVE" {
+				t.Errorf("%s: doctor says %+v", name, f)
+			}
+		}
+		wantFile(t, in.database(), string(damaged))
+	}
+
+	// What the refusal advises: the file goes, and the sandboxes are adopted.
+	if err := os.Remove(in.database()); err != nil {
+		t.Fatal(err)
+	}
+	in.doctor(t, 0, "--fix")
+	in.agbox(t, "exec", "demo", "--", "echo", "back").want(t, 0).wantOutput(t, "back\n", "")
+}
+
+func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
+	t.Parallel()
+	in, other := newInstall(t), newInstall(t)
+	box := in.create(t, "demo", imageBusybox)
+	theirs := other.primary(t, other.create(t, "demo", imageBusybox))
+	nobodys := foreignContainer(t, runtime.PrimaryName("wanted"), nil)
+	refused(t, in.agbox(t, "create", "--id", "wanted", "--image", imageBusybox), 4, "not this sandbox's")
+	// As an earlier daemon may have left them: our label, and no record.
+	labels := map[string]string{
+		"agbox.install-id": in.status(t).InstallID, "agbox.sandbox-id": "gone", "agbox.nonce": "n",
+		"agbox.role": "primary", "agbox.service": "",
+	}
+	orphan := foreignContainer(t, runtime.PrimaryName("gone"), labels)
+	labels["agbox.role"] = "network"
+	made, err := dockerAPI.NetworkCreate(bounded(t), runtime.NetworkName("gone"), network.CreateOptions{Labels: labels})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.RemoveNetwork(context.WithoutCancel(t.Context()), made.ID) })
+
+	all := in.doctor(t, 1)
+	for _, name := range []string{runtime.PrimaryName("gone"), runtime.NetworkName("gone")} {
+		if f := find(t, all, name); f.Action != "DOCTOR_ACTION_REMOVE" || f.Done || f.SandboxID != "gone" {
+			t.Errorf("doctor says %+v, want a removal to come", f)
+		}
+	}
+	for _, f := range all {
+		if f.Name == runtime.PrimaryName("wanted") || strings.HasSuffix(f.Name, theirs.SandboxID) {
+			t.Errorf("doctor speaks of what is not ours: %+v", f)
+		}
+	}
+	if !exists(t, orphan) {
+		t.Fatal("a look alone removed the orphan")
+	}
+	in.doctor(t, 0, "--fix")
+	if exists(t, orphan) || !exists(t, nobodys) || !exists(t, theirs.ID) || !exists(t, in.primary(t, box).ID) {
+		t.Error("want the orphan removed, and nothing else")
+	}
+	text := in.agbox(t, "doctor").want(t, 0).stdout
+	if !strings.Contains(text, "All is well.") || !strings.Contains(text, "left alone.") {
+		t.Errorf("doctor says\n%s", text)
+	}
+}
+
+// foreignContainer makes a container beside agbox, which never runs.
+func foreignContainer(t *testing.T, name string, labels map[string]string) (id string) {
+	t.Helper()
+	made, err := dockerAPI.ContainerCreate(bounded(t), &container.Config{Image: imageBusybox, Labels: labels}, nil, nil, nil, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = engine.RemoveContainer(context.WithoutCancel(t.Context()), made.ID) })
+	return made.ID
+}
+
+func exists(t *testing.T, id string) bool {
+	t.Helper()
+	all, err := dockerAPI.ContainerList(bounded(t), container.ListOptions{All: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func TestASupervisorsSocketThatPointsElsewhereIsReported(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.create(t, "demo", imageBusybox)
+	in.must(t, "exec", "demo", "--", "sh", "-c", "cd /.agbox/link && rm guest.sock && ln -s /var/run/docker.sock guest.sock")
+	for range 2 {
+		var seen bool
+		for _, f := range in.doctor(t, 1) {
+			seen = seen || f.Kind == "DOCTOR_KIND_SANDBOX_RECORD" && f.SandboxID == box && f.NeedsPerson && strings.Contains(f.Why, "tampered")
+		}
+		if !seen {
+			t.Error("doctor does not say that the supervisor was tampered with")
+		}
+		in.killDaemon(t)
+		in.must(t, "daemon", "start")
+	}
+	handle, err := in.client(t).GetSandbox(bounded(t), box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if handle.GetSandbox().GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
+		t.Errorf("the sandbox is %v", handle.GetSandbox())
+	}
+}

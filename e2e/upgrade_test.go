@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// anotherCopy makes one more folder of the binaries, as a newer version would have.
+func anotherCopy(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := copyBinaries(binaries, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// executable is the binary that the daemon runs.
+func (in *install) executable(t *testing.T, pid int) string {
+	t.Helper()
+	path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.must(t, "daemon", "start")
+	before := in.status(t)
+	lone := t.TempDir()
+	place := func(name, content string, mode os.FileMode) string {
+		path := filepath.Join(lone, name)
+		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	daemon, err := os.ReadFile(filepath.Join(binaries, "agboxd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, binary, says string }{
+		{"one that fails", place("fails", "#!/bin/sh\necho 'no disk today' >&2\nexit 1\n", 0o755), "no disk today"},
+		{"one that fails in silence", "/bin/false", "exit status 1"},
+		{"another program", "/bin/true", "not an agboxd"},
+		{"a text", place("text", "hello\n", 0o755), "not a program"},
+		{"a file that may not be executed", place("plain", "hello\n", 0o644), "may not be executed"},
+		{"nothing", filepath.Join(lone, "nothing"), "no such file"},
+		{"a folder", lone, "may not be executed"},
+		{"one without its supervisor", place("agboxd", string(daemon), 0o755), "agbox-init"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			refused(t, in.agbox(t, "daemon", "upgrade", "--binary", c.binary), 4, c.says)
+		})
+	}
+	_, err = agboxv1.NewSandboxServiceClient(in.connect(t)).UpgradeDaemon(bounded(t), &agboxv1.UpgradeDaemonRequest{Binary: "agboxd"})
+	if reasonOf(err) != agboxv1.ErrorReason_UPGRADE_REFUSED.String() || !strings.Contains(err.Error(), "absolute") {
+		t.Errorf("a relative path gives %v", err)
+	}
+	if after := in.status(t); after != before {
+		t.Errorf("the daemon was %+v and is %+v", before, after)
+	}
+}
+
+func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.bin = anotherCopy(t)
+	in.must(t, "daemon", "start")
+	before := in.status(t)
+	// As an installation does it: the new file takes the name of the old one.
+	installed := filepath.Join(in.bin, "agboxd")
+	newer := filepath.Join(anotherCopy(t), "agboxd")
+	if err := os.Rename(newer, installed); err != nil {
+		t.Fatal(err)
+	}
+	if running := in.executable(t, before.PID); running != installed+" (deleted)" {
+		t.Fatalf("the daemon runs %s, want the file that was replaced", running)
+	}
+	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another daemon answers", func() bool { return !in.status(t).StartedAt.Equal(before.StartedAt) })
+	if after := in.status(t); after.PID != before.PID || in.executable(t, after.PID) != installed {
+		t.Errorf("the daemon has pid %d and runs %s, want pid %d and %s", after.PID, in.executable(t, after.PID), before.PID, installed)
+	}
+	// A binary that is not fit changes nothing here either.
+	before = in.status(t)
+	if err := os.Remove(filepath.Join(in.bin, "agbox-init")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { in.bin = binaries }()
+	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log says why not", func() bool {
+		log, err := os.ReadFile(filepath.Join(in.home, "data", "agboxd.log"))
+		return err == nil && bytes.Contains(log, []byte("SIGHUP: the daemon stays as it is"))
+	})
+	if after := in.status(t); after != before {
+		t.Errorf("the daemon was %+v and is %+v", before, after)
+	}
+}
+
+func TestSandboxesThatAreBeingMadeSurviveAnUpgrade(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.must(t, "daemon", "start")
+	c := in.client(t)
+	var boxes []string
+	for range 6 {
+		box, err := c.CreateSandbox(bounded(t), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageBusybox}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		boxes = append(boxes, box.GetSandboxId())
+		in.must(t, "daemon", "upgrade")
+	}
+	for _, box := range boxes {
+		if _, err := c.WaitReady(bounded(t), box); err != nil {
+			t.Errorf("sandbox %s: %v", box, err)
+		}
+	}
+	if inv := in.inventory(t); len(inv.Containers) != len(boxes) || len(inv.Networks) != len(boxes) {
+		t.Errorf("the engine has %d containers and %d networks, want %d of each", len(inv.Containers), len(inv.Networks), len(boxes))
+	}
+}
+
+func TestADatabaseOfANewerAgboxIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.must(t, "daemon", "start")
+	in.must(t, "daemon", "stop")
+	path := filepath.Join(in.home, "data", "ids.db")
+	restamp(t, path, store.SchemaVersion+1)
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refusal := in.agbox(t, "daemon", "run").want(t, 1)
+	if !strings.Contains(refusal.stderr, "Start the newer agbox that wrote it.") {
+		t.Errorf("daemon run says %q", refusal.stderr)
+	}
+	left, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(left, written) {
+		t.Errorf("the database was changed (%v)", err)
+	}
+	restamp(t, path, store.SchemaVersion)
+
+	// Of a daemon that runs, the schema is passed on to the one that shall follow.
+	check := in.startBinary(t, "agboxd", "preflight", "--data", filepath.Join(in.home, "data"), "--socket", in.socket(),
+		"--schema", strconv.Itoa(int(store.SchemaVersion)+1)).wait(t)
+	if check.code != 1 || !strings.Contains(check.stderr, "older than what is running") {
+		t.Errorf("the check gives code %d and %q", check.code, check.stderr)
+	}
+}
+
+// restamp writes another schema version into the database.
+func restamp(t *testing.T, path string, schema uint32) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		meta := new(storev1.Meta)
+		key := []byte("meta")
+		if err := proto.Unmarshal(tx.Bucket(key).Get(key), meta); err != nil {
+			return err
+		}
+		meta.SchemaVersion = schema
+		raw, err := proto.Marshal(meta)
+		if err != nil {
+			return err
+		}
+		return tx.Bucket(key).Put(key, raw)
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.create(t, "demo", imageBusybox)
+	before, container := in.status(t), in.primary(t, box)
+	// Fit when it is checked, and gone when it is needed.
+	vanishing := filepath.Join(t.TempDir(), "agboxd")
+	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.bin, "agboxd") + " \"$@\"\n"
+	if err := os.WriteFile(vanishing, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, in.agbox(t, "daemon", "upgrade", "--binary", vanishing), 4, "the old one")
+	if after := in.status(t); after.PID != before.PID || after.StartedAt.Equal(before.StartedAt) {
+		t.Errorf("the daemon was %+v and is %+v, want a new start in the same process", before, after)
+	}
+	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+	if now := in.primary(t, box); now.ID != container.ID || now.Pid != container.Pid {
+		t.Errorf("the primary was %+v and is %+v", container, now)
+	}
+	// And it is still able to be upgraded.
+	in.must(t, "daemon", "upgrade")
+	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+}
