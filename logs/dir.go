@@ -15,6 +15,10 @@ import (
 type Dir struct {
 	f    *os.File
 	path string // for messages only
+
+	// spares is nil unless KeepSpares was called.
+	spares     chan *os.File
+	spareOwner Owner
 }
 
 // OpenDir opens an existing directory. Its last component must not be a symbolic
@@ -34,7 +38,7 @@ func OpenDir(path string) (*Dir, error) {
 
 // Close releases the handle. Readers that were opened through it stay usable;
 // writers must have been closed before.
-func (d *Dir) Close() error { return d.f.Close() }
+func (d *Dir) Close() error { return errors.Join(d.dropSpares(), d.f.Close()) }
 
 // at calls fn with the directory's descriptor, which stays open until fn returns.
 func (d *Dir) at(fn func(fd int) error) error {
@@ -81,10 +85,23 @@ func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// createFile makes a new file with mode 0600 that belongs to owner. Where that is
+// createFile gives a new empty file with mode 0600 that belongs to owner: a spare
+// if there is one. Where that fails, making a file fails for the same reason, or
+// it is no reason not to have one.
+func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
+	if spare := d.takeSpare(owner); spare != nil {
+		f, err := d.useSpare(spare, name)
+		if err == nil {
+			return f, nil
+		}
+	}
+	return d.makeFile(name, owner)
+}
+
+// makeFile makes a new file with mode 0600 that belongs to owner. Where that is
 // somebody else, the file gets its name last: its owner must never find a file
 // that he may not open.
-func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
+func (d *Dir) makeFile(name string, owner Owner) (*os.File, error) {
 	var fd int
 	err := d.at(func(dirfd int) (err error) {
 		if owner.isProcess() {

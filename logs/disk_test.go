@@ -38,6 +38,10 @@ func onFullDisk(dir string) error {
 	if err != nil {
 		return err
 	}
+	d.KeepSpares(1, KeepOwner)
+	if more, err := d.AddSpare(); !more {
+		return fmt.Errorf("no spare: %w", err)
+	}
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 100_000), 0o600); err != nil {
 		return err
@@ -52,8 +56,13 @@ func onFullDisk(dir string) error {
 	if err := d.WriteStatus("e1", []byte("exited with 3 and some more words"), status); err != nil {
 		return fmt.Errorf("the exit status was lost: %w", err)
 	}
-	if err := d.WriteStatus("e2", []byte("running"), status); !errdefs.IsResourceExhausted(err) {
-		return fmt.Errorf("a new status on a full disk: %w, want ResourceExhausted", err)
+	for _, where := range []string{"spare", "new file"} {
+		if err := d.WriteStatus("e2", []byte("running"), status); !errdefs.IsResourceExhausted(err) {
+			return fmt.Errorf("a status in a %s on a full disk: %w, want ResourceExhausted", where, err)
+		}
+	}
+	if d.Spares() != 0 {
+		return errors.New("the spare was not taken")
 	}
 	if _, err := d.ReadStatus("e2"); !errors.Is(err, ErrNotExist) {
 		return fmt.Errorf("status of e2: %w, want ErrNotExist", err)

@@ -66,6 +66,11 @@ func (d *Dir) WriteStatus(execID string, content []byte, opt StatusOptions) erro
 			len(content), MaxStatus, errdefs.ErrInvalidArgument)
 	}
 	err := d.updateStatus(StatusName(execID), content, opt)
+	if errors.Is(err, ErrNotExist) {
+		if done, err := d.firstStatus(StatusName(execID), content, opt); done {
+			return err
+		}
+	}
 	if errors.Is(err, ErrNotExist) || errors.Is(err, ErrTampered) || errors.Is(err, errNoSlot) {
 		return d.replaceStatus(execID, content, opt)
 	}
@@ -103,23 +108,45 @@ func (d *Dir) updateStatus(name string, content []byte, opt StatusOptions) error
 	return nil
 }
 
+// firstStatus writes a status that is the first of its exec into a spare file and
+// names that. It returns false where it cannot.
+func (d *Dir) firstStatus(name string, content []byte, opt StatusOptions) (bool, error) {
+	f := d.takeSpare(opt.Owner)
+	if f == nil {
+		return false, nil
+	}
+	defer func() { _ = f.Close() }()
+	if err := fillStatus(f, content, opt.NoSync); err != nil {
+		return true, d.describe(name, err)
+	}
+	if err := d.nameSpare(f, name); err != nil {
+		return false, nil
+	}
+	return true, d.syncNames(name, opt)
+}
+
 // replaceStatus makes a new file beside the one that may be there and renames it.
 func (d *Dir) replaceStatus(execID string, content []byte, opt StatusOptions) error {
 	name, temp := StatusName(execID), statusTemp(execID)
 	if err := d.unlink(temp); err != nil { // of a call that was cut short
 		return err
 	}
-	f, err := d.createFile(temp, opt.Owner)
+	f, err := d.makeFile(temp, opt.Owner)
 	if err != nil {
 		return err
 	}
-	err = fillStatus(f, content, opt.NoSync)
+	err = errors.Join(fillStatus(f, content, opt.NoSync), f.Close())
 	if err == nil {
 		err = d.at(func(fd int) error { return unix.Renameat(fd, temp, fd, name) })
 	}
 	if err != nil {
 		return errors.Join(d.describe(name, err), d.unlink(temp))
 	}
+	return d.syncNames(name, opt)
+}
+
+// syncNames makes the name of a new status safe.
+func (d *Dir) syncNames(name string, opt StatusOptions) error {
 	if opt.NoSync {
 		return nil
 	}
@@ -134,14 +161,14 @@ func (d *Dir) replaceStatus(execID string, content []byte, opt StatusOptions) er
 func statusTemp(execID string) string { return "." + StatusName(execID) + ".tmp" }
 
 // fillStatus writes both halves, so that the blocks of the second are there when
-// it is needed, and closes the file.
+// it is needed.
 func fillStatus(f *os.File, content []byte, noSync bool) error {
 	slot := (statusHeader + len(content) + slotSpare + slotUnit - 1) / slotUnit * slotUnit
 	_, err := f.WriteAt(frameStatus(content, 1, 2*slot), 0)
 	if err == nil && !noSync {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	return err
 }
 
 // frameStatus returns content with its header, filled up with zeros to size.

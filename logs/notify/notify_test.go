@@ -108,6 +108,47 @@ func TestEveryFileOfTheExecWakesItsFollowers(t *testing.T) {
 	<-b.C()
 }
 
+// A spare was opened before it had the name by which the follower knows it.
+func TestOutputInFilesThatWereSparesWakesTheFollower(t *testing.T) {
+	dir := t.TempDir()
+	d, err := logs.OpenDir(dir)
+	must(t, err)
+	defer func() { must(t, d.Close()) }()
+	d.KeepSpares(4, logs.KeepOwner)
+	for more := true; more; {
+		more, err = d.AddSpare()
+		must(t, err)
+	}
+	n := start(t)
+	w := watch(t, n, dir, "e1")
+	defer w.Close()
+	woken := func(by string) {
+		t.Helper()
+		last := watch(t, n, dir, "after-"+by)
+		defer last.Close()
+		write(t, dir, logs.IndexName("after-"+by), "x")
+		<-last.C() // the events before have been handled too
+		select {
+		case <-w.C():
+		default:
+			t.Errorf("not woken by %s", by)
+		}
+	}
+	log, err := d.Create("e1", logs.WriterOptions{Owner: logs.KeepOwner})
+	must(t, err)
+	woken("files")
+	for _, stream := range []logs.Stream{logs.Stdout, logs.Stderr} {
+		log.Write(stream, time.Now(), []byte("x"))
+		woken(stream.String())
+	}
+	must(t, d.WriteStatus("e1", []byte("x"), logs.StatusOptions{Owner: logs.KeepOwner, NoSync: true}))
+	woken("status")
+	must(t, log.Close())
+	if d.Spares() != 0 {
+		t.Errorf("%d spares were not used", d.Spares())
+	}
+}
+
 func drain(watches ...*Watch) {
 	for _, w := range watches {
 		select {

@@ -44,7 +44,10 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 	followed := false
 	defer func() {
 		if !followed {
+			s.refillSpares()
 			s.work.Done()
+		} else if s.logs.Spares() < spareFiles/2 {
+			s.refillSpares() // many that last; otherwise it is done when one ends
 		}
 	}()
 	if found := s.readStatus(e.id); found != nil {
@@ -175,6 +178,7 @@ func (s *Supervisor) follow(r *run) {
 	// makes the exit durable itself, and for one that did not, an exit that the
 	// host's crash took with it was never acknowledged to anybody.
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+	s.refillSpares()
 
 	unless := context.AfterFunc(s.patience, func() { _, _ = r.stdout.pipe.Close(), r.stderr.pipe.Close() })
 	pumps.Wait()

@@ -69,7 +69,9 @@ type Supervisor struct {
 	// look bounds the threads that read /proc for a kill. They have a gate of their
 	// own, so that a hung file system never keeps an exec from being killed.
 	look gate
-	// work counts the goroutines of all execs.
+	// refill tells keepSpares to look.
+	refill chan struct{}
+	// work counts the goroutines of all execs, and keepSpares.
 	work sync.WaitGroup
 	// stopping is closed when all execs are being ended.
 	stopping chan struct{}
@@ -106,7 +108,7 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead
-	return &Supervisor{
+	s := &Supervisor{
 		cfg:      cfg,
 		logs:     dir,
 		bootID:   hex.EncodeToString(id[:]),
@@ -118,8 +120,11 @@ func New(cfg Config) (*Supervisor, error) {
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),
+		refill:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
-	}, nil
+	}
+	dir.KeepSpares(spareFiles, s.owner())
+	return s, nil
 }
 
 // openNull opens the standard input of all execs once, so that an exec cannot
@@ -166,6 +171,8 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	loops.Go(func() { served <- server.Serve(serving, ln) })
+
+	s.work.Go(s.keepSpares)
 
 	if ready != nil {
 		ready()
