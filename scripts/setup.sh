@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
-# busybox and mmdebstrap (for the local images), a Docker engine. Does nothing, and says nothing, where all is there.
+# busybox and mmdebstrap (for the local images), strace and mkfs.ext4 (for the fault tests), a Docker engine. Does nothing, and says nothing, where all is there.
 set -euo pipefail
 # shellcheck source=scripts/lib/dockerd.sh
 . "$(dirname "$0")/lib/dockerd.sh"
@@ -39,6 +39,8 @@ missing_packages() {
 		"${CC:-gcc}" -x c -o /dev/null - 2>/dev/null || printf '%s\n' gcc libc6-dev
 	static_busybox >/dev/null || echo busybox-static
 	have mmdebstrap || echo mmdebstrap
+	have strace || echo strace
+	have mkfs.ext4 || echo e2fsprogs
 	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then
 		have dockerd || printf '%s\n' docker.io ca-certificates
 		have iptables || echo iptables

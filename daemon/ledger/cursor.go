@@ -53,6 +53,8 @@ func (l *Ledger) OpenAllEvents(ctx context.Context, after uint64) (*Cursor, erro
 		c.trimmed = tx.OrderTrimmed()
 		return nil
 	})
+	published := l.newest()
+	c.Last, c.Newest = min(c.Last, published), min(c.Newest, published)
 	if err == nil && c.stale(first) {
 		err = c.outOfRange()
 	}
@@ -84,7 +86,8 @@ func (c *Cursor) outOfRange() error {
 }
 
 // NextEvents reads on in a sandbox's events, at most limit, and moves the cursor.
-// more tells that there are further ones already.
+// more tells that there are further ones already. What the ledger does not know
+// yet is left for the next call; see newest.
 func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events []*agboxv1.SandboxEvent, more bool, err error) {
 	page, err := l.Events(ctx, c.sandboxID, c.At, limit)
 	if err == nil && c.overtaken(page.Trimmed) {
@@ -93,8 +96,25 @@ func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events [
 	if err != nil {
 		return nil, false, err
 	}
+	if sb, living := l.Sandbox(c.sandboxID); living {
+		for i, ev := range page.Events {
+			if ev.GetSequence() > sb.LastSequence {
+				c.At = max(c.At, sb.LastSequence)
+				return page.Events[:i], false, nil
+			}
+		}
+	}
 	c.At = page.Next
 	return page.Events, page.More, nil
+}
+
+// newest is the position of the newest event that is part of what the ledger says
+// of sandboxes. Streams end there: who has read an event and then asks for its
+// sandbox must not be told an older state, because no further event may come.
+func (l *Ledger) newest() uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.published
 }
 
 // NextOfAll is NextEvents for the events of all sandboxes.
@@ -109,6 +129,13 @@ func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []
 	}
 	if err != nil {
 		return nil, false, err
+	}
+	published := l.newest()
+	for i, item := range page.Events {
+		if item.Position > published {
+			c.At = max(c.At, published)
+			return page.Events[:i], false, nil
+		}
 	}
 	c.At = page.Next
 	return page.Events, page.More, nil

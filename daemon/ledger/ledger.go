@@ -41,6 +41,9 @@ type Ledger struct {
 	// changed holds, for each sandbox that somebody waits for, a channel that
 	// the next commit closes; under "" the one for any sandbox.
 	changed map[string]chan struct{}
+	// published is the position of the newest event that the maps above know. The
+	// store shows an event a moment earlier, even before it is safe on the disk.
+	published uint64
 }
 
 // Sandbox is a record with the spec it was created from. Both are read-only.
@@ -73,7 +76,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 	}
 	var ids []string
 	err := s.View(ctx, func(tx *store.Tx) error {
-		ids = tx.SandboxIDs()
+		ids, l.published = tx.SandboxIDs(), tx.LastPosition()
 		return nil
 	})
 	if err != nil {
@@ -150,9 +153,10 @@ func (l *Ledger) admitLocked(sb Sandbox) {
 
 // publish makes a committed change visible and wakes who waits for it. The
 // store calls it in commit order, before the change is acknowledged.
-func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent) {
+func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent, position uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.published = max(l.published, position)
 	l.admitLocked(sb)
 	for _, ev := range events {
 		switch ev.GetEventType() {

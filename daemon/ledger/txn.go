@@ -27,6 +27,8 @@ type txn struct {
 	tx     *store.Tx
 	sb     Sandbox
 	events []*agboxv1.SandboxEvent
+	// position is that of the newest of events.
+	position uint64
 }
 
 // overlay is the key of the uncommitted state of a sandbox within a batch.
@@ -54,7 +56,7 @@ func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) err
 		}
 		after = t.sb
 		tx.SetValue(overlay{sandboxID}, t.sb)
-		tx.OnCommit(func() { l.publish(t.sb, t.events) })
+		tx.OnCommit(func() { l.publish(t.sb, t.events, t.position) })
 		return nil
 	})
 	return after, err
@@ -73,9 +75,11 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	ev.Sequence = t.sb.LastSequence + 1
 	t.sb.Record = machine.Fold(t.sb.Record, ev)
 	ev.SandboxState = t.sb.State
-	if _, err := t.tx.AppendEvent(ev); err != nil {
+	position, err := t.tx.AppendEvent(ev)
+	if err != nil {
 		return err
 	}
+	t.position = position
 	if ev.GetSequence() != t.sb.LastSequence {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 			"The event stream of sandbox %s is at %d in the store and at %d in memory; restart the daemon.", sandboxID, ev.GetSequence(), t.sb.LastSequence)

@@ -51,7 +51,7 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.OrphanGrace)
 		}
 		seen[o.id] = o
-		if l.Now().Sub(o.since) >= l.OrphanGrace {
+		if l.Now().Sub(o.since) >= l.OrphanGrace || known && l.leftBehind(ctx, o) {
 			due = append(due, o)
 		}
 	}
@@ -65,6 +65,15 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 			l.removeOrphan(ctx, o)
 		}
 	})
+}
+
+// leftBehind tells whether the object is certainly of a sandbox that was deleted:
+// id and nonce are those of its record. An engine makes such things when it carries
+// out a request that a daemon sent right before it was killed. Nobody can want
+// them, so that they need no grace beyond a second look.
+func (l *Loop) leftBehind(ctx context.Context, o *orphan) bool {
+	past, err := l.Ledger.Past(ctx, o.SandboxID)
+	return err == nil && past.Over() && past.Nonce != "" && past.Nonce == o.Nonce
 }
 
 // objects lists containers, then networks.

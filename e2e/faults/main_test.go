@@ -1,0 +1,67 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == tracerCommand {
+		os.Exit(tracerMain(os.Args[2:]))
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		// No failure: everybody must be able to run all tests that he may run.
+		fmt.Fprintln(os.Stderr, "faults: NOT RUN. These tests trace processes and mount file systems: run them as root, with 'sudo make test-faults'.")
+		return 0
+	}
+	tidy, err := harness.Setup(filepath.Join("..", "..", "bin"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		return 1
+	}
+	code := 1
+	if err := buildOracle(); err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+	} else {
+		code = m.Run()
+	}
+	tidy()
+	if green := printTable(os.Stdout); !green && code == 0 {
+		fmt.Fprintln(os.Stderr, "faults: a row of the table is not green")
+		code = 1
+	}
+	if gaps := missing(); len(gaps) > 0 && code == 0 {
+		fmt.Fprintln(os.Stderr, "faults: no test has made fault", strings.Join(gaps, ", "))
+		code = 1
+	}
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "faults: the tests left goroutines behind:", err)
+		return 1
+	}
+	return code
+}
+
+// oracleBinary is the static program that commands under test run.
+func oracleBinary() string { return filepath.Join(harness.Binaries, "oracle") }
+
+func buildOracle() error {
+	build := exec.Command("go", "build", "-trimpath", "-o", oracleBinary(), "./oracle")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("the oracle cannot be built: %w\n%s", err, out), os.RemoveAll(oracleBinary()))
+	}
+	return nil
+}

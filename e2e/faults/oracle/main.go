@@ -1,0 +1,98 @@
+// Command oracle runs inside sandboxes under test. It writes lines whose loss,
+// repetition, change or disorder the reader of the log can tell, and leaves a
+// trace of having run.
+//
+//	oracle bomb
+//
+// starts processes for ever, and goes on when it may not start another one.
+//
+//	oracle ID COUNT CODE [PAUSE_EVERY PAUSE]
+//
+// appends ID to /var/log/agents-sandbox/ran, writes COUNT lines "seq,crc" to
+// stdout and every tenth also to stderr, pausing for PAUSE after each
+// PAUSE_EVERY lines, and ends with exit code CODE. The crc is that of ID and
+// the number.
+package main
+
+import (
+	"fmt"
+	"hash/crc32"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(99)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 1 && args[0] == "bomb" {
+		bomb()
+	}
+	if len(args) != 3 && len(args) != 5 {
+		return fmt.Errorf("want ID COUNT CODE [PAUSE_EVERY PAUSE], have %q", args)
+	}
+	id := args[0]
+	count, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	code, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	every, pause := count+1, time.Duration(0)
+	if len(args) == 5 {
+		if every, err = strconv.Atoi(args[3]); err != nil {
+			return err
+		}
+		if pause, err = time.ParseDuration(args[4]); err != nil {
+			return err
+		}
+	}
+	if err := leaveTrace(id); err != nil {
+		return err
+	}
+	for seq := 1; seq <= count; seq++ {
+		// One write a line, as a program without a buffer does it.
+		line := fmt.Appendf(nil, "%d,%08x\n", seq, crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", id, seq)))
+		if _, err := os.Stdout.Write(line); err != nil {
+			return err
+		}
+		if seq%10 == 0 {
+			if _, err := os.Stderr.Write(line); err != nil {
+				return err
+			}
+		}
+		if seq%every == 0 {
+			time.Sleep(pause)
+		}
+	}
+	os.Exit(code)
+	return nil
+}
+
+func bomb() {
+	for {
+		// Neither output is kept open, and nobody is waited for.
+		if err := exec.Command("sleep", "1000").Start(); err != nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func leaveTrace(id string) error {
+	ran, err := os.OpenFile("/var/log/agents-sandbox/ran", os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o666)
+	if err != nil {
+		return err
+	}
+	if _, err := ran.WriteString(id + "\n"); err != nil {
+		return err
+	}
+	return ran.Close()
+}

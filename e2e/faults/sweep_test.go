@@ -1,0 +1,303 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// kill is one SIGKILL of the daemon.
+type kill struct {
+	// n is the number of the boundary, from 1.
+	n int
+	// before names the call that was about to be made; "" when the operation got
+	// through and nothing was killed.
+	before string
+	at     time.Time
+}
+
+// operation is something that the daemon is killed in, at each boundary once.
+type operation struct {
+	name string
+	// prepare makes what the operation needs, before the daemon is traced; nil: nothing.
+	prepare func(t *testing.T, n int)
+	// run returns when the caller has what it asked for. It speaks with the
+	// daemon through the client, which waits for the next one by itself.
+	run func(ctx context.Context, n int) error
+	// dead looks around while there is no daemon; nil: not.
+	dead func(t *testing.T, n int)
+	// settle says what has to be true after a round; nil: nothing but the checks
+	// of the witness at the end.
+	settle func(t *testing.T, k kill)
+}
+
+// mostBoundaries ends a sweep that does not end by itself.
+const mostBoundaries = 150
+
+// sweep runs the operation again and again, and kills the daemon in it one
+// boundary later each time, until the operation gets through. It returns how
+// often it killed, and before which calls.
+func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
+	t.Helper()
+	seen := make(map[string]int)
+	for n := 1; n <= mostBoundaries; n++ {
+		k := runUnder(t, w, op, n)
+		if op.settle != nil {
+			op.settle(t, k)
+		}
+		if k.before == "" {
+			return n - 1, counted(seen)
+		}
+		if t.Failed() {
+			t.Fatalf("%s: ended at boundary %d, before %s", op.name, n, k.before)
+		}
+		seen[k.before]++
+	}
+	t.Fatalf("%s has more than %d boundaries", op.name, mostBoundaries)
+	return 0, ""
+}
+
+// runUnder runs the operation with a kill at the n-th boundary.
+func runUnder(t *testing.T, w *witness, op operation, n int) kill {
+	t.Helper()
+	if op.prepare != nil {
+		op.prepare(t, n)
+	}
+	tr := traceAndKill(t, w.in.Status(t).PID, n)
+	done, killed := make(chan error, 1), make(chan string, 1)
+	ctx := harness.Bounded(t)
+	go func() { done <- op.run(ctx, n) }()
+	go func() { killed <- tr.killed() }()
+	k := kill{n: n}
+	var err error
+	over := false
+	select {
+	case err = <-done:
+		over = true
+		tr.end() // what comes after the answer is no caller's business
+		k.before = <-killed
+	case k.before = <-killed:
+	}
+	k.at = time.Now()
+	if k.before != "" {
+		if op.dead != nil {
+			op.dead(t, n)
+		}
+		w.in.Must(t, "daemon", "start")
+	}
+	if !over {
+		err = <-done
+	}
+	if err != nil {
+		t.Errorf("%s with a kill at boundary %d (%s): %v", op.name, n, k.before, err)
+	}
+	return k
+}
+
+func counted(seen map[string]int) string {
+	var parts []string
+	for _, name := range []string{"fdatasync", "fsync", "rename", "send"} {
+		if n := seen[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d x %s", n, name))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func TestKillAtEachBoundaryOfACreate(t *testing.T) {
+	t.Parallel()
+	uncommitted := Row(t, 1, "SIGKILL before the intent to create is committed", 0)
+	committed := Row(t, 2, "SIGKILL after the intent, before the container is made", 0)
+	made := Row(t, 3, "SIGKILL after the container is made, before READY", 0)
+	unanswered := Row(t, 4, "SIGKILL after the commit, before the reply", 0)
+	w := newWitness(t, harness.New(t))
+	id := func(n int) string { return fmt.Sprintf("c-%d", n) }
+	var answered time.Time
+	var hadContainer bool
+	var times [5]int
+	op := operation{name: "create"}
+	op.prepare = func(*testing.T, int) { answered, hadContainer = time.Time{}, false }
+	op.run = func(ctx context.Context, n int) error {
+		_, err := w.c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: id(n), CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageBusybox}})
+		if err != nil {
+			return err
+		}
+		answered = time.Now()
+		_, err = w.c.WaitReady(ctx, id(n))
+		if reasonOf(err) == agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+			return nil // what the recovery table says where there was no container yet
+		}
+		return err
+	}
+	op.dead = func(t *testing.T, n int) { hadContainer = exists(t, "agbox-primary-"+id(n)) }
+	op.settle = func(t *testing.T, k kill) {
+		accepted := time.Time{}
+		for ev, err := range w.c.PastEvents(harness.Bounded(t), id(k.n), 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ev.GetEventType() == agboxv1.EventType_SANDBOX_ACCEPTED {
+				accepted = ev.GetOccurredAt().AsTime()
+			}
+		}
+		switch before := accepted.Before(k.at); {
+		case k.before == "":
+		case !before:
+			times[1]++
+		case hadContainer:
+			times[3]++
+		default:
+			times[2]++
+		}
+		if k.before != "" && accepted.Before(k.at) && answered.After(k.at) {
+			times[4]++
+		}
+		w.settleCreate(t, id(k.n), hadContainer || k.before == "")
+	}
+	kills, calls := sweep(t, w, op)
+	uncommitted.Note("create: %d kills, before %s", kills, calls)
+	for i, r := range []*row{uncommitted, committed, made, unanswered} {
+		if r.Ran(times[i+1]); times[i+1] == 0 {
+			t.Errorf("no kill was one of fault %d", i+1)
+		}
+	}
+	w.check(t)
+}
+
+// settleCreate checks a sandbox whose daemon was killed while it was made: a
+// container that was there is used and the only one; without one there is
+// nothing at all of a sandbox that failed. Then it removes the sandbox.
+func (w *witness) settleCreate(t *testing.T, id string, had bool) {
+	t.Helper()
+	out, err := w.c.GetSandbox(harness.Bounded(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := out.GetSandbox().GetState()
+	if had && state != agboxv1.SandboxState_SANDBOX_STATE_READY {
+		t.Errorf("sandbox %s had its container and is %v", id, out.GetSandbox())
+	}
+	inv, err := w.in.Engine.SandboxInventory(harness.Bounded(t), w.in.Status(t).InstallID, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state == agboxv1.SandboxState_SANDBOX_STATE_READY {
+		if len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+			t.Errorf("sandbox %s is READY and has %v", id, inv)
+		}
+		w.in.Must(t, "exec", id, "--", "true")
+	} else {
+		harness.Eventually(t, "nothing is left of what failed", func() bool {
+			inv, err := w.in.Engine.SandboxInventory(harness.Bounded(t), w.in.Status(t).InstallID, id)
+			return err == nil && len(inv.Containers)+len(inv.Networks) == 0
+		})
+	}
+	w.in.Must(t, "rm", "-f", id)
+	w.holds(id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+}
+
+// exists tells whether the engine has a container of that name.
+func exists(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), name)
+	return err == nil
+}
+
+func TestKillAtEachBoundaryOfAnExec(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 6, "SIGKILL at each boundary from accepting an exec to its end", 0)
+	w := newWitness(t, harness.New(t))
+	box := w.box(t)
+	kills, calls := sweep(t, w, operation{
+		name: "exec",
+		run: func(ctx context.Context, n int) error {
+			j := job{id: fmt.Sprintf("e-%d", n), box: box, lines: 50, code: n % 100}
+			if err := w.start(ctx, j); err != nil {
+				return err
+			}
+			for _, err := range w.c.FollowLogs(ctx, j.id, client.LogOptions{Follow: true}) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	})
+	row.Ran(kills)
+	row.Note("exec: before %s", calls)
+	w.check(t)
+}
+
+func TestKillAtEachBoundaryOfAStopAndAStart(t *testing.T) {
+	t.Parallel()
+	stops := Row(t, 2, "SIGKILL at each boundary of a stop", 0)
+	starts := Row(t, 2, "SIGKILL at each boundary of a start of what was stopped", 0)
+	w := newWitness(t, harness.New(t))
+	box := w.box(t)
+	stop := func(ctx context.Context) error {
+		if err := w.c.StopSandbox(ctx, box); err != nil {
+			return err
+		}
+		_, err := w.c.WaitStopped(ctx, box)
+		return err
+	}
+	start := func(ctx context.Context) error {
+		if err := w.c.ResumeSandbox(ctx, box); err != nil {
+			return err
+		}
+		_, err := w.c.WaitReady(ctx, box)
+		return err
+	}
+	wellEnded := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	kills, calls := sweep(t, w, operation{
+		name:   "stop",
+		run:    func(ctx context.Context, _ int) error { return stop(ctx) },
+		settle: func(t *testing.T, _ kill) { wellEnded(t, start(harness.Bounded(t))) },
+	})
+	stops.Ran(kills)
+	stops.Note("stop: before %s", calls)
+	kills, calls = sweep(t, w, operation{
+		name:    "start",
+		prepare: func(t *testing.T, _ int) { wellEnded(t, stop(harness.Bounded(t))) },
+		run:     func(ctx context.Context, _ int) error { return start(ctx) },
+	})
+	starts.Ran(kills)
+	starts.Note("start: before %s", calls)
+	wellEnded(t, w.start(harness.Bounded(t), job{id: "after", box: box, lines: 10, code: 3}))
+	w.check(t)
+}
+
+func TestKillAtEachBoundaryOfADelete(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 5, "SIGKILL at each boundary of a delete", 0)
+	w := newWitness(t, harness.New(t))
+	var box string
+	kills, calls := sweep(t, w, operation{
+		name: "delete",
+		prepare: func(t *testing.T, n int) {
+			box = w.in.Must(t, "create", "--image", harness.ImageBusybox)
+			w.in.Must(t, "exec", "-d", box, "--", "sleep", "1000")
+		},
+		run: func(ctx context.Context, _ int) error {
+			if err := w.c.DeleteSandbox(ctx, box); err != nil {
+				return err
+			}
+			return w.c.WaitDeleted(ctx, box)
+		},
+		settle: func(*testing.T, kill) { w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED) },
+	})
+	row.Ran(kills)
+	row.Note("delete: before %s", calls)
+	w.check(t)
+}

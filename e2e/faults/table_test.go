@@ -1,0 +1,90 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// table collects what the tests of this package made happen. FAULTS.md numbers
+// the faults and lists those that have no test here, with the reason.
+var table struct {
+	mu   sync.Mutex // guards rows
+	rows []*row
+}
+
+// row is one line of the table: a fault, as one test makes it.
+type row struct {
+	number int
+	words  string
+	times  int
+	began  time.Time
+	took   time.Duration
+	notes  []string
+	result string
+}
+
+// Row enters a fault in the table: its number in FAULTS.md, what is done in a
+// few words, and how many times this test makes it happen. Its result is the
+// test's. A test that makes several faults calls it once for each.
+func Row(t *testing.T, number int, words string, times int) *row {
+	t.Helper()
+	r := &row{number: number, words: words, times: times, began: time.Now(), result: "did not end"}
+	table.mu.Lock()
+	table.rows = append(table.rows, r)
+	table.mu.Unlock()
+	t.Cleanup(func() {
+		table.mu.Lock()
+		defer table.mu.Unlock()
+		r.took = time.Since(r.began)
+		switch {
+		case t.Failed():
+			r.result = "FAILED"
+		case t.Skipped():
+			r.result = "SKIPPED"
+		default:
+			r.result = "ok"
+		}
+	})
+	return r
+}
+
+// Ran corrects how many times the fault was made, when only the run tells.
+func (r *row) Ran(times int) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	r.times = times
+}
+
+// Note puts a figure that the test has measured under its line.
+func (r *row) Note(format string, args ...any) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	r.notes = append(r.notes, fmt.Sprintf(format, args...))
+}
+
+// printTable prints all rows in the order of their numbers and tells whether
+// every one of them is green.
+func printTable(out io.Writer) (green bool) {
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	slices.SortStableFunc(table.rows, func(a, b *row) int { return cmp.Compare(a.number, b.number) })
+	green = true
+	width := 0
+	for _, r := range table.rows {
+		width = max(width, len(r.words))
+	}
+	fmt.Fprintf(out, "\n %-2s  %-*s  %5s  %-6s  %7s\n", "#", width, "fault", "times", "result", "took")
+	for _, r := range table.rows {
+		green = green && r.result == "ok"
+		fmt.Fprintf(out, " %2d  %-*s  %5d  %-6s  %6.1fs\n", r.number, width, r.words, r.times, r.result, r.took.Seconds())
+		for _, note := range r.notes {
+			fmt.Fprintf(out, "       %s\n", note)
+		}
+	}
+	return green
+}

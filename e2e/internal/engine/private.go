@@ -1,0 +1,268 @@
+// Package engine makes container engines that tests may break: a private Docker
+// daemon in a network namespace of its own, which can be killed, frozen and
+// started again without anybody else noticing, and a proxy before an engine that
+// misbehaves on request.
+//
+// It needs root, and the binaries of Docker, iproute2 and util-linux.
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/client"
+)
+
+// patience bounds every wait of this package.
+const patience = 60 * time.Second
+
+// Private is a Docker daemon that belongs to one test. The containers' runtime,
+// containerd, is a process beside it, as on an ordinary machine: it outlives the
+// daemon.
+type Private struct {
+	root  string
+	netns string
+	// flags go to dockerd beside those that keep it apart from the machine's.
+	flags      []string
+	containerd *daemon
+	dockerd    *daemon
+	api        *client.Client
+}
+
+// Option changes a Private before it starts.
+type Option func(*Private)
+
+// LiveRestore has containers outlive the daemon.
+func LiveRestore() Option {
+	return func(p *Private) { p.flags = append(p.flags, "--live-restore") }
+}
+
+// New starts a private engine with the given images, which are copied from the
+// machine's own. When the test ends all of it is removed: processes, containers,
+// mounts, control groups, the network namespace and the folder.
+func New(t testing.TB, images []string, options ...Option) *Private {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("a private engine needs root: run the tests as root.")
+	}
+	root, err := os.MkdirTemp("/var/tmp", "abe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Private{root: root, netns: filepath.Base(root)}
+	for _, option := range options {
+		option(p)
+	}
+	t.Cleanup(func() { p.remove(t) })
+	p.run(t, "ip", "netns", "add", p.netns)
+	p.run(t, "ip", "-n", p.netns, "link", "set", "lo", "up")
+	// An empty configuration: that of the machine is not meant for this engine.
+	if err := os.WriteFile(p.path("dockerd.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.path("containerd.toml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p.api, err = client.NewClientWithOpts(client.WithHost(p.Host()), client.WithVersion("1.41")); err != nil {
+		t.Fatal(err)
+	}
+	p.startContainerd(t)
+	p.Start(t)
+	p.load(t, images)
+	return p
+}
+
+// Host is the engine's address, as DOCKER_HOST has it.
+func (p *Private) Host() string { return "unix://" + p.Socket() }
+
+// Socket is the path of the engine's socket.
+func (p *Private) Socket() string { return p.path("docker.sock") }
+
+// API speaks with the engine.
+func (p *Private) API() *client.Client { return p.api }
+
+func (p *Private) path(name string) string { return filepath.Join(p.root, name) }
+
+// inside is a command in the engine's network namespace. The tool "ip netns
+// exec" would also hide the control groups.
+func (p *Private) inside(name string, args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + p.netns, name}, args...)...)
+}
+
+func (p *Private) startContainerd(t testing.TB) {
+	t.Helper()
+	p.containerd = launch(t, p.path("containerd.log"), p.inside("containerd",
+		"--config", p.path("containerd.toml"), "--root", p.path("containerd"),
+		"--state", p.path("containerd-state"), "--address", p.path("containerd.sock")))
+	p.await(t, "containerd listens", p.containerd, func(context.Context) error {
+		_, err := os.Stat(p.path("containerd.sock"))
+		return err
+	})
+}
+
+// Start starts the daemon, which must not be running, and returns when it answers.
+func (p *Private) Start(t testing.TB) {
+	t.Helper()
+	// A daemon that was killed leaves it behind, and the next one would stumble
+	// over the number if another process has it by now.
+	_ = os.Remove(p.path("dockerd.pid"))
+	args := append([]string{
+		"--config-file", p.path("dockerd.json"), "--data-root", p.path("data"), "--exec-root", p.path("exec"),
+		"--pidfile", p.path("dockerd.pid"), "--host", p.Host(), "--containerd", p.path("containerd.sock"),
+		"--cgroup-parent", "/" + p.netns, "--shutdown-timeout", "10",
+	}, p.flags...)
+	p.dockerd = launch(t, p.path("dockerd.log"), p.inside("dockerd", args...))
+	p.await(t, "dockerd answers", p.dockerd, func(ctx context.Context) error {
+		_, err := p.api.Ping(ctx)
+		return err
+	})
+}
+
+// await polls: neither daemon tells when it is ready.
+func (p *Private) await(t testing.TB, what string, d *daemon, ready func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-d.ended:
+			t.Fatalf("it ended before %s: %v\n%s", what, err, d.tail())
+		case <-ctx.Done():
+			t.Fatalf("it did not come about within %v that %s: %v\n%s", patience, what, err, d.tail())
+		}
+	}
+}
+
+// Kill ends the daemon with SIGKILL and returns when it is gone. Its containers
+// run on until it is back.
+func (p *Private) Kill(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGKILL) }
+
+// Stop ends the daemon in order: with live-restore its containers run on, without
+// it they are stopped first.
+func (p *Private) Stop(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGTERM) }
+
+// Freeze has the daemon hang with its socket open, until Thaw.
+func (p *Private) Freeze(t testing.TB) { t.Helper(); p.dockerd.signal(t, syscall.SIGSTOP) }
+
+// Thaw ends Freeze: what was asked meanwhile is answered now.
+func (p *Private) Thaw(t testing.TB) { t.Helper(); p.dockerd.signal(t, syscall.SIGCONT) }
+
+func (p *Private) run(t testing.TB, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+}
+
+// load copies images from the machine's engine.
+func (p *Private) load(t testing.TB, images []string) {
+	t.Helper()
+	if len(images) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	machine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer machine.Close()
+	saved, err := machine.ImageSave(ctx, images)
+	if err != nil {
+		t.Fatalf("the images %v cannot be copied: %v", images, err)
+	}
+	defer saved.Close()
+	loaded, err := p.api.ImageLoad(ctx, saved, client.ImageLoadWithQuiet(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer loaded.Body.Close()
+	if _, err := new(bytes.Buffer).ReadFrom(loaded.Body); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// daemon is a process that the engine consists of.
+type daemon struct {
+	cmd *exec.Cmd
+	log string
+	// ended is closed when the process is gone.
+	ended chan struct{}
+}
+
+func launch(t testing.TB, log string, cmd *exec.Cmd) *daemon {
+	t.Helper()
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	d := &daemon{cmd: cmd, log: log, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = out, out
+	// A terminal's Ctrl-C is for the tests; what they started they end themselves.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // waited for with ended
+		defer close(d.ended)
+		_ = cmd.Wait()
+	}()
+	return d
+}
+
+func (d *daemon) signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+}
+
+// end signals the process and waits until it is gone.
+func (d *daemon) end(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	d.signal(t, sig)
+	select {
+	case <-d.ended:
+	case <-time.After(patience):
+		_ = d.cmd.Process.Kill()
+		<-d.ended
+		t.Errorf("%s did not end within %v after signal %v\n%s", d.cmd.Path, patience, sig, d.tail())
+	}
+}
+
+func (d *daemon) tail() string {
+	const most = 4000
+	text, err := os.ReadFile(d.log)
+	if err != nil {
+		return fmt.Sprintf("its log cannot be read: %v", err)
+	}
+	return string(text[max(0, len(text)-most):])
+}
+
+// Mend has the daemon answer again, whatever was done to it.
+func (p *Private) Mend(t testing.TB) {
+	t.Helper()
+	p.Thaw(t)
+	select {
+	case <-p.dockerd.ended:
+		p.Start(t)
+	default:
+	}
+}

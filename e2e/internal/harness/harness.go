@@ -1,0 +1,98 @@
+// Package harness runs the real binaries for black-box tests: installs of their
+// own, their commands and daemons, and what of them is left in the engine.
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	dockerclient "github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/runtime/docker"
+)
+
+// The local images; scripts/images.sh says what is in them.
+const (
+	ImageBusybox = "agbox-test/busybox:latest"
+	ImageDebian  = "agbox-test/debian:latest"
+)
+
+// Remedy is what helps against everything that can be missing.
+const Remedy = "run 'make images build' in the repository"
+
+// Patience bounds every wait: far more than anything takes on a small machine
+// with other work to do.
+const Patience = 90 * time.Second
+
+// What all tests of a package share; set by Setup.
+var (
+	// Binaries holds a copy of the binaries that every user may run, and that a
+	// build during the tests does not change.
+	Binaries string
+	// Engine and DockerAPI look at the engine beside agbox.
+	Engine    *docker.Engine
+	DockerAPI *dockerclient.Client
+)
+
+// Setup connects to the engine and copies the binaries from a folder. Call tidy
+// when all tests are done.
+func Setup(from string) (tidy func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	DockerAPI, err = dockerclient.NewClientWithOpts(dockerclient.FromEnv, dockerclient.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, err
+	}
+	if Engine, err = docker.New(docker.Options{}); err != nil {
+		return nil, err
+	}
+	if _, err := DockerAPI.Ping(ctx); err != nil {
+		return nil, fmt.Errorf("these tests need a Docker engine that you may use (%w): %s", err, Remedy)
+	}
+	for _, image := range []string{ImageBusybox, ImageDebian} {
+		if _, err := DockerAPI.ImageInspect(ctx, image); err != nil {
+			return nil, fmt.Errorf("the image %s is not here (%w): %s", image, err, Remedy)
+		}
+	}
+	Binaries, err = os.MkdirTemp("/tmp", "abbin")
+	if err != nil {
+		return nil, err
+	}
+	if err := copyBinaries(from, Binaries); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(Binaries))
+	}
+	return func() {
+		_ = os.RemoveAll(Binaries)
+		_ = DockerAPI.Close()
+		_ = Engine.Close()
+	}, nil
+}
+
+// copyBinaries makes a folder of binaries that every user may run.
+func copyBinaries(from, to string) error {
+	if err := os.Chmod(to, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"agbox", "agboxd", "agbox-init"} {
+		in, err := os.Open(filepath.Join(from, name))
+		if err != nil {
+			return fmt.Errorf("there is no %s (%w): %s", name, err, Remedy)
+		}
+		defer in.Close()
+		out, err := os.OpenFile(filepath.Join(to, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		// Against a narrow umask.
+		if err := errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

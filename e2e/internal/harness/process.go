@@ -1,0 +1,257 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Result is how a process ended.
+type Result struct {
+	Args           []string
+	Stdout, Stderr string
+	// Code is the exit code; -1 when a signal ended the process.
+	Code   int
+	Signal syscall.Signal
+}
+
+// Want fails the test unless the exit code is the given one.
+func (r Result) Want(t *testing.T, code int) Result {
+	t.Helper()
+	if r.Code != code {
+		t.Fatalf("%s: exit code %d (signal %d), want %d\nstdout: %s\nstderr: %s",
+			strings.Join(r.Args, " "), r.Code, r.Signal, code, clip(r.Stdout), clip(r.Stderr))
+	}
+	return r
+}
+
+// WantOutput fails the test unless both outputs are the given ones.
+func (r Result) WantOutput(t *testing.T, stdout, stderr string) Result {
+	t.Helper()
+	WantSame(t, strings.Join(r.Args, " ")+": stdout", r.Stdout, stdout)
+	WantSame(t, strings.Join(r.Args, " ")+": stderr", r.Stderr, stderr)
+	return r
+}
+
+// WantSame compares texts of any length and shows where they part.
+func WantSame(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	at := 0
+	for at < len(got) && at < len(want) && got[at] == want[at] {
+		at++
+	}
+	from := max(0, at-40)
+	t.Errorf("%s has %d bytes, want %d; they part at byte %d:\n got ...%q\nwant ...%q", what, len(got), len(want), at,
+		clip(got[from:]), clip(want[from:]))
+}
+
+// clip shortens what is too long to read.
+func clip(text string) string {
+	const most = 2000
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", text[:most], len(text))
+}
+
+// Process is a run of one of the binaries.
+type Process struct {
+	Cmd            *exec.Cmd
+	Stdout, Stderr *Output
+	// ended is closed when the process has ended and err is set.
+	ended chan struct{}
+	err   error
+}
+
+// Start runs agbox beside the test. The test's end is its end too.
+func (in *Install) Start(t *testing.T, args ...string) *Process {
+	t.Helper()
+	return in.StartBinary(t, "agbox", args...)
+}
+
+// StartBinary runs one of the binaries beside the test.
+func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Process {
+	t.Helper()
+	// The bound holds in clean-ups too, when the test's own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
+	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{})}
+	p.Cmd.Stdout, p.Cmd.Stderr = p.Stdout, p.Stderr
+	if err := p.Cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	go func() { // waited for with ended
+		defer close(p.ended)
+		p.err = p.Cmd.Wait()
+		p.Stdout.end()
+		p.Stderr.end()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-p.ended
+	})
+	return p
+}
+
+// Wait returns how the process ended.
+func (p *Process) Wait(t *testing.T) Result {
+	t.Helper()
+	<-p.ended
+	status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+	r := Result{Args: p.args(), Stdout: p.Stdout.String(), Stderr: p.Stderr.String(), Code: p.Cmd.ProcessState.ExitCode()}
+	if status.Signaled() {
+		r.Signal = status.Signal()
+	}
+	if errors.Is(p.err, exec.ErrWaitDelay) {
+		t.Errorf("%s has ended, but something it started keeps its outputs open", strings.Join(r.Args, " "))
+	}
+	if r.Signal == syscall.SIGKILL {
+		t.Fatalf("%s did not end within %v\nstdout: %s\nstderr: %s", strings.Join(r.Args, " "), Patience, clip(r.Stdout), clip(r.Stderr))
+	}
+	return r
+}
+
+func (p *Process) args() []string {
+	return append([]string{"agbox"}, p.Cmd.Args[1:]...)
+}
+
+// Signal sends a signal to the process.
+func (p *Process) Signal(t *testing.T, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Cmd.Process.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// AwaitOutput returns once the process has written text to stdout.
+func (p *Process) AwaitOutput(t *testing.T, text string) {
+	t.Helper()
+	if !p.Stdout.await(func(got string) bool { return strings.Contains(got, text) }) {
+		t.Fatalf("%s ended without writing %q\nstdout: %s\nstderr: %s",
+			strings.Join(p.args(), " "), text, clip(p.Stdout.String()), clip(p.Stderr.String()))
+	}
+}
+
+// Output keeps what a process writes and wakes who waits for it.
+type Output struct {
+	// mu guards what follows.
+	mu      sync.Mutex
+	text    strings.Builder
+	over    bool
+	changed chan struct{}
+}
+
+func newOutput() *Output { return &Output{changed: make(chan struct{})} }
+
+// Write takes what the process wrote.
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return o.text.Write(p)
+}
+
+func (o *Output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// String is what was written so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await returns true once the condition holds, and false if the process ends
+// before; its time is bounded.
+func (o *Output) await(cond func(string) bool) bool {
+	for {
+		o.mu.Lock()
+		text, over, changed := o.text.String(), o.over, o.changed
+		o.mu.Unlock()
+		switch {
+		case cond(text):
+			return true
+		case over:
+			return false
+		}
+		<-changed
+	}
+}
+
+// Bounded is the context for calls of the client package.
+func Bounded(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually returns once the condition holds. It is for what cannot be
+// subscribed to.
+func Eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	EventuallyOr(t, cond, func() { t.Fatalf("it did not come about within %v that %s", Patience, what) })
+}
+
+// EventuallyOr is Eventually with a last word of its own when it does not come about.
+func EventuallyOr(t *testing.T, cond func() bool, otherwise func()) {
+	t.Helper()
+	ctx := Bounded(t)
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for !cond() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			otherwise()
+			return
+		}
+	}
+}
+
+// UntilSignal is a shell script that runs first and then waits for a signal, on
+// which it does what the trap says. Its stderr is descriptor 3: on 2 the shell
+// itself would tell of the sleep that the same signal has ended.
+func UntilSignal(signal, trap, first string) string {
+	return fmt.Sprintf("exec 3>&2 2>/dev/null; trap '%s' %s; %s; while :; do sleep 0.05; done", trap, signal, first)
+}
+
+// KillDaemon ends the daemon with SIGKILL and returns when it is gone.
+func (in *Install) KillDaemon(t *testing.T) {
+	t.Helper()
+	pid := in.Status(t).PID
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(Patience.Milliseconds()))
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case n == 1:
+			return
+		default:
+			t.Fatalf("the daemon (pid %d) outlives SIGKILL: %v", pid, err)
+		}
+	}
+}
