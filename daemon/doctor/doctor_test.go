@@ -56,6 +56,8 @@ func (g *guests) Connected(id string) bool {
 	return g.linked[id] && g.cut[id] == nil
 }
 
+func (g *guests) Drop(string) {}
+
 func (g *guests) Settle(context.Context, string) error { return nil }
 
 func (g *guests) lose(id string, why error) {

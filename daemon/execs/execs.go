@@ -170,6 +170,17 @@ func (r *Runner) publish(lk *link) {
 	}
 }
 
+// Drop gives up the sandbox's link, if there is one.
+func (r *Runner) Drop(sandboxID string) {
+	r.mu.Lock()
+	lk := r.links[sandboxID]
+	delete(r.links, sandboxID)
+	r.mu.Unlock()
+	if lk != nil {
+		_ = lk.conn.Close()
+	}
+}
+
 func (r *Runner) forget(lk *link) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

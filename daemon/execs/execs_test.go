@@ -247,6 +247,23 @@ func TestExitIsRecordedWhenItIsPushed(t *testing.T) {
 	}
 }
 
+func TestADroppedLinkIsUsedNoMore(t *testing.T) {
+	b := newBench(t)
+	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+	b.connect()
+	b.runner.Drop("a")
+	if b.runner.Connected("a") {
+		t.Fatal("the link still stands")
+	}
+	<-b.lost
+	b.serve(&supervisor{boot: "boot2", start: func(*guestv1.StartRequest) *guestv1.ExecRecord { return exited(6) }})
+	b.connect()
+	b.create()
+	if st := b.ended(); st.GetExitCode() != 6 {
+		t.Errorf("status %v", st)
+	}
+}
+
 func TestImageUserAndDirectoryAreTheDefaults(t *testing.T) {
 	b := newBench(t)
 	var got *guestv1.StartRequest

@@ -43,6 +43,8 @@ type Guests interface {
 	Connect(ctx context.Context, sandboxID string) error
 	// Connected tells whether a link stands.
 	Connected(sandboxID string) bool
+	// Drop gives up the link to a supervisor that is about to be replaced.
+	Drop(sandboxID string)
 	// Settle ends the execs of a sandbox whose primary does not run.
 	Settle(ctx context.Context, sandboxID string) error
 }

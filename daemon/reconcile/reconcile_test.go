@@ -36,6 +36,7 @@ type guests struct {
 	mu     sync.Mutex // guards what follows
 	up     map[string]bool
 	linked map[string]bool
+	drops  int
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -52,6 +53,13 @@ func (g *guests) Connected(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.linked[id] && g.up[id]
+}
+
+func (g *guests) Drop(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.linked[id] = false
+	g.drops++
 }
 
 func (g *guests) Settle(ctx context.Context, id string) error {
@@ -209,6 +217,11 @@ func TestSandboxBecomesReadyStopsStartsAndIsRemoved(t *testing.T) {
 	}
 	l.want(l.ledger.RequestResume, "a")
 	l.await("a", machine.Ready)
+	l.guests.mu.Lock()
+	if l.guests.drops != 2 {
+		t.Errorf("two starts gave up %d links of the life before", l.guests.drops)
+	}
+	l.guests.mu.Unlock()
 	l.want(l.ledger.RequestDelete, "a")
 	l.await("a", machine.Deleted)
 	l.nothingLeft()

@@ -168,6 +168,9 @@ func (l *Loop) announce(ctx context.Context, sb ledger.Sandbox, phase, reason st
 
 func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	l.announce(ctx, sb, "start", "")
+	// A link to the life before may not have been seen to break yet; an exec that
+	// was given to it would be lost.
+	l.Guests.Drop(sb.ID)
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 		return l.Engine.StartContainer(ctx, o.Primary.ID)
 	})
