@@ -7,15 +7,17 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
 func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	if err := os.MkdirAll(filepath.Join(in.home, "run"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(in.Home, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: in.socket(), Net: "unix"})
+	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: in.Socket(), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,37 +27,37 @@ func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer socket.Close()
-	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(in.home, "notify"), Net: "unixgram"})
+	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(in.Home, "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer told.Close()
 	// Connections wait until there is a daemon.
-	early := in.start(t, "--no-autostart", "ls", "-q")
+	early := in.Start(t, "--no-autostart", "ls", "-q")
 	for range 2 {
 		ended := in.activate(t, socket)
-		pid := in.status(t).PID
-		in.must(t, "daemon", "upgrade")
+		pid := in.Status(t).PID
+		in.Must(t, "daemon", "upgrade")
 		wantTold(t, told)
 		wantTold(t, told)
-		if now := in.status(t).PID; now != pid {
+		if now := in.Status(t).PID; now != pid {
 			t.Errorf("the daemon's pid was %d and is %d", pid, now)
 		}
-		in.must(t, "daemon", "stop")
+		in.Must(t, "daemon", "stop")
 		if err := <-ended; err != nil {
 			t.Errorf("agboxd ended with %v", err)
 		}
-		if _, err := os.Stat(in.socket()); err != nil {
+		if _, err := os.Stat(in.Socket()); err != nil {
 			t.Errorf("the socket went with the daemon: %v", err)
 		}
 	}
-	early.wait(t).want(t, 0)
+	early.Wait(t).Want(t, 0)
 }
 
 // wantTold reads one message of a daemon that is ready.
 func wantTold(t *testing.T, told *net.UnixConn) {
 	t.Helper()
-	if err := told.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := told.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 100)
@@ -68,11 +70,11 @@ func wantTold(t *testing.T, told *net.UnixConn) {
 // activate runs agboxd as systemd does when the first connection comes.
 func (in *install) activate(t *testing.T, socket *os.File) <-chan error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-	cmd := in.command(ctx, "agboxd")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
+	cmd := in.Command(ctx, "agboxd")
 	cmd.Path = "/bin/sh"
-	cmd.Args = []string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" run`, filepath.Join(in.bin, "agboxd")}
-	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(in.home, "notify"))
+	cmd.Args = []string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" run`, filepath.Join(in.Bin, "agboxd")}
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(in.Home, "notify"))
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	long := strings.Repeat("a", 4096)
 	// The second letter is Cyrillic.
 	const lookAlike = "dеmo"
@@ -28,12 +29,12 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"unknown image", []string{"create", "x", "--image", "localhost:1/nosuch/image:1"}, 1, "localhost:1/nosuch/image:1"},
 		{"impossible image", []string{"create", "x", "--image", "Not An Image"}, 2, "Not An Image"},
 		{"no image", []string{"create", "x"}, 2, "--image"},
-		{"bad name", []string{"create", "Bad Name", "--image", imageBusybox}, 2, "Bad Name"},
-		{"look-alike name", []string{"create", lookAlike, "--image", imageBusybox}, 2, "name"},
-		{"bad new id", []string{"create", "x", "--id", "../x", "--image", imageBusybox}, 2, "../x"},
-		{"taken name", []string{"create", "demo", "--image", imageBusybox}, 4, "demo"},
-		{"bad label", []string{"create", "x", "--image", imageBusybox, "--label", "novalue"}, 2, "novalue"},
-		{"short idle time", []string{"create", "x", "--image", imageBusybox, "--idle-ttl", "1ms"}, 2, "idle_ttl"},
+		{"bad name", []string{"create", "Bad Name", "--image", harness.ImageBusybox}, 2, "Bad Name"},
+		{"look-alike name", []string{"create", lookAlike, "--image", harness.ImageBusybox}, 2, "name"},
+		{"bad new id", []string{"create", "x", "--id", "../x", "--image", harness.ImageBusybox}, 2, "../x"},
+		{"taken name", []string{"create", "demo", "--image", harness.ImageBusybox}, 4, "demo"},
+		{"bad label", []string{"create", "x", "--image", harness.ImageBusybox, "--label", "novalue"}, 2, "novalue"},
+		{"short idle time", []string{"create", "x", "--image", harness.ImageBusybox, "--idle-ttl", "1ms"}, 2, "idle_ttl"},
 		{"unknown sandbox", []string{"exec", "nosuch", "--", "true"}, 125, "nosuch"},
 		{"unknown sandbox to stop", []string{"stop", "nosuch"}, 3, "nosuch"},
 		{"unknown sandbox to start", []string{"start", "nosuch"}, 3, "nosuch"},
@@ -67,15 +68,15 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"unknown format", []string{"ls", "-o", "yaml"}, 2, "yaml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			refused(t, in.agbox(t, c.args...), c.code, c.says)
+			refused(t, in.Agbox(t, c.args...), c.code, c.says)
 		})
 	}
 	// Nothing but the first sandbox, and that is well.
-	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+	in.Agbox(t, "exec", "demo", "--", "echo", "well").Want(t, 0).WantOutput(t, "well\n", "")
 	if boxes := in.list(t); len(boxes) != 1 {
 		t.Errorf("ls shows %v, want the first sandbox alone", boxes)
 	}
-	if inv := in.inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+	if inv := in.Inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
 		t.Errorf("the engine has %+v, want one container and one network", inv)
 	}
 }
@@ -83,8 +84,8 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
-	c := in.client(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	c := in.Client(t)
 	for name, request := range map[string]*agboxv1.CreateExecRequest{
 		"NUL in the sandbox":                 {SandboxId: "a\x00b", Command: []string{"true"}},
 		"NUL in the exec id":                 {SandboxId: "demo", ExecId: "a\x00b", Command: []string{"true"}},
@@ -97,7 +98,7 @@ func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {
 		"no command at all":                  {SandboxId: "demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := c.CreateExec(bounded(t), request)
+			_, err := c.CreateExec(harness.Bounded(t), request)
 			if !errors.Is(err, client.ErrInvalid) || strings.Contains(err.Error(), "rpc error") {
 				t.Errorf("the error is %v, want one of class invalid", err)
 			}
@@ -111,23 +112,23 @@ func TestBytesThatNoArgumentCanHoldAreRefused(t *testing.T) {
 func TestACommandThatASignalEndsGives128AndTheSignal(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV} {
 		n := strconv.Itoa(int(signal))
-		in.agbox(t, "exec", "demo", "--", "sh", "-c", "kill -"+n+" $$").want(t, 128+int(signal)).wantOutput(t, "", "")
+		in.Agbox(t, "exec", "demo", "--", "sh", "-c", "kill -"+n+" $$").Want(t, 128+int(signal)).WantOutput(t, "", "")
 	}
 }
 
 func TestASecondDaemonNamesTheFirst(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
-	pid := in.status(t).PID
-	refusedBy(t, in.agbox(t, "daemon", "run"), "agboxd: ", 4, strconv.Itoa(pid))
-	if said := in.must(t, "daemon", "start"); !strings.Contains(said, strconv.Itoa(pid)) {
+	in.Must(t, "daemon", "start")
+	pid := in.Status(t).PID
+	refusedBy(t, in.Agbox(t, "daemon", "run"), "agboxd: ", 4, strconv.Itoa(pid))
+	if said := in.Must(t, "daemon", "start"); !strings.Contains(said, strconv.Itoa(pid)) {
 		t.Errorf("daemon start says %q, want the pid %d", said, pid)
 	}
-	if now := in.status(t).PID; now != pid {
+	if now := in.Status(t).PID; now != pid {
 		t.Errorf("the daemon's pid was %d and is %d", pid, now)
 	}
 }
@@ -135,28 +136,28 @@ func TestASecondDaemonNamesTheFirst(t *testing.T) {
 func TestASocketPathThatIsTooLongIsRefused(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.home = filepath.Join(in.home, strings.Repeat("x", 120))
+	in.Home = filepath.Join(in.Home, strings.Repeat("x", 120))
 	// The folder above is the one to be tidied.
-	defer func() { in.home = filepath.Dir(in.home) }()
+	defer func() { in.Home = filepath.Dir(in.Home) }()
 	for _, args := range [][]string{
-		{"create", "demo", "--image", imageBusybox}, {"ls"}, {"daemon", "status"}, {"daemon", "stop"}, {"daemon", "start"},
+		{"create", "demo", "--image", harness.ImageBusybox}, {"ls"}, {"daemon", "status"}, {"daemon", "stop"}, {"daemon", "start"},
 	} {
-		refused(t, in.agbox(t, args...), 2, "AGBOX_HOME")
+		refused(t, in.Agbox(t, args...), 2, "AGBOX_HOME")
 	}
-	refusedBy(t, in.agbox(t, "daemon", "run"), "agboxd: ", 1, "AGBOX_HOME")
-	if made, _ := filepath.Glob(in.home); len(made) != 0 {
+	refusedBy(t, in.Agbox(t, "daemon", "run"), "agboxd: ", 1, "AGBOX_HOME")
+	if made, _ := filepath.Glob(in.Home); len(made) != 0 {
 		t.Errorf("%v was made all the same", made)
 	}
 }
 
 func TestWithoutDockerACreateSaysSoAndAReadAnswers(t *testing.T) {
 	t.Parallel()
-	in := newInstall(t, with("DOCKER_HOST=unix:///nonexistent/docker.sock"))
-	refused(t, in.agbox(t, "create", "demo", "--image", imageBusybox), 6, "Docker is not running")
+	in := newInstall(t, harness.With("DOCKER_HOST=unix:///nonexistent/docker.sock"))
+	refused(t, in.Agbox(t, "create", "demo", "--image", harness.ImageBusybox), 6, "Docker is not running")
 	if boxes := in.list(t, "-a"); len(boxes) != 0 {
 		t.Errorf("ls -a shows %v, want nothing", boxes)
 	}
-	if said := in.must(t, "daemon", "status"); !strings.Contains(said, "not reachable") {
+	if said := in.Must(t, "daemon", "status"); !strings.Contains(said, "not reachable") {
 		t.Errorf("daemon status says %q", said)
 	}
 }
@@ -164,15 +165,15 @@ func TestWithoutDockerACreateSaysSoAndAReadAnswers(t *testing.T) {
 func TestAUserWhoMayNotUseDockerIsToldHow(t *testing.T) {
 	t.Parallel()
 	who := ordinaryUser(t)
-	options := []func(*install){as(who)}
+	options := []func(*harness.Install){as(who)}
 	if who.credential == nil {
 		// Not even root's socket, which nobody but root may use.
-		options = append(options, with("DOCKER_HOST=unix:///proc/1/root/run/docker.sock"))
+		options = append(options, harness.With("DOCKER_HOST=unix:///proc/1/root/run/docker.sock"))
 	} else {
 		who.credential.Groups = nil
 	}
 	in := newInstall(t, options...)
-	refused(t, in.agbox(t, "create", "demo", "--image", imageBusybox), 6, "You may not use Docker")
+	refused(t, in.Agbox(t, "create", "demo", "--image", harness.ImageBusybox), 6, "You may not use Docker")
 	if boxes := in.list(t, "-a"); len(boxes) != 0 {
 		t.Errorf("ls -a shows %v, want nothing", boxes)
 	}
@@ -181,12 +182,12 @@ func TestAUserWhoMayNotUseDockerIsToldHow(t *testing.T) {
 func TestWithoutADaemonNoAutostartRefuses(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	for _, args := range [][]string{{"ls"}, {"create", "demo", "--image", imageBusybox}, {"rm", "demo"}, {"logs", "job"}} {
-		refused(t, in.agbox(t, append([]string{"--no-autostart"}, args...)...), 5, "agbox daemon start")
+	for _, args := range [][]string{{"ls"}, {"create", "demo", "--image", harness.ImageBusybox}, {"rm", "demo"}, {"logs", "job"}} {
+		refused(t, in.Agbox(t, append([]string{"--no-autostart"}, args...)...), 5, "agbox daemon start")
 	}
-	refused(t, in.agbox(t, "--no-autostart", "exec", "demo", "--", "true"), 125, "agbox daemon start")
-	refused(t, in.agbox(t, "daemon", "status"), 5, "agbox daemon start")
-	if made, _ := filepath.Glob(filepath.Join(in.home, "*")); len(made) != 0 {
+	refused(t, in.Agbox(t, "--no-autostart", "exec", "demo", "--", "true"), 125, "agbox daemon start")
+	refused(t, in.Agbox(t, "daemon", "status"), 5, "agbox daemon start")
+	if made, _ := filepath.Glob(filepath.Join(in.Home, "*")); len(made) != 0 {
 		t.Errorf("%v was made all the same", made)
 	}
 }

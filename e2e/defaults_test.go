@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
 // allowed are the capabilities that the inside of a sandbox may have, by their
@@ -17,10 +19,10 @@ var allowed = map[string]uint{
 func TestASandboxIsSafeByDefault(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageDebian)
+	box := in.Create(t, "demo", harness.ImageDebian)
 	inside := func(t *testing.T, script string) string {
 		t.Helper()
-		return in.must(t, "exec", "demo", "--", "bash", "-c", script)
+		return in.Must(t, "exec", "demo", "--", "bash", "-c", script)
 	}
 	t.Run("rights", func(t *testing.T) {
 		for _, process := range []string{"self", "1"} {
@@ -30,7 +32,7 @@ func TestASandboxIsSafeByDefault(t *testing.T) {
 			"mknod /tmp/disk b 8 0", "mount -t tmpfs none /mnt", "chroot / true", "ip link set lo down", "hostname other",
 			"date -s 2000-01-01", "echo 1 >/proc/sys/kernel/panic", "echo b >/proc/sysrq-trigger", "cat /proc/1/environ", "cat /proc/1/mem",
 		} {
-			if in.agbox(t, "exec", "demo", "--", "bash", "-c", forbidden).code == 0 {
+			if in.Agbox(t, "exec", "demo", "--", "bash", "-c", forbidden).Code == 0 {
 				t.Errorf("%q is possible", forbidden)
 			}
 		}
@@ -65,8 +67,8 @@ func TestASandboxIsSafeByDefault(t *testing.T) {
 	t.Run("mounts", func(t *testing.T) { wantOwnMountsOnly(t, in, box) })
 	t.Run("supervisor", func(t *testing.T) {
 		for _, file := range []string{"/.agbox/init", "/.agbox/boot.pb"} {
-			in.agbox(t, "exec", "demo", "--", "bash", "-c", "echo x >"+file).want(t, 1)
-			in.agbox(t, "exec", "demo", "--", "rm", "-f", file).want(t, 1)
+			in.Agbox(t, "exec", "demo", "--", "bash", "-c", "echo x >"+file).Want(t, 1)
+			in.Agbox(t, "exec", "demo", "--", "rm", "-f", file).Want(t, 1)
 		}
 	})
 }
@@ -109,12 +111,12 @@ func wantOwnMountsOnly(t *testing.T, in *install, box string) {
 	writable := map[string]bool{"/.agbox/link": true, "/var/log/agents-sandbox": true}
 	readOnly := map[string]bool{"/.agbox/init": true, "/.agbox/boot.pb": true}
 	for _, m := range host.Mounts {
-		if !strings.HasPrefix(m.Source, in.home+"/data/") || !writable[m.Target] && !(readOnly[m.Target] && m.ReadOnly) {
+		if !strings.HasPrefix(m.Source, in.Home+"/data/") || !writable[m.Target] && !(readOnly[m.Target] && m.ReadOnly) {
 			t.Errorf("%s of the host is mounted on %s (read-only: %v)", m.Source, m.Target, m.ReadOnly)
 		}
 	}
 	// Secrets of the install are out of reach.
-	text := in.must(t, "exec", "demo", "--", "cat", "/proc/self/mountinfo")
+	text := in.Must(t, "exec", "demo", "--", "cat", "/proc/self/mountinfo")
 	if strings.Contains(text, "ids.db") || strings.Contains(text, "docker.sock") {
 		t.Errorf("the mounts are\n%s", text)
 	}

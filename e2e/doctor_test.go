@@ -11,11 +11,12 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
 
-func (in *install) database() string { return filepath.Join(in.home, "data", "ids.db") }
+func (in *install) database() string { return filepath.Join(in.Home, "data", "ids.db") }
 
 // finding is a row of "agbox doctor -o json".
 type finding struct {
@@ -31,12 +32,12 @@ type finding struct {
 // doctor runs "agbox doctor", which has to end with the exit code.
 func (in *install) doctor(t *testing.T, code int, args ...string) []finding {
 	t.Helper()
-	r := in.agbox(t, append([]string{"doctor", "-o", "json"}, args...)...).want(t, code)
+	r := in.Agbox(t, append([]string{"doctor", "-o", "json"}, args...)...).Want(t, code)
 	var out struct {
 		Findings []finding `json:"findings"`
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &out); err != nil {
-		t.Fatalf("%v in %s", err, r.stdout)
+	if err := json.Unmarshal([]byte(r.Stdout), &out); err != nil {
+		t.Fatalf("%v in %s", err, r.Stdout)
 	}
 	return out.Findings
 }
@@ -54,28 +55,28 @@ func find(t *testing.T, all []finding, name string) finding {
 }
 
 // wantNoStart checks a command whose daemon refused to start: it quotes why.
-func wantNoStart(t *testing.T, r result, says string) {
+func wantNoStart(t *testing.T, r harness.Result, says string) {
 	t.Helper()
-	if r.want(t, 5); !strings.Contains(r.stderr, says) {
-		t.Errorf("stderr does not speak of %q:\n%s", says, r.stderr)
+	if r.Want(t, 5); !strings.Contains(r.Stderr, says) {
+		t.Errorf("stderr does not speak of %q:\n%s", says, r.Stderr)
 	}
 }
 
 func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	running := in.create(t, "demo", imageBusybox, "--env", "COLOUR=green", "--label", "team=red")
-	stopped := in.create(t, "idle", imageBusybox)
-	in.must(t, "stop", "idle")
-	job := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+"exit 7")
+	running := in.Create(t, "demo", harness.ImageBusybox, "--env", "COLOUR=green", "--label", "team=red")
+	stopped := in.Create(t, "idle", harness.ImageBusybox)
+	in.Must(t, "stop", "idle")
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+"exit 7")
 	gate := gateOf(in, running)
 	before := in.primary(t, running)
-	in.must(t, "daemon", "stop")
-	if err := os.Rename(in.database(), filepath.Join(in.home, "lost.db")); err != nil {
+	in.Must(t, "daemon", "stop")
+	if err := os.Rename(in.database(), filepath.Join(in.Home, "lost.db")); err != nil {
 		t.Fatal(err)
 	}
 
-	wantNoStart(t, in.agbox(t, "ls"), "agbox doctor --fix")
+	wantNoStart(t, in.Agbox(t, "ls"), "agbox doctor --fix")
 	if _, err := os.Stat(in.database()); err == nil {
 		t.Fatal("a new database was made in the place of the lost one")
 	}
@@ -95,17 +96,17 @@ func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 		}
 	}
 
-	in.agbox(t, "exec", "demo", "--", "sh", "-c", "echo $COLOUR").want(t, 0).wantOutput(t, "green\n", "")
-	in.must(t, "start", "idle")
-	in.agbox(t, "exec", "idle", "--", "echo", "awake").want(t, 0).wantOutput(t, "awake\n", "")
+	in.Agbox(t, "exec", "demo", "--", "sh", "-c", "echo $COLOUR").Want(t, 0).WantOutput(t, "green\n", "")
+	in.Must(t, "start", "idle")
+	in.Agbox(t, "exec", "idle", "--", "echo", "awake").Want(t, 0).WantOutput(t, "awake\n", "")
 	if after := in.primary(t, running); after.ID != before.ID || after.Pid != before.Pid {
 		t.Errorf("the primary was %s (pid %d) and is %s (pid %d)", before.ID, before.Pid, after.ID, after.Pid)
 	}
 	// The command of before runs on, unknown to the daemon, and its log is kept.
 	openGate(t, gate)
-	eventually(t, "the command of before ends", func() bool { return leftStatus(t, filepath.Dir(gate), job) })
+	harness.Eventually(t, "the command of before ends", func() bool { return leftStatus(t, filepath.Dir(gate), job) })
 	wantFile(t, filepath.Join(filepath.Dir(gate), job+".stdout.log"), "before\nafter\n")
-	if events := in.must(t, "events", "demo"); !strings.Contains(events, "adopted") || strings.Contains(events, job) {
+	if events := in.Must(t, "events", "demo"); !strings.Contains(events, "adopted") || strings.Contains(events, job) {
 		t.Errorf("the history of the sandbox is\n%s", events)
 	}
 	in.doctor(t, 0)
@@ -114,8 +115,8 @@ func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	in.must(t, "daemon", "stop")
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	in.Must(t, "daemon", "stop")
 	sound, err := os.ReadFile(in.database())
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +131,7 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 		if err := os.WriteFile(in.database(), damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantNoStart(t, in.agbox(t, "ls"), "is damaged")
+		wantNoStart(t, in.Agbox(t, "ls"), "is damaged")
 		for _, args := range [][]string{nil, {"--fix"}} {
 			all := in.doctor(t, 1, args...)
 			if f := find(t, all, in.database()); !f.NeedsPerson || !strings.Contains(f.Why, "backup") {
@@ -148,28 +149,28 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.doctor(t, 0, "--fix")
-	in.agbox(t, "exec", "demo", "--", "echo", "back").want(t, 0).wantOutput(t, "back\n", "")
+	in.Agbox(t, "exec", "demo", "--", "echo", "back").Want(t, 0).WantOutput(t, "back\n", "")
 }
 
 func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	in, other := newInstall(t), newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	theirs := other.primary(t, other.create(t, "demo", imageBusybox))
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	theirs := other.primary(t, other.Create(t, "demo", harness.ImageBusybox))
 	nobodys := foreignContainer(t, runtime.PrimaryName("wanted"), nil)
-	refused(t, in.agbox(t, "create", "--id", "wanted", "--image", imageBusybox), 4, "not this sandbox's")
+	refused(t, in.Agbox(t, "create", "--id", "wanted", "--image", harness.ImageBusybox), 4, "not this sandbox's")
 	// As an earlier daemon may have left them: our label, and no record.
 	labels := map[string]string{
-		"agbox.install-id": in.status(t).InstallID, "agbox.sandbox-id": "gone", "agbox.nonce": "n",
+		"agbox.install-id": in.Status(t).InstallID, "agbox.sandbox-id": "gone", "agbox.nonce": "n",
 		"agbox.role": "primary", "agbox.service": "",
 	}
 	orphan := foreignContainer(t, runtime.PrimaryName("gone"), labels)
 	labels["agbox.role"] = "network"
-	made, err := dockerAPI.NetworkCreate(bounded(t), runtime.NetworkName("gone"), network.CreateOptions{Labels: labels})
+	made, err := harness.DockerAPI.NetworkCreate(harness.Bounded(t), runtime.NetworkName("gone"), network.CreateOptions{Labels: labels})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = engine.RemoveNetwork(context.WithoutCancel(t.Context()), made.ID) })
+	t.Cleanup(func() { _ = harness.Engine.RemoveNetwork(context.WithoutCancel(t.Context()), made.ID) })
 
 	all := in.doctor(t, 1)
 	for _, name := range []string{runtime.PrimaryName("gone"), runtime.NetworkName("gone")} {
@@ -189,7 +190,7 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 	if exists(t, orphan) || !exists(t, nobodys) || !exists(t, theirs.ID) || !exists(t, in.primary(t, box).ID) {
 		t.Error("want the orphan removed, and nothing else")
 	}
-	text := in.agbox(t, "doctor").want(t, 0).stdout
+	text := in.Agbox(t, "doctor").Want(t, 0).Stdout
 	if !strings.Contains(text, "All is well.") || !strings.Contains(text, "left alone.") {
 		t.Errorf("doctor says\n%s", text)
 	}
@@ -198,17 +199,17 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 // foreignContainer makes a container beside agbox, which never runs.
 func foreignContainer(t *testing.T, name string, labels map[string]string) (id string) {
 	t.Helper()
-	made, err := dockerAPI.ContainerCreate(bounded(t), &container.Config{Image: imageBusybox, Labels: labels}, nil, nil, nil, name)
+	made, err := harness.DockerAPI.ContainerCreate(harness.Bounded(t), &container.Config{Image: harness.ImageBusybox, Labels: labels}, nil, nil, nil, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = engine.RemoveContainer(context.WithoutCancel(t.Context()), made.ID) })
+	t.Cleanup(func() { _ = harness.Engine.RemoveContainer(context.WithoutCancel(t.Context()), made.ID) })
 	return made.ID
 }
 
 func exists(t *testing.T, id string) bool {
 	t.Helper()
-	all, err := dockerAPI.ContainerList(bounded(t), container.ListOptions{All: true})
+	all, err := harness.DockerAPI.ContainerList(harness.Bounded(t), container.ListOptions{All: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,8 +224,8 @@ func exists(t *testing.T, id string) bool {
 func TestASupervisorsSocketThatPointsElsewhereIsReported(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	in.must(t, "exec", "demo", "--", "sh", "-c", "cd /.agbox/link && rm guest.sock && ln -s /var/run/docker.sock guest.sock")
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	in.Must(t, "exec", "demo", "--", "sh", "-c", "cd /.agbox/link && rm guest.sock && ln -s /var/run/docker.sock guest.sock")
 	for range 2 {
 		var seen bool
 		for _, f := range in.doctor(t, 1) {
@@ -233,10 +234,10 @@ func TestASupervisorsSocketThatPointsElsewhereIsReported(t *testing.T) {
 		if !seen {
 			t.Error("doctor does not say that the supervisor was tampered with")
 		}
-		in.killDaemon(t)
-		in.must(t, "daemon", "start")
+		in.KillDaemon(t)
+		in.Must(t, "daemon", "start")
 	}
-	handle, err := in.client(t).GetSandbox(bounded(t), box)
+	handle, err := in.Client(t).GetSandbox(harness.Bounded(t), box)
 	if err != nil {
 		t.Fatal(err)
 	}

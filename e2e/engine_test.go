@@ -8,6 +8,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/paths"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
@@ -27,7 +28,7 @@ type primary struct {
 func (in *install) primary(t *testing.T, box string) primary {
 	t.Helper()
 	var p primary
-	for _, c := range in.inventory(t).Containers {
+	for _, c := range in.Inventory(t).Containers {
 		if c.SandboxID == box && c.Role == runtime.RolePrimary {
 			p.Container = c
 		}
@@ -36,10 +37,10 @@ func (in *install) primary(t *testing.T, box string) primary {
 		t.Fatalf("the engine has no primary of sandbox %s", box)
 	}
 	var err error
-	if p.Container, err = engine.InspectContainer(bounded(t), p.ID); err != nil {
+	if p.Container, err = harness.Engine.InspectContainer(harness.Bounded(t), p.ID); err != nil {
 		t.Fatal(err)
 	}
-	if p.inspected, err = dockerAPI.ContainerInspect(bounded(t), p.ID); err != nil {
+	if p.inspected, err = harness.DockerAPI.ContainerInspect(harness.Bounded(t), p.ID); err != nil {
 		t.Fatal(err)
 	}
 	p.Pid = p.inspected.State.Pid
@@ -54,7 +55,7 @@ func (in *install) primary(t *testing.T, box string) primary {
 // awaitState returns the handle of the sandbox once it is in the state.
 func awaitState(t *testing.T, c *client.Client, box string, state agboxv1.SandboxState) *agboxv1.SandboxHandle {
 	t.Helper()
-	ctx := bounded(t)
+	ctx := harness.Bounded(t)
 	for event, err := range c.Events(ctx, box, 0) {
 		if err != nil {
 			t.Fatalf("waiting for %v of sandbox %s: %v", state, box, err)
@@ -77,40 +78,40 @@ func awaitState(t *testing.T, c *client.Client, box string, state agboxv1.Sandbo
 func TestAPrimaryThatIsKilledBehindOurBackIsShownAndCanBeStarted(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	attached := in.start(t, "exec", "demo", "--", "sh", "-c", "echo running; exec sleep 1000")
-	attached.awaitOutput(t, "running\n")
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	attached := in.Start(t, "exec", "demo", "--", "sh", "-c", "echo running; exec sleep 1000")
+	attached.AwaitOutput(t, "running\n")
 	job := in.execs(t)[0].GetExecId()
-	if err := dockerAPI.ContainerKill(bounded(t), in.primary(t, box).ID, "KILL"); err != nil {
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), in.primary(t, box).ID, "KILL"); err != nil {
 		t.Fatal(err)
 	}
 
-	failed := awaitState(t, in.client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+	failed := awaitState(t, in.Client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
 	if failed.GetErrorCode() != agboxv1.ErrorReason_PRIMARY_EXITED.String() || failed.GetErrorMessage() == "" {
 		t.Errorf("the sandbox failed with %q (%s), want PRIMARY_EXITED", failed.GetErrorCode(), failed.GetErrorMessage())
 	}
 	wantLost(t, in, attached, job)
-	refused(t, in.agbox(t, "exec", "demo", "--", "true"), 125, "start")
+	refused(t, in.Agbox(t, "exec", "demo", "--", "true"), 125, "start")
 
-	in.must(t, "start", "demo")
-	in.agbox(t, "exec", "demo", "--", "echo", "again").want(t, 0).wantOutput(t, "again\n", "")
-	in.agbox(t, "logs", job).want(t, 0).wantOutput(t, "running\n", "")
+	in.Must(t, "start", "demo")
+	in.Agbox(t, "exec", "demo", "--", "echo", "again").Want(t, 0).WantOutput(t, "again\n", "")
+	in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, "running\n", "")
 }
 
 // wantLost checks an exec whose container went away under it: it has ended, its
 // output is kept, and nobody claims to know its exit code.
-func wantLost(t *testing.T, in *install, attached *process, job string) {
+func wantLost(t *testing.T, in *install, attached *harness.Process, job string) {
 	t.Helper()
-	ended := attached.wait(t).want(t, 125)
-	if ended.stdout != "running\n" || !strings.HasPrefix(ended.stderr, "agbox: ") {
-		t.Errorf("exec ended with stdout %q and stderr %q", ended.stdout, ended.stderr)
+	ended := attached.Wait(t).Want(t, 125)
+	if ended.Stdout != "running\n" || !strings.HasPrefix(ended.Stderr, "agbox: ") {
+		t.Errorf("exec ended with stdout %q and stderr %q", ended.Stdout, ended.Stderr)
 	}
 	status := in.inspectExec(t, job)
 	if status.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED || status.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() ||
 		status.GetExitCode() == 0 || status.GetFinishedAt() == nil {
 		t.Errorf("inspect shows %v, want it lost", status)
 	}
-	in.agbox(t, "logs", "-f", job).want(t, 0).wantOutput(t, "running\n", "")
+	in.Agbox(t, "logs", "-f", job).Want(t, 0).WantOutput(t, "running\n", "")
 	if running := in.execs(t); len(running) != 0 {
 		t.Errorf("ps shows %v, want nothing", running)
 	}
@@ -119,35 +120,35 @@ func wantLost(t *testing.T, in *install, attached *process, job string) {
 func TestAPrimaryThatIsRemovedBehindOurBackIsShown(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	attached := in.start(t, "exec", "demo", "--", "sh", "-c", "echo running; exec sleep 1000")
-	attached.awaitOutput(t, "running\n")
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	attached := in.Start(t, "exec", "demo", "--", "sh", "-c", "echo running; exec sleep 1000")
+	attached.AwaitOutput(t, "running\n")
 	job := in.execs(t)[0].GetExecId()
-	if err := dockerAPI.ContainerRemove(bounded(t), in.primary(t, box).ID, container.RemoveOptions{Force: true}); err != nil {
+	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), in.primary(t, box).ID, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 
-	failed := awaitState(t, in.client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+	failed := awaitState(t, in.Client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
 	// Between death and removal there is a moment in which it was seen dead.
 	if code := failed.GetErrorCode(); code != agboxv1.ErrorReason_PRIMARY_MISSING.String() && code != agboxv1.ErrorReason_PRIMARY_EXITED.String() {
 		t.Errorf("the sandbox failed with %q (%s), want PRIMARY_MISSING", code, failed.GetErrorMessage())
 	}
 	wantLost(t, in, attached, job)
-	refused(t, in.agbox(t, "start", "demo"), 1, "removed outside agbox")
-	wantSame(t, "rm", in.must(t, "rm", "demo"), box)
+	refused(t, in.Agbox(t, "start", "demo"), 1, "removed outside agbox")
+	harness.WantSame(t, "rm", in.Must(t, "rm", "demo"), box)
 }
 
 func TestAPrimaryThatIsRemovedWhileTheDaemonIsAwayIsMissing(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	id := in.primary(t, box).ID
-	in.must(t, "daemon", "stop")
-	if err := dockerAPI.ContainerRemove(bounded(t), id, container.RemoveOptions{Force: true}); err != nil {
+	in.Must(t, "daemon", "stop")
+	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), id, container.RemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	in.must(t, "daemon", "start")
-	failed := awaitState(t, in.client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+	in.Must(t, "daemon", "start")
+	failed := awaitState(t, in.Client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
 	if failed.GetErrorCode() != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
 		t.Errorf("the sandbox failed with %q (%s), want PRIMARY_MISSING", failed.GetErrorCode(), failed.GetErrorMessage())
 	}
@@ -156,15 +157,15 @@ func TestAPrimaryThatIsRemovedWhileTheDaemonIsAwayIsMissing(t *testing.T) {
 func TestAnIdleSandboxStopsByItselfButNotUnderACommand(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox, "--idle-ttl", "1s")
-	c := in.client(t)
+	box := in.Create(t, "demo", harness.ImageBusybox, "--idle-ttl", "1s")
+	c := in.Client(t)
 	awaitState(t, c, box, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 
-	in.must(t, "start", "demo")
+	in.Must(t, "start", "demo")
 	// Longer than the sandbox may be idle.
-	in.agbox(t, "exec", "demo", "--", "sh", "-c", "sleep 2.5; echo still here").want(t, 0).wantOutput(t, "still here\n", "")
+	in.Agbox(t, "exec", "demo", "--", "sh", "-c", "sleep 2.5; echo still here").Want(t, 0).WantOutput(t, "still here\n", "")
 	var ended, stopped time.Time
-	for event, err := range c.Events(bounded(t), box, 0) {
+	for event, err := range c.Events(harness.Bounded(t), box, 0) {
 		if err != nil {
 			t.Fatalf("waiting for the end of an idle sandbox: %v", err)
 		}
@@ -186,15 +187,15 @@ func TestAnIdleSandboxStopsByItselfButNotUnderACommand(t *testing.T) {
 func TestTwoInstallsDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	one, other := newInstall(t), newInstall(t)
-	mine := one.create(t, "demo", imageBusybox)
-	theirs := other.create(t, "demo", imageBusybox)
-	if a, b := one.status(t), other.status(t); a.InstallID == b.InstallID || a.PID == b.PID || a.DataDir == b.DataDir {
+	mine := one.Create(t, "demo", harness.ImageBusybox)
+	theirs := other.Create(t, "demo", harness.ImageBusybox)
+	if a, b := one.Status(t), other.Status(t); a.InstallID == b.InstallID || a.PID == b.PID || a.DataDir == b.DataDir {
 		t.Errorf("the installs are %+v and %+v", a, b)
 	}
-	wantSame(t, "ls -q of one", one.must(t, "ls", "-q"), mine)
-	wantSame(t, "ls -q of the other", other.must(t, "ls", "-q"), theirs)
-	refused(t, one.agbox(t, "rm", theirs), 3, theirs)
-	one.must(t, "rm", "demo")
-	one.must(t, "daemon", "stop")
-	other.agbox(t, "exec", "demo", "--", "echo", "untouched").want(t, 0).wantOutput(t, "untouched\n", "")
+	harness.WantSame(t, "ls -q of one", one.Must(t, "ls", "-q"), mine)
+	harness.WantSame(t, "ls -q of the other", other.Must(t, "ls", "-q"), theirs)
+	refused(t, one.Agbox(t, "rm", theirs), 3, theirs)
+	one.Must(t, "rm", "demo")
+	one.Must(t, "daemon", "stop")
+	other.Agbox(t, "exec", "demo", "--", "echo", "untouched").Want(t, 0).WantOutput(t, "untouched\n", "")
 }

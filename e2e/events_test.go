@@ -9,15 +9,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
-	stream, err := api.SubscribeSandboxEvents(bounded(t), &agboxv1.SubscribeSandboxEventsRequest{
+	stream, err := api.SubscribeSandboxEvents(harness.Bounded(t), &agboxv1.SubscribeSandboxEventsRequest{
 		SandboxId: "demo", IncludeCurrentSnapshot: true})
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +40,8 @@ func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 			t.Errorf("event %d of the past is %v", want, past)
 		}
 	}
-	in.agbox(t, "exec", "demo", "--", "sh", "-c", "exit 3").want(t, 3)
-	in.must(t, "rm", "demo")
+	in.Agbox(t, "exec", "demo", "--", "sh", "-c", "exit 3").Want(t, 3)
+	in.Must(t, "rm", "demo")
 	sequence := now.GetSequence()
 	var types []agboxv1.EventType
 	for {
@@ -72,9 +73,9 @@ func TestASubscriberGetsTheSnapshotThenThePastThenWhatHappens(t *testing.T) {
 func TestAWatcherOfAllSandboxesResumesAtItsPosition(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "one", imageScratch)
-	two := in.create(t, "two", imageScratch, "--label", "team=red")
-	c := in.client(t)
+	in.Create(t, "one", harness.ImageScratch)
+	two := in.Create(t, "two", harness.ImageScratch, "--label", "team=red")
+	c := in.Client(t)
 	all := watch(t, c, client.WatchOptions{}, "")
 	seen := make(map[string]uint64)
 	for _, m := range all {
@@ -102,7 +103,7 @@ func TestAWatcherOfAllSandboxesResumesAtItsPosition(t *testing.T) {
 // the sandbox when that is given.
 func watch(t *testing.T, c *client.Client, o client.WatchOptions, sandbox string) []*agboxv1.WatchEventsResponse {
 	t.Helper()
-	boxes, err := c.ListSandboxes(bounded(t), client.ListOptions{})
+	boxes, err := c.ListSandboxes(harness.Bounded(t), client.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func watch(t *testing.T, c *client.Client, o client.WatchOptions, sandbox string
 	}
 	var seen []*agboxv1.WatchEventsResponse
 	at := o.After
-	for m, err := range c.WatchEvents(bounded(t), o) {
+	for m, err := range c.WatchEvents(harness.Bounded(t), o) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func watch(t *testing.T, c *client.Client, o client.WatchOptions, sandbox string
 // lastPosition is where a watch of the future begins.
 func lastPosition(t *testing.T, c *client.Client) uint64 {
 	t.Helper()
-	for m, err := range c.WatchEvents(bounded(t), client.WatchOptions{LiveOnly: true}) {
+	for m, err := range c.WatchEvents(harness.Bounded(t), client.WatchOptions{LiveOnly: true}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,11 +152,11 @@ func lastPosition(t *testing.T, c *client.Client) uint64 {
 func TestCursorsBeyondTheEndAreOutOfRange(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
-	job := in.must(t, "exec", "-d", "demo", "--", "echo", "four")
-	in.must(t, "logs", "-f", job)
+	in.Create(t, "demo", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "demo", "--", "echo", "four")
+	in.Must(t, "logs", "-f", job)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
-	ctx := bounded(t)
+	ctx := harness.Bounded(t)
 	for name, call := range map[string]func() error{
 		"of one sandbox": func() error {
 			stream, err := api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: "demo", FromSequence: 1000})

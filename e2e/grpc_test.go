@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -33,7 +34,7 @@ const serviceName = "agbox.v1.SandboxService"
 func (in *install) connect(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", in.socket())
+		return new(net.Dialer).DialContext(ctx, "unix", in.Socket())
 	}
 	conn, err := grpc.NewClient("passthrough:///agboxd", grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -57,7 +58,7 @@ type stranger struct {
 // reflected asks the daemon for the description of its API.
 func reflected(t *testing.T, conn *grpc.ClientConn) stranger {
 	t.Helper()
-	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(bounded(t))
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(harness.Bounded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func (s stranger) call(t *testing.T, method, request string) []map[string]any {
 	if err := protojson.Unmarshal([]byte(request), in); err != nil {
 		t.Fatal(err)
 	}
-	stream, err := s.conn.NewStream(bounded(t), &grpc.StreamDesc{ServerStreams: m.IsStreamingServer()}, "/"+serviceName+"/"+method)
+	stream, err := s.conn.NewStream(harness.Bounded(t), &grpc.StreamDesc{ServerStreams: m.IsStreamingServer()}, "/"+serviceName+"/"+method)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (s stranger) call(t *testing.T, method, request string) []map[string]any {
 func TestAnyGRPCClientCanLookAround(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
+	in.Must(t, "daemon", "start")
 	conn := in.connect(t)
 	methods := reflected(t, conn).service.Methods()
 	for _, name := range strings.Fields("CancelExec CreateExec CreateSandbox DeleteSandbox DeleteSandboxes FollowExecLogs GetExec " +
@@ -160,7 +161,7 @@ func TestAnyGRPCClientCanLookAround(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"", serviceName} {
-		answer, err := healthv1.NewHealthClient(conn).Check(bounded(t), &healthv1.HealthCheckRequest{Service: name})
+		answer, err := healthv1.NewHealthClient(conn).Check(harness.Bounded(t), &healthv1.HealthCheckRequest{Service: name})
 		if err != nil || answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 			t.Errorf("the health of %q is %v (%v)", name, answer, err)
 		}
@@ -170,7 +171,7 @@ func TestAnyGRPCClientCanLookAround(t *testing.T) {
 func TestAClientThatKnowsOnlyTheReflectionRunsACommand(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	s := reflected(t, in.connect(t))
 	created := s.call(t, "CreateExec", `{"sandboxId":"demo","command":["sh","-c","echo to stdout; echo to stderr >&2; exit 7"],"envOverrides":{"A":"b"}}`)
 	id, ok := created[0]["exec_id"].(string)
@@ -197,9 +198,9 @@ func TestAClientThatKnowsOnlyTheReflectionRunsACommand(t *testing.T) {
 func TestManyCallsAtATimeOnOneConnectionDoNotStall(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
-	ctx := bounded(t)
+	ctx := harness.Bounded(t)
 	const atATime, rounds = 512, 20
 	failed := make(chan error, atATime)
 	var callers sync.WaitGroup

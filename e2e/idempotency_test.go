@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -28,14 +29,14 @@ func reasonOf(err error) string { return errorInfo(err).GetReason() }
 func TestTheSameSandboxTwiceIsOneAndAnotherIsRefused(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
-	c := in.client(t)
-	ctx := bounded(t)
+	in.Must(t, "daemon", "start")
+	c := in.Client(t)
+	ctx := harness.Bounded(t)
 	request := func(image string) *agboxv1.CreateSandboxRequest {
 		return &agboxv1.CreateSandboxRequest{SandboxId: "chosen-id", CreateSpec: &agboxv1.CreateSpec{Image: image, Name: "demo"}}
 	}
 	for range 2 {
-		box, err := c.CreateSandbox(ctx, request(imageBusybox))
+		box, err := c.CreateSandbox(ctx, request(harness.ImageBusybox))
 		if err != nil || box.GetSandboxId() != "chosen-id" {
 			t.Fatalf("CreateSandbox answers %v (%v)", box, err)
 		}
@@ -43,19 +44,19 @@ func TestTheSameSandboxTwiceIsOneAndAnotherIsRefused(t *testing.T) {
 	if _, err := c.WaitReady(ctx, "chosen-id"); err != nil {
 		t.Fatal(err)
 	}
-	box, err := c.CreateSandbox(ctx, request(imageBusybox))
+	box, err := c.CreateSandbox(ctx, request(harness.ImageBusybox))
 	if err != nil || box.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
 		t.Errorf("asked again when it is ready, CreateSandbox answers %v (%v)", box, err)
 	}
-	if inv := in.inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+	if inv := in.Inventory(t); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
 		t.Errorf("the engine has %+v, want one container and one network", inv)
 	}
-	if _, err := c.CreateSandbox(ctx, request(imageScratch)); !errors.Is(err, client.ErrAlreadyExists) {
+	if _, err := c.CreateSandbox(ctx, request(harness.ImageScratch)); !errors.Is(err, client.ErrAlreadyExists) {
 		t.Errorf("another sandbox with the same id gives %v", err)
 	}
 	// The command line is a client like any other.
-	wantSame(t, "create", in.create(t, "demo", imageBusybox, "--id", "chosen-id"), "chosen-id")
-	refused(t, in.agbox(t, "create", "demo", "--id", "chosen-id", "--image", imageScratch), 4, "chosen-id")
+	harness.WantSame(t, "create", in.Create(t, "demo", harness.ImageBusybox, "--id", "chosen-id"), "chosen-id")
+	refused(t, in.Agbox(t, "create", "demo", "--id", "chosen-id", "--image", harness.ImageScratch), 4, "chosen-id")
 	if boxes := in.list(t); len(boxes) != 1 {
 		t.Errorf("ls shows %v, want the one sandbox", boxes)
 	}
@@ -64,9 +65,9 @@ func TestTheSameSandboxTwiceIsOneAndAnotherIsRefused(t *testing.T) {
 func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
-	c := in.client(t)
-	ctx := bounded(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	c := in.Client(t)
+	ctx := harness.Bounded(t)
 	request := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id",
 		Command: []string{"sh", "-c", "echo run >>/tmp/runs; exit 3"}}
 	// Before, while and after it runs, and after a restart of the daemon.
@@ -80,11 +81,11 @@ func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 			t.Errorf("the exec ended with %v (%v), want code 3", ended.Code, err)
 		}
 		if i == 2 {
-			in.killDaemon(t)
-			in.must(t, "daemon", "start")
+			in.KillDaemon(t)
+			in.Must(t, "daemon", "start")
 		}
 	}
-	in.agbox(t, "exec", "demo", "--", "cat", "/tmp/runs").want(t, 0).wantOutput(t, "run\n", "")
+	in.Agbox(t, "exec", "demo", "--", "cat", "/tmp/runs").Want(t, 0).WantOutput(t, "run\n", "")
 	other := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id", Command: []string{"true"}}
 	if _, err := c.CreateExec(ctx, other); !errors.Is(err, client.ErrAlreadyExists) {
 		t.Errorf("another exec with the same id gives %v", err)
@@ -94,9 +95,9 @@ func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 func TestErrorsSpeakToProgramsToo(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
-	ctx := bounded(t)
+	ctx := harness.Bounded(t)
 	for _, c := range []struct {
 		what   string
 		call   func() error
@@ -116,15 +117,15 @@ func TestErrorsSpeakToProgramsToo(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
 		{"a taken id", func() error {
-			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: box, CreateSpec: &agboxv1.CreateSpec{Image: imageScratch}})
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: box, CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch}})
 			return err
 		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS},
 		{"a taken name", func() error {
-			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageScratch, Name: "demo"}})
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch, Name: "demo"}})
 			return err
 		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS},
 		{"a part that there is not yet", func() error {
-			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageScratch, Gpus: "all"}})
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch, Gpus: "all"}})
 			return err
 		}, codes.InvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC},
 		{"an empty selection", func() error {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -20,7 +21,7 @@ func decode[M proto.Message](t *testing.T, text string, empty func() M) []M {
 	t.Helper()
 	var raw []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		t.Fatalf("not a JSON list: %v\n%s", err, clip(text))
+		t.Fatalf("not a JSON list: %v\n%s", err, harness.Clip(text))
 	}
 	list := make([]M, len(raw))
 	for i := range raw {
@@ -34,25 +35,25 @@ func decode[M proto.Message](t *testing.T, text string, empty func() M) []M {
 
 func (in *install) list(t *testing.T, more ...string) []*agboxv1.SandboxHandle {
 	t.Helper()
-	text := in.must(t, append([]string{"ls", "-o", "json"}, more...)...)
+	text := in.Must(t, append([]string{"ls", "-o", "json"}, more...)...)
 	return decode(t, text, func() *agboxv1.SandboxHandle { return new(agboxv1.SandboxHandle) })
 }
 
 func (in *install) execs(t *testing.T, more ...string) []*agboxv1.ExecStatus {
 	t.Helper()
-	text := in.must(t, append([]string{"ps", "-o", "json"}, more...)...)
+	text := in.Must(t, append([]string{"ps", "-o", "json"}, more...)...)
 	return decode(t, text, func() *agboxv1.ExecStatus { return new(agboxv1.ExecStatus) })
 }
 
 func (in *install) inspect(t *testing.T, sandbox string) *agboxv1.GetSandboxResponse {
 	t.Helper()
-	text := in.must(t, "inspect", "-o", "json", sandbox)
+	text := in.Must(t, "inspect", "-o", "json", sandbox)
 	return decode(t, text, func() *agboxv1.GetSandboxResponse { return new(agboxv1.GetSandboxResponse) })[0]
 }
 
 func (in *install) inspectExec(t *testing.T, exec string) *agboxv1.ExecStatus {
 	t.Helper()
-	text := in.must(t, "inspect", "-o", "json", exec)
+	text := in.Must(t, "inspect", "-o", "json", exec)
 	return decode(t, text, func() *agboxv1.GetExecResponse { return new(agboxv1.GetExecResponse) })[0].GetExec()
 }
 
@@ -77,9 +78,9 @@ func TestQuickCommandsLoseNothing(t *testing.T) {
 		t.Run("as "+who.name, func(t *testing.T) {
 			t.Parallel()
 			in := newInstall(t, as(who))
-			in.create(t, "demo", imageBusybox)
-			c := in.client(t)
-			ctx := bounded(t)
+			in.Create(t, "demo", harness.ImageBusybox)
+			c := in.Client(t)
+			ctx := harness.Bounded(t)
 			for i := range 300 {
 				var stdout, stderr bytes.Buffer
 				command := []string{"sh", "-c", fmt.Sprintf("echo out %d; echo err %d >&2; exit %d", i, i, i%100)}
@@ -87,8 +88,8 @@ func TestQuickCommandsLoseNothing(t *testing.T) {
 				if err != nil || ended.Code != i%100 || ended.Notice != "" {
 					t.Fatalf("command %d ended with %d, notice %q, error %v", i, ended.Code, ended.Notice, err)
 				}
-				wantSame(t, "stdout", stdout.String(), fmt.Sprintf("out %d\n", i))
-				wantSame(t, "stderr", stderr.String(), fmt.Sprintf("err %d\n", i))
+				harness.WantSame(t, "stdout", stdout.String(), fmt.Sprintf("out %d\n", i))
+				harness.WantSame(t, "stderr", stderr.String(), fmt.Sprintf("err %d\n", i))
 			}
 		})
 	}
@@ -96,19 +97,19 @@ func TestQuickCommandsLoseNothing(t *testing.T) {
 
 func createsASandbox(t *testing.T, in *install) string {
 	t.Helper()
-	created := in.agbox(t, "create", "demo", "--image", imageBusybox, "--label", "team=red").want(t, 0)
-	id := strings.TrimSuffix(created.stdout, "\n")
+	created := in.Agbox(t, "create", "demo", "--image", harness.ImageBusybox, "--label", "team=red").Want(t, 0)
+	id := strings.TrimSuffix(created.Stdout, "\n")
 	if !ids.Valid(id) {
-		t.Fatalf("create printed %q, want the id alone", created.stdout)
+		t.Fatalf("create printed %q, want the id alone", created.Stdout)
 	}
 	boxes := in.list(t)
 	if len(boxes) != 1 || boxes[0].GetSandboxId() != id || boxes[0].GetName() != "demo" ||
 		boxes[0].GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
 		t.Fatalf("ls shows %v, want sandbox %s, ready", boxes, id)
 	}
-	wantSame(t, "ls -q", in.must(t, "ls", "-q", "--label", "team=red"), id)
-	wantSame(t, "ls -q of another label", in.must(t, "ls", "-q", "--label", "team=blue"), "")
-	if table := in.must(t, "ls"); !strings.Contains(table, id) || !strings.Contains(table, "ready") {
+	harness.WantSame(t, "ls -q", in.Must(t, "ls", "-q", "--label", "team=red"), id)
+	harness.WantSame(t, "ls -q of another label", in.Must(t, "ls", "-q", "--label", "team=blue"), "")
+	if table := in.Must(t, "ls"); !strings.Contains(table, id) || !strings.Contains(table, "ready") {
 		t.Errorf("ls shows\n%s", table)
 	}
 	shown := in.inspect(t, "demo").GetContainers()
@@ -121,9 +122,9 @@ func createsASandbox(t *testing.T, in *install) string {
 func runsCommands(t *testing.T, in *install, id string) {
 	t.Helper()
 	const script = "echo to stdout; echo to stderr >&2; exit 7"
-	in.agbox(t, "exec", "demo", "--", "sh", "-c", script).want(t, 7).wantOutput(t, "to stdout\n", "to stderr\n")
-	in.agbox(t, "exec", id, "sh", "-c", "echo kept >/workdir/file").want(t, 0).wantOutput(t, "", "")
-	in.agbox(t, "exec", id[:6], "cat", "/workdir/file").want(t, 0).wantOutput(t, "kept\n", "")
+	in.Agbox(t, "exec", "demo", "--", "sh", "-c", script).Want(t, 7).WantOutput(t, "to stdout\n", "to stderr\n")
+	in.Agbox(t, "exec", id, "sh", "-c", "echo kept >/workdir/file").Want(t, 0).WantOutput(t, "", "")
+	in.Agbox(t, "exec", id[:6], "cat", "/workdir/file").Want(t, 0).WantOutput(t, "kept\n", "")
 
 	ended := in.execs(t, "-a", "demo")
 	at := slices.IndexFunc(ended, func(e *agboxv1.ExecStatus) bool { return slices.Contains(e.GetCommand(), script) })
@@ -133,7 +134,7 @@ func runsCommands(t *testing.T, in *install, id string) {
 	if e := ended[at]; e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetExitCode() != 7 || e.GetFinishedAt() == nil {
 		t.Errorf("ps -a shows %v, want exit code 7", e)
 	}
-	in.agbox(t, "logs", ended[at].GetExecId()).want(t, 0).wantOutput(t, "to stdout\n", "to stderr\n")
+	in.Agbox(t, "logs", ended[at].GetExecId()).Want(t, 0).WantOutput(t, "to stdout\n", "to stderr\n")
 	if running := in.execs(t); len(running) != 0 {
 		t.Errorf("ps shows %v, want nothing", running)
 	}
@@ -141,16 +142,16 @@ func runsCommands(t *testing.T, in *install, id string) {
 
 func followsACommand(t *testing.T, in *install, id string) {
 	t.Helper()
-	job := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", untilSignal("USR1", "echo second; echo last >&3; exit 5", "echo first"))
-	follower := in.start(t, "logs", "-f", job)
-	follower.awaitOutput(t, "first\n")
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", harness.UntilSignal("USR1", "echo second; echo last >&3; exit 5", "echo first"))
+	follower := in.Start(t, "logs", "-f", job)
+	follower.AwaitOutput(t, "first\n")
 	if running := in.execs(t, "demo"); len(running) != 1 || running[0].GetExecId() != job || running[0].GetSandboxId() != id {
 		t.Errorf("ps shows %v, want %s", running, job)
 	}
 	// Without -f the output so far is all.
-	in.agbox(t, "logs", job).want(t, 0).wantOutput(t, "first\n", "")
-	in.agbox(t, "kill", "-s", "USR1", job).want(t, 0)
-	follower.wait(t).want(t, 0).wantOutput(t, "first\nsecond\n", "last\n")
+	in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, "first\n", "")
+	in.Agbox(t, "kill", "-s", "USR1", job).Want(t, 0)
+	follower.Wait(t).Want(t, 0).WantOutput(t, "first\nsecond\n", "last\n")
 	if e := in.inspectExec(t, job); e.GetExitCode() != 5 {
 		t.Errorf("inspect shows %v, want exit code 5", e)
 	}
@@ -158,32 +159,32 @@ func followsACommand(t *testing.T, in *install, id string) {
 
 func stopsAndStarts(t *testing.T, in *install, id string) {
 	t.Helper()
-	wantSame(t, "stop", in.must(t, "stop", "demo"), id)
+	harness.WantSame(t, "stop", in.Must(t, "stop", "demo"), id)
 	if boxes := in.list(t); boxes[0].GetState() != agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
 		t.Errorf("ls shows %v, want it stopped", boxes)
 	}
 	// What agbox itself fails at has a code of its own in exec, and the one of
 	// the table everywhere else.
-	refused(t, in.agbox(t, "exec", "demo", "--", "true"), 125, "agbox start")
-	refused(t, in.agbox(t, "exec", "-d", "demo", "--", "true"), 125, "agbox start")
-	wantSame(t, "start", in.must(t, "start", "demo"), id)
-	in.agbox(t, "exec", "demo", "--", "cat", "/workdir/file").want(t, 0).wantOutput(t, "kept\n", "")
+	refused(t, in.Agbox(t, "exec", "demo", "--", "true"), 125, "agbox start")
+	refused(t, in.Agbox(t, "exec", "-d", "demo", "--", "true"), 125, "agbox start")
+	harness.WantSame(t, "start", in.Must(t, "start", "demo"), id)
+	in.Agbox(t, "exec", "demo", "--", "cat", "/workdir/file").Want(t, 0).WantOutput(t, "kept\n", "")
 }
 
 func removes(t *testing.T, in *install, id string) {
 	t.Helper()
-	wantSame(t, "rm", in.must(t, "rm", "demo"), id)
+	harness.WantSame(t, "rm", in.Must(t, "rm", "demo"), id)
 	if boxes := in.list(t); len(boxes) != 0 {
 		t.Errorf("ls shows %v, want nothing", boxes)
 	}
 	if state := in.inspect(t, id).GetSandbox().GetState(); state != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
 		t.Errorf("inspect shows %v of a removed sandbox", state)
 	}
-	if inv := in.inventory(t); len(inv.Containers)+len(inv.Networks) != 0 {
+	if inv := in.Inventory(t); len(inv.Containers)+len(inv.Networks) != 0 {
 		t.Errorf("the engine has %v", inv)
 	}
-	refused(t, in.agbox(t, "create", "other", "--id", id, "--image", imageBusybox), 4, id)
-	if again := in.create(t, "demo", imageBusybox); again == id {
+	refused(t, in.Agbox(t, "create", "other", "--id", id, "--image", harness.ImageBusybox), 4, id)
+	if again := in.Create(t, "demo", harness.ImageBusybox); again == id {
 		t.Errorf("the id %s was used twice", id)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -57,28 +58,28 @@ func TestEveryLineArrivesOnceThoughTheDaemonIsKilled(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			in := newInstall(t)
-			box := in.create(t, "demo", imageBusybox)
-			attached := in.start(t, "exec", "demo", "--", "sh", "-c", writer)
-			attached.awaitOutput(t, "out 1\n")
+			box := in.Create(t, "demo", harness.ImageBusybox)
+			attached := in.Start(t, "exec", "demo", "--", "sh", "-c", writer)
+			attached.AwaitOutput(t, "out 1\n")
 			job := in.execs(t)[0].GetExecId()
-			follower := in.start(t, "logs", "-f", job)
+			follower := in.Start(t, "logs", "-f", job)
 			for i, line := range c.kills {
-				follower.awaitOutput(t, fmt.Sprintf("out %d\n", line))
-				in.killDaemon(t)
+				follower.AwaitOutput(t, fmt.Sprintf("out %d\n", line))
+				in.KillDaemon(t)
 				if i == len(c.kills)-1 {
 					openGate(t, gateOf(in, box))
 				}
 				// Started on request, or by whichever command comes first.
 				if i%2 == 0 {
-					in.must(t, "daemon", "start")
+					in.Must(t, "daemon", "start")
 				} else {
-					in.must(t, "ls")
+					in.Must(t, "ls")
 				}
 			}
 			stdout, stderr := written()
-			attached.wait(t).want(t, 37).wantOutput(t, stdout, stderr)
-			follower.wait(t).want(t, 0).wantOutput(t, stdout, stderr)
-			in.agbox(t, "logs", job).want(t, 0).wantOutput(t, stdout, stderr)
+			attached.Wait(t).Want(t, 37).WantOutput(t, stdout, stderr)
+			follower.Wait(t).Want(t, 0).WantOutput(t, stdout, stderr)
+			in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, stdout, stderr)
 			status := in.inspectExec(t, job)
 			if status.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || status.GetExitCode() != 37 {
 				t.Errorf("inspect shows %v, want exit code 37", status)
@@ -95,7 +96,7 @@ func wantFile(t *testing.T, path, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantSame(t, path, string(got), want)
+	harness.WantSame(t, path, string(got), want)
 }
 
 // gated is the beginning of a command that waits until the test opens its gate.
@@ -104,7 +105,7 @@ const gated = "echo before; while [ ! -e /var/log/agents-sandbox/gate ]; do usle
 // gateOf is what the commands of a sandbox wait for. Its folder is the one place
 // that they and the test both see.
 func gateOf(in *install, box string) string {
-	return filepath.Join(in.home, "data", "exec-logs", box, "gate")
+	return filepath.Join(in.Home, "data", "exec-logs", box, "gate")
 }
 
 func openGate(t *testing.T, gate string) {
@@ -117,7 +118,7 @@ func openGate(t *testing.T, gate string) {
 func TestCommandsThatEndWithoutADaemonKeepTheirStatus(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	endings := []struct {
 		then         string
 		code, signal int32
@@ -129,18 +130,18 @@ func TestCommandsThatEndWithoutADaemonKeepTheirStatus(t *testing.T) {
 	}
 	gate := gateOf(in, box)
 	for i := range endings {
-		endings[i].id = in.must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+endings[i].then)
+		endings[i].id = in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+endings[i].then)
 	}
-	in.killDaemon(t)
+	in.KillDaemon(t)
 	opened := time.Now()
 	openGate(t, gate)
 	for _, e := range endings {
-		eventually(t, "the supervisor writes the status of "+e.id, func() bool { return leftStatus(t, filepath.Dir(gate), e.id) })
+		harness.Eventually(t, "the supervisor writes the status of "+e.id, func() bool { return leftStatus(t, filepath.Dir(gate), e.id) })
 	}
-	in.must(t, "daemon", "start")
-	started := in.status(t).StartedAt
+	in.Must(t, "daemon", "start")
+	started := in.Status(t).StartedAt
 	for _, e := range endings {
-		in.agbox(t, "logs", "-f", e.id).want(t, 0).wantOutput(t, "before\nafter\n", "")
+		in.Agbox(t, "logs", "-f", e.id).Want(t, 0).WantOutput(t, "before\nafter\n", "")
 		status := in.inspectExec(t, e.id)
 		if status.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || status.GetExitCode() != e.code || status.GetSignal() != e.signal {
 			t.Errorf("%q: inspect shows %v, want code %d and signal %d", e.then, status, e.code, e.signal)
@@ -154,26 +155,26 @@ func TestCommandsThatEndWithoutADaemonKeepTheirStatus(t *testing.T) {
 func TestACommandKeepsItsStatusThoughItsContainerDiedBeforeADaemonSawIt(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	gate := gateOf(in, box)
-	ends := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+"exit 23")
-	lost := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", "echo before; exec sleep 1000")
+	ends := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", gated+"exit 23")
+	lost := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "echo before; exec sleep 1000")
 	container := in.primary(t, box).ID
-	in.killDaemon(t)
+	in.KillDaemon(t)
 	openGate(t, gate)
-	eventually(t, "the supervisor writes the status", func() bool { return leftStatus(t, filepath.Dir(gate), ends) })
-	if err := dockerAPI.ContainerKill(bounded(t), container, "KILL"); err != nil {
+	harness.Eventually(t, "the supervisor writes the status", func() bool { return leftStatus(t, filepath.Dir(gate), ends) })
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), container, "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	in.must(t, "daemon", "start")
-	awaitState(t, in.client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
+	in.Must(t, "daemon", "start")
+	awaitState(t, in.Client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
 	if e := in.inspectExec(t, ends); e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetExitCode() != 23 {
 		t.Errorf("of the command that had ended inspect shows %v, want exit code 23", e)
 	}
 	if e := in.inspectExec(t, lost); e.GetErrorCode() != agboxv1.ErrorReason_EXEC_LOST.String() || e.GetExitCode() == 0 {
 		t.Errorf("of the command that had not inspect shows %v, want it lost", e)
 	}
-	in.agbox(t, "logs", "-f", ends).want(t, 0).wantOutput(t, "before\nafter\n", "")
+	in.Agbox(t, "logs", "-f", ends).Want(t, 0).WantOutput(t, "before\nafter\n", "")
 }
 
 // leftStatus tells whether the status file says that the exec has ended.
@@ -198,46 +199,46 @@ func leftStatus(t *testing.T, folder, execID string) bool {
 func TestRestartOfTheDaemonGoesUnnoticed(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	before := in.primary(t, box)
-	events := in.start(t, "events", box, "-f", "-o", "json")
-	all := in.start(t, "events", "-f", "-o", "json")
-	attached := in.start(t, "exec", "demo", "--", "sh", "-c", untilSignal("USR1", "echo third; exit 9", "echo first"))
-	attached.awaitOutput(t, "first\n")
+	events := in.Start(t, "events", box, "-f", "-o", "json")
+	all := in.Start(t, "events", "-f", "-o", "json")
+	attached := in.Start(t, "exec", "demo", "--", "sh", "-c", harness.UntilSignal("USR1", "echo third; exit 9", "echo first"))
+	attached.AwaitOutput(t, "first\n")
 	job := in.execs(t)[0].GetExecId()
-	follower := in.start(t, "logs", "-f", job)
-	follower.awaitOutput(t, "first\n")
+	follower := in.Start(t, "logs", "-f", job)
+	follower.AwaitOutput(t, "first\n")
 
-	if said := in.must(t, "daemon", "stop"); !strings.Contains(said, "has stopped") {
+	if said := in.Must(t, "daemon", "stop"); !strings.Contains(said, "has stopped") {
 		t.Errorf("daemon stop says %q", said)
 	}
-	for pid, command := range in.processes() {
+	for pid, command := range in.Processes() {
 		if strings.Contains(command, "agboxd") {
 			t.Errorf("after daemon stop this still runs: %d %s", pid, command)
 		}
 	}
-	in.must(t, "daemon", "start")
-	in.must(t, "kill", "-s", "USR1", job)
-	attached.wait(t).want(t, 9).wantOutput(t, "first\nthird\n", "")
-	follower.wait(t).want(t, 0).wantOutput(t, "first\nthird\n", "")
+	in.Must(t, "daemon", "start")
+	in.Must(t, "kill", "-s", "USR1", job)
+	attached.Wait(t).Want(t, 9).WantOutput(t, "first\nthird\n", "")
+	follower.Wait(t).Want(t, 0).WantOutput(t, "first\nthird\n", "")
 
 	after := in.primary(t, box)
 	if after.ID != before.ID || !after.StartedAt.Equal(before.StartedAt) || after.Pid != before.Pid {
 		t.Errorf("the primary was %+v and is %+v", before, after)
 	}
 	wantOneHistory(t, events, box, job)
-	all.awaitOutput(t, `"EXEC_FINISHED"`)
-	all.signal(t, syscall.SIGINT)
-	all.wait(t).want(t, 130)
+	all.AwaitOutput(t, `"EXEC_FINISHED"`)
+	all.Signal(t, syscall.SIGINT)
+	all.Wait(t).Want(t, 130)
 }
 
 // wantOneHistory checks that a follower of events saw each once and in order,
 // up to the end of the exec.
-func wantOneHistory(t *testing.T, follower *process, box, exec string) {
+func wantOneHistory(t *testing.T, follower *harness.Process, box, exec string) {
 	t.Helper()
-	follower.awaitOutput(t, `"EXEC_FINISHED"`)
-	follower.signal(t, syscall.SIGINT)
-	lines := strings.Split(strings.TrimSpace(follower.wait(t).want(t, 130).stdout), "\n")
+	follower.AwaitOutput(t, `"EXEC_FINISHED"`)
+	follower.Signal(t, syscall.SIGINT)
+	lines := strings.Split(strings.TrimSpace(follower.Wait(t).Want(t, 130).Stdout), "\n")
 	var types []string
 	for i, line := range lines {
 		event := new(agboxv1.SandboxEvent)
@@ -253,7 +254,7 @@ func wantOneHistory(t *testing.T, follower *process, box, exec string) {
 		}
 	}
 	want := "SANDBOX_ACCEPTED SANDBOX_PREPARING SANDBOX_READY EXEC_STARTED EXEC_FINISHED"
-	wantSame(t, "the history", strings.Join(types, " "), want)
+	harness.WantSame(t, "the history", strings.Join(types, " "), want)
 }
 
 func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
@@ -263,7 +264,7 @@ func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	if err := os.Mkdir(newer, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := copyBinaries(binaries, newer); err != nil {
+	if err := harness.CopyBinaries(harness.Binaries, newer); err != nil {
 		t.Fatal(err)
 	}
 	file, err := os.OpenFile(filepath.Join(newer, "agbox-init"), os.O_WRONLY|os.O_APPEND, 0)
@@ -278,20 +279,20 @@ func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	}
 
 	in := newInstall(t)
-	old := in.create(t, "old", imageBusybox)
-	job := in.must(t, "exec", "-d", "old", "--", "sh", "-c", untilSignal("USR1", "exit 9", "echo first"))
-	in.must(t, "daemon", "stop")
-	in.bin = newer
-	in.must(t, "daemon", "start")
-	in.must(t, "kill", "-s", "USR1", job)
-	in.agbox(t, "logs", "-f", job).want(t, 0).wantOutput(t, "first\n", "")
-	in.agbox(t, "exec", "old", "--", "sh", "-c", "exit 4").want(t, 4)
-	later := in.create(t, "later", imageBusybox)
-	in.agbox(t, "exec", "later", "--", "sh", "-c", "exit 5").want(t, 5)
+	old := in.Create(t, "old", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "old", "--", "sh", "-c", harness.UntilSignal("USR1", "exit 9", "echo first"))
+	in.Must(t, "daemon", "stop")
+	in.Bin = newer
+	in.Must(t, "daemon", "start")
+	in.Must(t, "kill", "-s", "USR1", job)
+	in.Agbox(t, "logs", "-f", job).Want(t, 0).WantOutput(t, "first\n", "")
+	in.Agbox(t, "exec", "old", "--", "sh", "-c", "exit 4").Want(t, 4)
+	later := in.Create(t, "later", harness.ImageBusybox)
+	in.Agbox(t, "exec", "later", "--", "sh", "-c", "exit 5").Want(t, 5)
 	if a, b := in.primary(t, old).supervisor, in.primary(t, later).supervisor; a == b || a == "" || b == "" {
 		t.Errorf("the older sandbox has supervisor %q, the later one %q", a, b)
 	}
-	in.must(t, "stop", "old")
-	in.must(t, "start", "old")
-	in.agbox(t, "exec", "old", "--", "sh", "-c", "exit 6").want(t, 6)
+	in.Must(t, "stop", "old")
+	in.Must(t, "start", "old")
+	in.Agbox(t, "exec", "old", "--", "sh", "-c", "exit 6").Want(t, 6)
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -20,14 +21,14 @@ import (
 // install is tidied up, and returns once it answers.
 func (in *install) runDaemon(t *testing.T, flags ...string) {
 	t.Helper()
-	p := in.startBinary(t, "agboxd", append([]string{"run"}, flags...)...)
-	eventually(t, "the daemon answers", func() bool {
+	p := in.StartBinary(t, "agboxd", append([]string{"run"}, flags...)...)
+	harness.Eventually(t, "the daemon answers", func() bool {
 		select {
-		case <-p.ended:
-			t.Fatalf("agboxd ended: %s", clip(p.stderr.String()))
+		case <-p.Ended():
+			t.Fatalf("agboxd ended: %s", harness.Clip(p.Stderr.String()))
 		default:
 		}
-		return in.agbox(t, "daemon", "status").code == 0
+		return in.Agbox(t, "daemon", "status").Code == 0
 	})
 }
 
@@ -35,7 +36,7 @@ func (in *install) runDaemon(t *testing.T, flags ...string) {
 func keptEvents(t *testing.T, c *client.Client, box string) map[agboxv1.EventType]int {
 	t.Helper()
 	types := make(map[agboxv1.EventType]int)
-	for ev, err := range c.PastEvents(bounded(t), box, 0) {
+	for ev, err := range c.PastEvents(harness.Bounded(t), box, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,17 +49,17 @@ func TestFinishedCommandsAreForgottenAndRunningOnesAreNot(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.runDaemon(t, "--keep-execs", "1s")
-	box := in.create(t, "demo", imageBusybox)
-	runs := in.must(t, "exec", "-d", "demo", "--", "sleep", "600")
-	c := in.client(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	runs := in.Must(t, "exec", "-d", "demo", "--", "sleep", "600")
+	c := in.Client(t)
 	var execs []string
 	for range 3 {
-		execs = append(execs, in.must(t, "exec", "-d", "demo", "--", "echo", "hello"))
+		execs = append(execs, in.Must(t, "exec", "-d", "demo", "--", "echo", "hello"))
 	}
-	logs := filepath.Join(in.home, "data", "exec-logs", box)
-	eventually(t, "the records are gone", func() bool {
+	logs := filepath.Join(in.Home, "data", "exec-logs", box)
+	harness.Eventually(t, "the records are gone", func() bool {
 		var ids []string
-		for exec, err := range c.ListExecs(bounded(t), box) {
+		for exec, err := range c.ListExecs(harness.Bounded(t), box) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +68,7 @@ func TestFinishedCommandsAreForgottenAndRunningOnesAreNot(t *testing.T) {
 		return slices.Equal(ids, []string{runs})
 	})
 	for _, id := range execs {
-		_, err := c.GetExec(bounded(t), id)
+		_, err := c.GetExec(harness.Bounded(t), id)
 		if !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("exec %s: %v, want not found", id, err)
 		}
@@ -84,49 +85,49 @@ func TestFinishedCommandsAreForgottenAndRunningOnesAreNot(t *testing.T) {
 		t.Errorf("kept are %v", kept)
 	}
 	// Going on from before the hole says so, and so does a daemon that starts anew.
-	in.killDaemon(t)
-	in.must(t, "daemon", "start")
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
-	stream, err := api.SubscribeSandboxEvents(bounded(t), &agboxv1.SubscribeSandboxEventsRequest{SandboxId: box, FromSequence: 1})
+	stream, err := api.SubscribeSandboxEvents(harness.Bounded(t), &agboxv1.SubscribeSandboxEventsRequest{SandboxId: box, FromSequence: 1})
 	if err == nil {
 		_, err = stream.Recv()
 	}
 	if status.Code(err) != codes.OutOfRange {
 		t.Errorf("from sequence 1: %v, want OUT_OF_RANGE", err)
 	}
-	in.agbox(t, "exec", "demo", "--", "echo", "still here").want(t, 0).wantOutput(t, "still here\n", "")
+	in.Agbox(t, "exec", "demo", "--", "echo", "still here").Want(t, 0).WantOutput(t, "still here\n", "")
 }
 
 func TestADeletedSandboxIsListedUntilItIsForgotten(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.runDaemon(t, "--keep-deleted", "3s")
-	box := in.create(t, "demo", imageBusybox)
-	in.agbox(t, "exec", "demo", "--", "echo", "hello").want(t, 0)
-	in.must(t, "rm", "-f", "demo")
-	if listed := in.must(t, "ls", "-a"); !strings.Contains(listed, box) {
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	in.Agbox(t, "exec", "demo", "--", "echo", "hello").Want(t, 0)
+	in.Must(t, "rm", "-f", "demo")
+	if listed := in.Must(t, "ls", "-a"); !strings.Contains(listed, box) {
 		t.Errorf("ls -a says %s", listed)
 	}
-	eventually(t, "the sandbox is forgotten", func() bool { return !strings.Contains(in.must(t, "ls", "-a"), box) })
-	eventually(t, "its logs are gone", func() bool {
-		_, err := os.Stat(filepath.Join(in.home, "data", "exec-logs", box))
+	harness.Eventually(t, "the sandbox is forgotten", func() bool { return !strings.Contains(in.Must(t, "ls", "-a"), box) })
+	harness.Eventually(t, "its logs are gone", func() bool {
+		_, err := os.Stat(filepath.Join(in.Home, "data", "exec-logs", box))
 		return errors.Is(err, os.ErrNotExist)
 	})
-	in.agbox(t, "inspect", box).want(t, 3)
+	in.Agbox(t, "inspect", box).Want(t, 3)
 	// All events end although the newest of them was removed.
-	in.agbox(t, "events").want(t, 0)
-	refused(t, in.agbox(t, "create", "--id", box, "--image", imageBusybox), 4, box)
+	in.Agbox(t, "events").Want(t, 0)
+	refused(t, in.Agbox(t, "create", "--id", box, "--image", harness.ImageBusybox), 4, box)
 }
 
 func TestOrphansOfOursAreRemovedAndOthersAreNot(t *testing.T) {
 	t.Parallel()
 	in, other := newInstall(t), newInstall(t)
 	in.runDaemon(t, "--orphan-grace", "1s", "--resync", "200ms")
-	box := in.create(t, "demo", imageBusybox)
-	theirs := other.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	theirs := other.Create(t, "demo", harness.ImageBusybox)
 	mine := in.primary(t, box)
 
-	image, err := engine.EnsureImage(bounded(t), imageBusybox, nil)
+	image, err := harness.Engine.EnsureImage(harness.Bounded(t), harness.ImageBusybox, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,22 +136,22 @@ func TestOrphansOfOursAreRemovedAndOthersAreNot(t *testing.T) {
 	for name, id := range map[string]runtime.Identity{
 		"spoof": spoof, "unknown": {InstallID: mine.InstallID, SandboxID: "unknown", Nonce: "n", Role: runtime.RolePrimary},
 	} {
-		network, err := engine.EnsureNetwork(bounded(t), runtime.NetworkSpec{Identity: id, Name: box + "-" + name})
+		network, err := harness.Engine.EnsureNetwork(harness.Bounded(t), runtime.NetworkSpec{Identity: id, Name: box + "-" + name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		made, err := engine.EnsureContainer(bounded(t), runtime.ContainerSpec{
+		made, err := harness.Engine.EnsureContainer(harness.Bounded(t), runtime.ContainerSpec{
 			Identity: id, Name: box + "-" + name, ImageID: image.ID, Entrypoint: []string{"sleep", "600"}, NetworkID: network.ID,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.StartContainer(bounded(t), made); err != nil {
+		if err := harness.Engine.StartContainer(harness.Bounded(t), made); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the orphans are gone", func() bool {
-		inv := in.inventory(t)
+	harness.Eventually(t, "the orphans are gone", func() bool {
+		inv := in.Inventory(t)
 		return len(inv.Containers) == 1 && len(inv.Networks) == 1
 	})
 	if is := in.primary(t, box); is.ID != mine.ID || is.Pid != mine.Pid {
@@ -165,6 +166,6 @@ func TestRetentionFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 	for _, flags := range [][]string{
 		{"--keep-deleted", "0"}, {"--keep-execs", "-1h"}, {"--orphan-grace", "1ms"}, {"--max-execs", "0"}, {"--max-events", "-1"},
 	} {
-		refusedBy(t, in.startBinary(t, "agboxd", append([]string{"run"}, flags...)...).wait(t), "agboxd: ", 2, flags[0])
+		refusedBy(t, in.StartBinary(t, "agboxd", append([]string{"run"}, flags...)...).Wait(t), "agboxd: ", 2, flags[0])
 	}
 }

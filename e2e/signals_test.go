@@ -6,13 +6,14 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	for _, c := range []struct {
 		name   string
 		signal syscall.Signal
@@ -23,18 +24,18 @@ func TestSignalsReachTheCommand(t *testing.T) {
 		{"QUIT", syscall.SIGQUIT, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			script := untilSignal(c.name, "echo got it; exit "+string(rune('0'+c.code)), "echo ready")
-			p := in.start(t, "exec", "demo", "--", "sh", "-c", script)
-			p.awaitOutput(t, "ready\n")
-			p.signal(t, c.signal)
-			p.wait(t).want(t, c.code).wantOutput(t, "ready\ngot it\n", "")
+			script := harness.UntilSignal(c.name, "echo got it; exit "+string(rune('0'+c.code)), "echo ready")
+			p := in.Start(t, "exec", "demo", "--", "sh", "-c", script)
+			p.AwaitOutput(t, "ready\n")
+			p.Signal(t, c.signal)
+			p.Wait(t).Want(t, c.code).WantOutput(t, "ready\ngot it\n", "")
 		})
 	}
 	t.Run("a command that does not catch it", func(t *testing.T) {
-		p := in.start(t, "exec", "demo", "--", "sh", "-c", "echo ready; exec sleep 1000")
-		p.awaitOutput(t, "ready\n")
-		p.signal(t, syscall.SIGINT)
-		p.wait(t).want(t, 130)
+		p := in.Start(t, "exec", "demo", "--", "sh", "-c", "echo ready; exec sleep 1000")
+		p.AwaitOutput(t, "ready\n")
+		p.Signal(t, syscall.SIGINT)
+		p.Wait(t).Want(t, 130)
 	})
 	if running := in.execs(t); len(running) != 0 {
 		t.Errorf("ps shows %v, want nothing", running)
@@ -44,11 +45,11 @@ func TestSignalsReachTheCommand(t *testing.T) {
 func TestATerminalThatGoesAwayLeavesTheCommandRunning(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
-	p := in.start(t, "exec", "demo", "--", "sh", "-c", untilSignal("USR1", "echo last; exit 8", "echo ready"))
-	p.awaitOutput(t, "ready\n")
-	p.signal(t, syscall.SIGHUP)
-	if ended := p.wait(t); ended.signal != syscall.SIGHUP {
+	in.Create(t, "demo", harness.ImageBusybox)
+	p := in.Start(t, "exec", "demo", "--", "sh", "-c", harness.UntilSignal("USR1", "echo last; exit 8", "echo ready"))
+	p.AwaitOutput(t, "ready\n")
+	p.Signal(t, syscall.SIGHUP)
+	if ended := p.Wait(t); ended.Signal != syscall.SIGHUP {
 		t.Errorf("agbox exec ended with %+v, want the signal", ended)
 	}
 	running := in.execs(t)
@@ -56,8 +57,8 @@ func TestATerminalThatGoesAwayLeavesTheCommandRunning(t *testing.T) {
 		t.Fatalf("ps shows %v, want the command", running)
 	}
 	job := running[0].GetExecId()
-	in.must(t, "kill", "-s", "USR1", job)
-	in.agbox(t, "logs", "-f", job).want(t, 0).wantOutput(t, "ready\nlast\n", "")
+	in.Must(t, "kill", "-s", "USR1", job)
+	in.Agbox(t, "logs", "-f", job).Want(t, 0).WantOutput(t, "ready\nlast\n", "")
 	if e := in.inspectExec(t, job); e.GetExitCode() != 8 {
 		t.Errorf("inspect shows %v, want exit code 8", e)
 	}
@@ -66,27 +67,27 @@ func TestATerminalThatGoesAwayLeavesTheCommandRunning(t *testing.T) {
 func TestKillEndsAWholeTreeThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageDebian)
+	in.Create(t, "demo", harness.ImageDebian)
 	// The inner one has a session and a parent of its own, and all ignore SIGTERM.
 	const stubborn = `trap "" TERM
 (setsid bash -c 'trap "" TERM; while :; do sleep 1003; done' >/dev/null 2>&1 &)
 echo ready
 while :; do sleep 1003; done`
-	p := in.start(t, "exec", "demo", "--", "bash", "-c", stubborn)
-	p.awaitOutput(t, "ready\n")
-	processes := func() string { return in.must(t, "exec", "demo", "--", "ps", "-eo", "ppid,args") }
-	eventually(t, "both branches sleep", func() bool {
+	p := in.Start(t, "exec", "demo", "--", "bash", "-c", stubborn)
+	p.AwaitOutput(t, "ready\n")
+	processes := func() string { return in.Must(t, "exec", "demo", "--", "ps", "-eo", "ppid,args") }
+	harness.Eventually(t, "both branches sleep", func() bool {
 		return len(regexp.MustCompile(`(?m) sleep 1003$`).FindAllString(processes(), -1)) == 2
 	})
 	job := in.execs(t)[0].GetExecId()
-	in.must(t, "kill", "--grace", "300ms", job)
-	ended := p.wait(t).want(t, 137)
-	if ended.stdout != "ready\n" || !strings.HasPrefix(ended.stderr, "agbox: ") {
-		t.Errorf("exec ended with stdout %q and stderr %q, want that it says why", ended.stdout, ended.stderr)
+	in.Must(t, "kill", "--grace", "300ms", job)
+	ended := p.Wait(t).Want(t, 137)
+	if ended.Stdout != "ready\n" || !strings.HasPrefix(ended.Stderr, "agbox: ") {
+		t.Errorf("exec ended with stdout %q and stderr %q, want that it says why", ended.Stdout, ended.Stderr)
 	}
 	wantCancelled(t, in.inspectExec(t, job), 137, syscall.SIGKILL)
-	eventually(t, "the whole tree is gone", func() bool { return !strings.Contains(processes(), "1003") })
-	refused(t, in.agbox(t, "kill", job), 4, job)
+	harness.Eventually(t, "the whole tree is gone", func() bool { return !strings.Contains(processes(), "1003") })
+	refused(t, in.Agbox(t, "kill", job), 4, job)
 }
 
 func wantCancelled(t *testing.T, e *agboxv1.ExecStatus, code int32, signal syscall.Signal) {
@@ -102,21 +103,21 @@ func wantCancelled(t *testing.T, e *agboxv1.ExecStatus, code int32, signal sysca
 func TestACancelledCommandKeepsItsRealStatus(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	for _, c := range []struct {
 		name, script string
 		code         int32
 		signal       syscall.Signal
 	}{
-		{"that sees to its own end", untilSignal("TERM", "echo tidy; exit 9", "echo ready"), 9, 0},
+		{"that sees to its own end", harness.UntilSignal("TERM", "echo tidy; exit 9", "echo ready"), 9, 0},
 		{"that the signal ends", "echo ready; exec sleep 1000", 143, syscall.SIGTERM},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := in.start(t, "exec", "demo", "--", "sh", "-c", c.script)
-			p.awaitOutput(t, "ready\n")
+			p := in.Start(t, "exec", "demo", "--", "sh", "-c", c.script)
+			p.AwaitOutput(t, "ready\n")
 			job := in.execs(t)[0].GetExecId()
-			in.must(t, "kill", job)
-			p.wait(t).want(t, int(c.code))
+			in.Must(t, "kill", job)
+			p.Wait(t).Want(t, int(c.code))
 			wantCancelled(t, in.inspectExec(t, job), c.code, c.signal)
 		})
 	}
@@ -125,15 +126,15 @@ func TestACancelledCommandKeepsItsRealStatus(t *testing.T) {
 func TestASignalIsDeliveredAsItIsAndCancelsNothing(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.create(t, "demo", imageBusybox)
+	in.Create(t, "demo", harness.ImageBusybox)
 	// One more with each signal, until the third.
-	script := untilSignal("USR1", "n=$((n+1)); echo $n; [ $n = 3 ] && exit 4", "n=0; echo ready")
-	p := in.start(t, "exec", "--name", "counter", "demo", "--", "sh", "-c", script)
+	script := harness.UntilSignal("USR1", "n=$((n+1)); echo $n; [ $n = 3 ] && exit 4", "n=0; echo ready")
+	p := in.Start(t, "exec", "--name", "counter", "demo", "--", "sh", "-c", script)
 	for i, seen := range []string{"ready\n", "1\n", "2\n"} {
-		p.awaitOutput(t, seen)
-		in.must(t, "kill", "-s", []string{"USR1", "sigusr1", "10"}[i], "counter")
+		p.AwaitOutput(t, seen)
+		in.Must(t, "kill", "-s", []string{"USR1", "sigusr1", "10"}[i], "counter")
 	}
-	p.wait(t).want(t, 4).wantOutput(t, "ready\n1\n2\n3\n", "")
+	p.Wait(t).Want(t, 4).WantOutput(t, "ready\n1\n2\n3\n", "")
 	e := in.execs(t, "-a", "demo")[0]
 	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || e.GetName() != "counter" {
 		t.Errorf("ps -a shows %v, want it finished", e)

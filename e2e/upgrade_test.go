@@ -13,6 +13,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 	"github.com/agbox/agbox/store"
@@ -22,7 +23,7 @@ import (
 func anotherCopy(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := copyBinaries(binaries, dir); err != nil {
+	if err := harness.CopyBinaries(harness.Binaries, dir); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -41,8 +42,8 @@ func (in *install) executable(t *testing.T, pid int) string {
 func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
-	before := in.status(t)
+	in.Must(t, "daemon", "start")
+	before := in.Status(t)
 	lone := t.TempDir()
 	place := func(name, content string, mode os.FileMode) string {
 		path := filepath.Join(lone, name)
@@ -51,7 +52,7 @@ func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 		}
 		return path
 	}
-	daemon, err := os.ReadFile(filepath.Join(binaries, "agboxd"))
+	daemon, err := os.ReadFile(filepath.Join(harness.Binaries, "agboxd"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,14 +67,14 @@ func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 		{"one without its supervisor", place("agboxd", string(daemon), 0o755), "agbox-init"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			refused(t, in.agbox(t, "daemon", "upgrade", "--binary", c.binary), 4, c.says)
+			refused(t, in.Agbox(t, "daemon", "upgrade", "--binary", c.binary), 4, c.says)
 		})
 	}
-	_, err = agboxv1.NewSandboxServiceClient(in.connect(t)).UpgradeDaemon(bounded(t), &agboxv1.UpgradeDaemonRequest{Binary: "agboxd"})
+	_, err = agboxv1.NewSandboxServiceClient(in.connect(t)).UpgradeDaemon(harness.Bounded(t), &agboxv1.UpgradeDaemonRequest{Binary: "agboxd"})
 	if reasonOf(err) != agboxv1.ErrorReason_UPGRADE_REFUSED.String() || !strings.Contains(err.Error(), "absolute") {
 		t.Errorf("a relative path gives %v", err)
 	}
-	if after := in.status(t); after != before {
+	if after := in.Status(t); after != before {
 		t.Errorf("the daemon was %+v and is %+v", before, after)
 	}
 }
@@ -81,11 +82,11 @@ func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.bin = anotherCopy(t)
-	in.must(t, "daemon", "start")
-	before := in.status(t)
+	in.Bin = anotherCopy(t)
+	in.Must(t, "daemon", "start")
+	before := in.Status(t)
 	// As an installation does it: the new file takes the name of the old one.
-	installed := filepath.Join(in.bin, "agboxd")
+	installed := filepath.Join(in.Bin, "agboxd")
 	newer := filepath.Join(anotherCopy(t), "agboxd")
 	if err := os.Rename(newer, installed); err != nil {
 		t.Fatal(err)
@@ -96,24 +97,24 @@ func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
 	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another daemon answers", func() bool { return !in.status(t).StartedAt.Equal(before.StartedAt) })
-	if after := in.status(t); after.PID != before.PID || in.executable(t, after.PID) != installed {
+	harness.Eventually(t, "another daemon answers", func() bool { return !in.Status(t).StartedAt.Equal(before.StartedAt) })
+	if after := in.Status(t); after.PID != before.PID || in.executable(t, after.PID) != installed {
 		t.Errorf("the daemon has pid %d and runs %s, want pid %d and %s", after.PID, in.executable(t, after.PID), before.PID, installed)
 	}
 	// A binary that is not fit changes nothing here either.
-	before = in.status(t)
-	if err := os.Remove(filepath.Join(in.bin, "agbox-init")); err != nil {
+	before = in.Status(t)
+	if err := os.Remove(filepath.Join(in.Bin, "agbox-init")); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { in.bin = binaries }()
+	defer func() { in.Bin = harness.Binaries }()
 	if err := syscall.Kill(before.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the log says why not", func() bool {
-		log, err := os.ReadFile(filepath.Join(in.home, "data", "agboxd.log"))
+	harness.Eventually(t, "the log says why not", func() bool {
+		log, err := os.ReadFile(filepath.Join(in.Home, "data", "agboxd.log"))
 		return err == nil && bytes.Contains(log, []byte("SIGHUP: the daemon stays as it is"))
 	})
-	if after := in.status(t); after != before {
+	if after := in.Status(t); after != before {
 		t.Errorf("the daemon was %+v and is %+v", before, after)
 	}
 }
@@ -121,23 +122,23 @@ func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
 func TestSandboxesThatAreBeingMadeSurviveAnUpgrade(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
-	c := in.client(t)
+	in.Must(t, "daemon", "start")
+	c := in.Client(t)
 	var boxes []string
 	for range 6 {
-		box, err := c.CreateSandbox(bounded(t), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: imageBusybox}})
+		box, err := c.CreateSandbox(harness.Bounded(t), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageBusybox}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		boxes = append(boxes, box.GetSandboxId())
-		in.must(t, "daemon", "upgrade")
+		in.Must(t, "daemon", "upgrade")
 	}
 	for _, box := range boxes {
-		if _, err := c.WaitReady(bounded(t), box); err != nil {
+		if _, err := c.WaitReady(harness.Bounded(t), box); err != nil {
 			t.Errorf("sandbox %s: %v", box, err)
 		}
 	}
-	if inv := in.inventory(t); len(inv.Containers) != len(boxes) || len(inv.Networks) != len(boxes) {
+	if inv := in.Inventory(t); len(inv.Containers) != len(boxes) || len(inv.Networks) != len(boxes) {
 		t.Errorf("the engine has %d containers and %d networks, want %d of each", len(inv.Containers), len(inv.Networks), len(boxes))
 	}
 }
@@ -145,17 +146,17 @@ func TestSandboxesThatAreBeingMadeSurviveAnUpgrade(t *testing.T) {
 func TestADatabaseOfANewerAgboxIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.must(t, "daemon", "start")
-	in.must(t, "daemon", "stop")
-	path := filepath.Join(in.home, "data", "ids.db")
+	in.Must(t, "daemon", "start")
+	in.Must(t, "daemon", "stop")
+	path := filepath.Join(in.Home, "data", "ids.db")
 	restamp(t, path, store.SchemaVersion+1)
 	written, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusal := in.agbox(t, "daemon", "run").want(t, 1)
-	if !strings.Contains(refusal.stderr, "Start the newer agbox that wrote it.") {
-		t.Errorf("daemon run says %q", refusal.stderr)
+	refusal := in.Agbox(t, "daemon", "run").Want(t, 1)
+	if !strings.Contains(refusal.Stderr, "Start the newer agbox that wrote it.") {
+		t.Errorf("daemon run says %q", refusal.Stderr)
 	}
 	left, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(left, written) {
@@ -164,10 +165,10 @@ func TestADatabaseOfANewerAgboxIsLeftAlone(t *testing.T) {
 	restamp(t, path, store.SchemaVersion)
 
 	// Of a daemon that runs, the schema is passed on to the one that shall follow.
-	check := in.startBinary(t, "agboxd", "preflight", "--data", filepath.Join(in.home, "data"), "--socket", in.socket(),
-		"--schema", strconv.Itoa(int(store.SchemaVersion)+1)).wait(t)
-	if check.code != 1 || !strings.Contains(check.stderr, "older than what is running") {
-		t.Errorf("the check gives code %d and %q", check.code, check.stderr)
+	check := in.StartBinary(t, "agboxd", "preflight", "--data", filepath.Join(in.Home, "data"), "--socket", in.Socket(),
+		"--schema", strconv.Itoa(int(store.SchemaVersion)+1)).Wait(t)
+	if check.Code != 1 || !strings.Contains(check.Stderr, "older than what is running") {
+		t.Errorf("the check gives code %d and %q", check.Code, check.Stderr)
 	}
 }
 
@@ -199,23 +200,23 @@ func restamp(t *testing.T, path string, schema uint32) {
 func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	box := in.create(t, "demo", imageBusybox)
-	before, container := in.status(t), in.primary(t, box)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	before, container := in.Status(t), in.primary(t, box)
 	// Fit when it is checked, and gone when it is needed.
 	vanishing := filepath.Join(t.TempDir(), "agboxd")
-	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.bin, "agboxd") + " \"$@\"\n"
+	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.Bin, "agboxd") + " \"$@\"\n"
 	if err := os.WriteFile(vanishing, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, in.agbox(t, "daemon", "upgrade", "--binary", vanishing), 4, "the old one")
-	if after := in.status(t); after.PID != before.PID || after.StartedAt.Equal(before.StartedAt) {
+	refused(t, in.Agbox(t, "daemon", "upgrade", "--binary", vanishing), 4, "the old one")
+	if after := in.Status(t); after.PID != before.PID || after.StartedAt.Equal(before.StartedAt) {
 		t.Errorf("the daemon was %+v and is %+v, want a new start in the same process", before, after)
 	}
-	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+	in.Agbox(t, "exec", "demo", "--", "echo", "well").Want(t, 0).WantOutput(t, "well\n", "")
 	if now := in.primary(t, box); now.ID != container.ID || now.Pid != container.Pid {
 		t.Errorf("the primary was %+v and is %+v", container, now)
 	}
 	// And it is still able to be upgraded.
-	in.must(t, "daemon", "upgrade")
-	in.agbox(t, "exec", "demo", "--", "echo", "well").want(t, 0).wantOutput(t, "well\n", "")
+	in.Must(t, "daemon", "upgrade")
+	in.Agbox(t, "exec", "demo", "--", "echo", "well").Want(t, 0).WantOutput(t, "well\n", "")
 }

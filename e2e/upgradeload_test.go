@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -44,24 +45,24 @@ exit 37`
 func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	in := newInstall(t)
 	copies := []string{anotherCopy(t), anotherCopy(t)}
-	box := in.create(t, "demo", imageBusybox)
+	box := in.Create(t, "demo", harness.ImageBusybox)
 	before := in.primary(t, box)
 
 	var followers []*followed
 	var reading sync.WaitGroup
-	streamClient := in.client(t)
+	streamClient := in.Client(t)
 	for range streams {
-		f := &followed{id: in.must(t, "exec", "-d", "demo", "--", "sh", "-c", numbered)}
+		f := &followed{id: in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", numbered)}
 		followers = append(followers, f)
-		reading.Go(func() { f.read(bounded(t), streamClient) })
+		reading.Go(func() { f.read(harness.Bounded(t), streamClient) })
 	}
 	processes := in.writers(t, before)
 	if len(processes) != streams {
 		t.Fatalf("%d writers run, want %d", len(processes), streams)
 	}
-	pid := in.status(t).PID
+	pid := in.Status(t).PID
 
-	target := in.must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; while :; do sleep 1; done")
+	target := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; while :; do sleep 1; done")
 	l := newLoad(t, in, target)
 	l.await(t, 4*callers)
 	l.longest()
@@ -70,7 +71,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	for i := range upgrades {
 		l.longest()
 		begun := time.Now()
-		in.must(t, "daemon", "upgrade", "--binary", filepath.Join(copies[i%2], "agboxd"))
+		in.Must(t, "daemon", "upgrade", "--binary", filepath.Join(copies[i%2], "agboxd"))
 		took := time.Since(begun)
 		if now := in.executable(t, pid); now != filepath.Join(copies[i%2], "agboxd") {
 			t.Errorf("after upgrade %d the daemon runs %s", i+1, now)
@@ -80,7 +81,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 		t.Logf("upgrade %2d took %.0f ms: %s", i+1, took.Seconds()*1000, l.longest())
 	}
 	acknowledged := l.end(t)
-	in.must(t, "kill", target)
+	in.Must(t, "kill", target)
 
 	if after := in.primary(t, box); after.ID != before.ID || after.Pid != before.Pid || !after.StartedAt.Equal(before.StartedAt) {
 		t.Errorf("the primary was %+v and is %+v", before, after)
@@ -88,7 +89,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	if now := in.writers(t, before); !slices.Equal(now, processes) {
 		t.Errorf("the writers were %v and are %v", processes, now)
 	}
-	if now := in.status(t).PID; now != pid {
+	if now := in.Status(t).PID; now != pid {
 		t.Errorf("the daemon's pid was %d and is %d", pid, now)
 	}
 	openGate(t, gateOf(in, box))
@@ -102,7 +103,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 // writers are the process ids of the execs that write numbered lines.
 func (in *install) writers(t *testing.T, p primary) []string {
 	t.Helper()
-	top, err := dockerAPI.ContainerTop(bounded(t), p.ID, []string{"-eo", "pid,ppid,args"})
+	top, err := harness.DockerAPI.ContainerTop(harness.Bounded(t), p.ID, []string{"-eo", "pid,ppid,args"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func (f *followed) check(t *testing.T, in *install) {
 	if last := lines[len(lines)-1]; last != fmt.Sprintf("last %d", len(lines)-1) {
 		t.Errorf("the stream of %s ends with %q after %d lines", f.id, last, len(lines)-1)
 	}
-	in.agbox(t, "logs", f.id).want(t, 0).wantOutput(t, f.stdout.String(), f.stderr.String())
+	in.Agbox(t, "logs", f.id).Want(t, 0).WantOutput(t, f.stdout.String(), f.stderr.String())
 }
 
 // load is callers that go on while the daemon is upgraded.
@@ -167,13 +168,13 @@ type load struct {
 }
 
 func newLoad(t *testing.T, in *install, target string) *load {
-	l := &load{socket: in.socket(), target: target, answers: make(chan struct{}, 1<<20)}
+	l := &load{socket: in.Socket(), target: target, answers: make(chan struct{}, 1<<20)}
 	var ctx context.Context
 	ctx, l.stop = context.WithCancel(t.Context())
 	var clients, readers []*client.Client
 	for range connections {
-		clients = append(clients, in.client(t))
-		readers = append(readers, in.client(t, client.WithReconnect(0)))
+		clients = append(clients, in.Client(t))
+		readers = append(readers, in.Client(t, client.WithReconnect(0)))
 	}
 	for i := range callers {
 		work, every := l.work(i)
@@ -289,7 +290,7 @@ func (l *load) await(t *testing.T, calls int) {
 	for len(l.answers) > 0 {
 		<-l.answers
 	}
-	ctx := bounded(t)
+	ctx := harness.Bounded(t)
 	for range calls {
 		select {
 		case <-l.answers:
@@ -314,8 +315,8 @@ func (l *load) end(t *testing.T) []string {
 // wantEachOnce checks that every exec that was acknowledged ran, and ran once.
 func wantEachOnce(t *testing.T, in *install, execs []string) {
 	t.Helper()
-	eventually(t, "all execs have ended", func() bool { return len(in.execs(t)) == 0 })
-	ran := strings.Fields(in.must(t, "exec", "demo", "--", "cat", "/tmp/ran"))
+	harness.Eventually(t, "all execs have ended", func() bool { return len(in.execs(t)) == 0 })
+	ran := strings.Fields(in.Must(t, "exec", "demo", "--", "cat", "/tmp/ran"))
 	slices.Sort(ran)
 	slices.Sort(execs)
 	if !slices.Equal(ran, execs) {

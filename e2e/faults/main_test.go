@@ -27,7 +27,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "faults: NOT RUN. These tests trace processes and mount file systems: run them as root, with 'sudo make test-faults'.")
 		return 0
 	}
-	tidy, err := harness.Setup(filepath.Join("..", "..", "bin"))
+	tidy, err := harness.Setup(filepath.Join("..", "..", "bin"), harness.ImageBusybox, harness.ImageDebian)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 		return 1

@@ -18,8 +18,11 @@ import (
 
 // The local images; scripts/images.sh says what is in them.
 const (
-	ImageBusybox = "agbox-test/busybox:latest"
-	ImageDebian  = "agbox-test/debian:latest"
+	ImageBusybox    = "agbox-test/busybox:latest"
+	ImageUser       = "agbox-test/user:latest"
+	ImageEntrypoint = "agbox-test/entrypoint:latest"
+	ImageScratch    = "agbox-test/scratch:latest"
+	ImageDebian     = "agbox-test/debian:latest"
 )
 
 // Remedy is what helps against everything that can be missing.
@@ -39,9 +42,9 @@ var (
 	DockerAPI *dockerclient.Client
 )
 
-// Setup connects to the engine and copies the binaries from a folder. Call tidy
-// when all tests are done.
-func Setup(from string) (tidy func(), err error) {
+// Setup connects to the engine, which must have the images, and copies the
+// binaries from a folder. Call tidy when all tests are done.
+func Setup(from string, images ...string) (tidy func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	DockerAPI, err = dockerclient.NewClientWithOpts(dockerclient.FromEnv, dockerclient.WithAPIVersionNegotiation())
@@ -54,7 +57,7 @@ func Setup(from string) (tidy func(), err error) {
 	if _, err := DockerAPI.Ping(ctx); err != nil {
 		return nil, fmt.Errorf("these tests need a Docker engine that you may use (%w): %s", err, Remedy)
 	}
-	for _, image := range []string{ImageBusybox, ImageDebian} {
+	for _, image := range images {
 		if _, err := DockerAPI.ImageInspect(ctx, image); err != nil {
 			return nil, fmt.Errorf("the image %s is not here (%w): %s", image, err, Remedy)
 		}
@@ -63,7 +66,7 @@ func Setup(from string) (tidy func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := copyBinaries(from, Binaries); err != nil {
+	if err := CopyBinaries(from, Binaries); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(Binaries))
 	}
 	return func() {
@@ -73,8 +76,9 @@ func Setup(from string) (tidy func(), err error) {
 	}, nil
 }
 
-// copyBinaries makes a folder of binaries that every user may run.
-func copyBinaries(from, to string) error {
+// CopyBinaries copies all binaries into a folder that is there, so that every
+// user may run them.
+func CopyBinaries(from, to string) error {
 	if err := os.Chmod(to, 0o755); err != nil {
 		return err
 	}

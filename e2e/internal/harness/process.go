@@ -28,7 +28,7 @@ func (r Result) Want(t *testing.T, code int) Result {
 	t.Helper()
 	if r.Code != code {
 		t.Fatalf("%s: exit code %d (signal %d), want %d\nstdout: %s\nstderr: %s",
-			strings.Join(r.Args, " "), r.Code, r.Signal, code, clip(r.Stdout), clip(r.Stderr))
+			strings.Join(r.Args, " "), r.Code, r.Signal, code, Clip(r.Stdout), Clip(r.Stderr))
 	}
 	return r
 }
@@ -53,11 +53,11 @@ func WantSame(t *testing.T, what, got, want string) {
 	}
 	from := max(0, at-40)
 	t.Errorf("%s has %d bytes, want %d; they part at byte %d:\n got ...%q\nwant ...%q", what, len(got), len(want), at,
-		clip(got[from:]), clip(want[from:]))
+		Clip(got[from:]), Clip(want[from:]))
 }
 
-// clip shortens what is too long to read.
-func clip(text string) string {
+// Clip shortens what is too long to read.
+func Clip(text string) string {
 	const most = 2000
 	if len(text) <= most {
 		return text
@@ -104,6 +104,9 @@ func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Proce
 	return p
 }
 
+// Ended is closed when the process has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Wait returns how the process ended.
 func (p *Process) Wait(t *testing.T) Result {
 	t.Helper()
@@ -117,7 +120,7 @@ func (p *Process) Wait(t *testing.T) Result {
 		t.Errorf("%s has ended, but something it started keeps its outputs open", strings.Join(r.Args, " "))
 	}
 	if r.Signal == syscall.SIGKILL {
-		t.Fatalf("%s did not end within %v\nstdout: %s\nstderr: %s", strings.Join(r.Args, " "), Patience, clip(r.Stdout), clip(r.Stderr))
+		t.Fatalf("%s did not end within %v\nstdout: %s\nstderr: %s", strings.Join(r.Args, " "), Patience, Clip(r.Stdout), Clip(r.Stderr))
 	}
 	return r
 }
@@ -139,7 +142,7 @@ func (p *Process) AwaitOutput(t *testing.T, text string) {
 	t.Helper()
 	if !p.Stdout.await(func(got string) bool { return strings.Contains(got, text) }) {
 		t.Fatalf("%s ended without writing %q\nstdout: %s\nstderr: %s",
-			strings.Join(p.args(), " "), text, clip(p.Stdout.String()), clip(p.Stderr.String()))
+			strings.Join(p.args(), " "), text, Clip(p.Stdout.String()), Clip(p.Stderr.String()))
 	}
 }
 
