@@ -24,57 +24,59 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	code, err := run(os.Args[1:])
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
-		os.Exit(99)
+		code = 99
 	}
+	os.Exit(code)
 }
 
-func run(args []string) error {
+// run does what the arguments say and returns the exit code that they name.
+func run(args []string) (code int, err error) {
 	if len(args) == 1 && args[0] == "bomb" {
 		bomb()
 	}
 	if len(args) != 3 && len(args) != 5 {
-		return fmt.Errorf("want ID COUNT CODE [PAUSE_EVERY PAUSE], have %q", args)
+		return 0, fmt.Errorf("want ID COUNT CODE [PAUSE_EVERY PAUSE], have %q", args)
 	}
 	id := args[0]
 	count, err := strconv.Atoi(args[1])
 	if err != nil {
-		return err
+		return 0, err
 	}
-	code, err := strconv.Atoi(args[2])
+	code, err = strconv.Atoi(args[2])
 	if err != nil {
-		return err
+		return 0, err
 	}
 	every, pause := count+1, time.Duration(0)
 	if len(args) == 5 {
 		if every, err = strconv.Atoi(args[3]); err != nil {
-			return err
+			return 0, err
 		}
 		if pause, err = time.ParseDuration(args[4]); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if err := leaveTrace(id); err != nil {
-		return err
+		return 0, err
 	}
 	for seq := 1; seq <= count; seq++ {
 		// One write a line, as a program without a buffer does it.
 		line := fmt.Appendf(nil, "%d,%08x\n", seq, crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", id, seq)))
 		if _, err := os.Stdout.Write(line); err != nil {
-			return err
+			return 0, err
 		}
 		if seq%10 == 0 {
 			if _, err := os.Stderr.Write(line); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if seq%every == 0 {
 			time.Sleep(pause)
 		}
 	}
-	os.Exit(code)
-	return nil
+	return code, nil
 }
 
 func bomb() {
