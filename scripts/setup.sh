@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
-# busybox and mmdebstrap (for the local images), strace and mkfs.ext4 (for the fault tests), a Docker engine. Does nothing, and says nothing, where all is there.
+# busybox and mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), a Docker engine. Does nothing, and says nothing, where all is there.
 set -euo pipefail
 # shellcheck source=scripts/lib/dockerd.sh
 . "$(dirname "$0")/lib/dockerd.sh"
@@ -41,6 +41,7 @@ missing_packages() {
 	have mmdebstrap || echo mmdebstrap
 	have strace || echo strace
 	have mkfs.ext4 || echo e2fsprogs
+	have ip || echo iproute2
 	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then
 		have dockerd || printf '%s\n' docker.io ca-certificates
 		have iptables || echo iptables
