@@ -30,8 +30,11 @@ start_engine() {
 		note_systemd_engine
 	else
 		start_dockerd
+		# A dockerd that starts while the containerd of one before it is still ending waits for that, in vain.
+		engine_comes_up || { say "dockerd ended again; starting it once more" && start_dockerd; }
 	fi
-	wait_for_engine
+	engine_comes_up || give_up "dockerd ended right after its start"
+	say "Docker $(as_root "$engine_tool" ping) answers"
 }
 
 note_systemd_engine() { echo 'systemctl stop docker docker.socket' | as_root tee "$started_engine_file" >/dev/null; }
@@ -46,17 +49,32 @@ mount_cgroups() {
 dockerd_pid() {
 	local pid
 	pid=$(cat "$dockerd_pidfile" 2>/dev/null) || return 1
-	[[ -n $pid && $(cat "/proc/$pid/comm" 2>/dev/null) == dockerd ]] && echo "$pid"
+	[[ -n $pid && $(cat "/proc/$pid/comm" 2>/dev/null) == dockerd ]] || return 1
+	! grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null || return 1 # it has ended, and nobody has taken note
+	echo "$pid"
+}
+
+# await_running_dockerd waits for a dockerd that somebody else has started; it fails when that ends instead.
+await_running_dockerd() {
+	local deadline=$((SECONDS + dockerd_wait))
+	until engine_answers; do
+		dockerd_pid >/dev/null || return 1
+		((SECONDS < deadline)) || give_up "Docker did not answer within $dockerd_wait seconds"
+		sleep 0.2
+	done
 }
 
 start_dockerd() {
 	local pid
 	if pid=$(dockerd_pid); then
 		say "dockerd runs already (pid $pid) but does not answer yet"
-		return 0
+		await_running_dockerd && return 0
+		say "that dockerd has ended"
 	fi
 	mount_cgroups
 	say "starting Docker: dockerd, detached, log in $dockerd_log"
+	# What an earlier dockerd left there names a process that is gone: engine_comes_up would take it for the new one.
+	as_root rm -f "$started_engine_file"
 	# A session of its own, no inherited descriptor: it must outlive this script and hold neither its pipes nor its lock.
 	# The limits are those of Docker's own service files.
 	# shellcheck disable=SC2016
@@ -74,17 +92,17 @@ start_dockerd() {
 	' dockerd-start "$dockerd_log" "$started_engine_file" "$dockerd_pidfile" </dev/null >/dev/null 2>&1
 }
 
-wait_for_engine() {
+# engine_comes_up waits until the engine answers; it fails when the dockerd that was started has ended.
+engine_comes_up() {
 	local deadline=$((SECONDS + dockerd_wait)) started=""
 	until engine_answers; do
 		started=$(sed -n 's/^kill //p' "$started_engine_file" 2>/dev/null || true)
 		if [[ -n $started && ! -d /proc/$started ]] && ! dockerd_pid >/dev/null; then
-			give_up "dockerd ended right after its start"
+			return 1
 		fi
 		((SECONDS < deadline)) || give_up "Docker did not answer within $dockerd_wait seconds"
 		sleep 0.2
 	done
-	say "Docker $(as_root "$engine_tool" ping) answers"
 }
 
 give_up() {
