@@ -245,5 +245,27 @@ func listenerPID(ctx context.Context, socket string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	return peerPID(conn)
+	pid, err := peerPID(conn)
+	if err != nil {
+		return 0, err
+	}
+	if isEnding(ctx, socket) {
+		return 0, syscall.ECONNREFUSED
+	}
+	return pid, nil
+}
+
+// isEnding tells whether the process that accepted the connection is only just
+// ending: the socket of a killed daemon takes connections until the last of its
+// threads is gone. One that is slow to answer is there.
+func isEnding(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, DefaultDialTimeout)
+	defer cancel()
+	c, err := New(WithSocket(socket), WithReconnect(0))
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	_, err = c.Ping(ctx)
+	return ctx.Err() == nil && errors.Is(err, ErrDaemonUnreachable)
 }

@@ -81,6 +81,43 @@ func inHome(t *testing.T, role string) DaemonConfig {
 // A daemon that is being killed still accepts, and is gone before it answers.
 func TestADaemonThatDiesBeforeItsFirstAnswerIsStartedAgain(t *testing.T) {
 	config := inHome(t, "good")
+	died := dyingDaemon(t)
+	c, err := New(WithAutostart(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-died
+	if _, err := c.StopDaemon(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStartDoesNotTakeADyingDaemonForARunningOne(t *testing.T) {
+	config := inHome(t, "good")
+	died := dyingDaemon(t)
+	p, err := StartDaemon(t.Context(), config)
+	if err != nil || !p.Started {
+		t.Errorf("the start gave %+v, %v", p, err)
+	}
+	<-died
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if pid, err := c.StopDaemon(t.Context()); err != nil || pid != p.PID {
+		t.Errorf("stopped %d, %v; started %d", pid, err, p.PID)
+	}
+}
+
+// dyingDaemon accepts one connection on the socket of the install and is gone.
+// The channel is closed when that has happened.
+func dyingDaemon(t *testing.T) <-chan struct{} {
+	t.Helper()
 	install, err := paths.FromEnv()
 	if err != nil {
 		t.Fatal(err)
@@ -101,18 +138,7 @@ func TestADaemonThatDiesBeforeItsFirstAnswerIsStartedAgain(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	c, err := New(WithAutostart(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if _, err := c.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
-	<-died
-	if _, err := c.StopDaemon(t.Context()); err != nil {
-		t.Error(err)
-	}
+	return died
 }
 
 func TestTheFirstCallStartsADaemonAndStopEndsIt(t *testing.T) {
