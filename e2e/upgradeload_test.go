@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -103,15 +103,19 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 // writers are the process ids of the execs that write numbered lines.
 func (in *install) writers(t *testing.T, p primary) []string {
 	t.Helper()
-	top, err := harness.DockerAPI.ContainerTop(harness.Bounded(t), p.ID, []string{"-eo", "pid,ppid,args"})
+	// Each thread has a list of its own of the children that it forked.
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
-	for _, process := range top.Processes {
-		// Their shells have children that look the same for a moment.
-		if strings.Contains(process[2], "line $i") && process[1] == strconv.Itoa(p.Pid) {
-			found = append(found, process[0])
+	for _, list := range lists {
+		pids, _ := os.ReadFile(list) // a thread may have ended
+		for _, pid := range strings.Fields(string(pids)) {
+			command, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if strings.Contains(string(command), "line $i") {
+				found = append(found, pid)
+			}
 		}
 	}
 	return slices.Sorted(slices.Values(found))
