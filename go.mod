@@ -11,6 +11,7 @@ require (
 	github.com/distribution/reference v0.6.0
 	github.com/docker/docker v28.5.2+incompatible
 	github.com/docker/go-connections v0.5.0
+	github.com/moby/patternmatcher v0.6.0
 	github.com/moby/sys/user v0.5.0
 	github.com/spf13/cobra v1.10.2
 	go.etcd.io/bbolt v1.4.3

@@ -24,6 +24,9 @@ type indexReader struct {
 	at int64
 	// ends is where the records before at end in each stream.
 	ends [2]uint64
+	// unsure tells of a stream that ends is not known: the reading did not begin
+	// at the first record, and none of the stream was seen since.
+	unsure [2]bool
 	// block holds the records of the file from at on: block[used:have]. nil when
 	// there are none.
 	block      *[indexBlock]byte
@@ -48,13 +51,22 @@ func (x *indexReader) peek(finished bool) (record, error) {
 		rec, whole = parseRecord(x.block[:])
 	}
 	switch {
-	case whole && rec.follows(x.ends):
+	case whole && x.fits(rec):
 		return rec, nil
 	case whole || finished || x.have > recordSize:
 		return record{}, errUnsound
 	}
 	x.release()
 	return record{}, io.EOF
+}
+
+// fits tells whether a Writer can have written rec at the place of the reader.
+func (x *indexReader) fits(rec record) bool {
+	ends := x.ends
+	if (rec.stream == Stdout || rec.stream == Stderr) && x.unsure[rec.stream-Stdout] {
+		ends[rec.stream-Stdout] = rec.offset
+	}
+	return rec.follows(ends)
 }
 
 // fill reads a block of whole records from at on; io.EOF if there is none.
@@ -77,20 +89,22 @@ func (x *indexReader) fill() error {
 // advance moves past rec, which peek has returned.
 func (x *indexReader) advance(rec record) {
 	x.ends[rec.stream-Stdout] = rec.end()
+	x.unsure[rec.stream-Stdout] = false
 	x.at += recordSize
 	x.used += recordSize
 }
 
 // runEnd returns where the run of bytes ends that begins with first, the record
 // that peek has returned: the records after it in the block that continue the
-// same stream within coalesceWindow. It stops looking at limit.
-func (x *indexReader) runEnd(first record, limit uint64) uint64 {
+// same stream within coalesceWindow. It stops looking at limit, and at a record
+// that is not wanted.
+func (x *indexReader) runEnd(first record, limit uint64, wanted func(record) bool) uint64 {
 	last := first
 	ends := x.ends
 	for place := x.used + recordSize; place < x.have && last.end() < limit; place += recordSize {
 		ends[first.stream-Stdout] = last.end()
 		rec, whole := parseRecord(x.block[place:])
-		if !whole || rec.stream != first.stream || !rec.follows(ends) {
+		if !whole || rec.stream != first.stream || !rec.follows(ends) || !wanted(rec) {
 			break
 		}
 		if age := rec.nanos - first.nanos; age < 0 || age > int64(coalesceWindow) {
@@ -106,10 +120,44 @@ func (x *indexReader) hasAnother(first record) bool {
 	if x.fill() != nil || x.have < 2*recordSize {
 		return false
 	}
-	ends := x.ends
-	ends[first.stream-Stdout] = first.end()
 	next, whole := parseRecord(x.block[recordSize:])
-	return whole && next.follows(ends)
+	after := *x
+	after.ends[first.stream-Stdout], after.unsure[first.stream-Stdout] = first.end(), false
+	return whole && after.fits(next)
+}
+
+// count is how many whole records the file holds now.
+func (x *indexReader) count() (int64, error) {
+	info, err := x.f.Stat()
+	if err != nil {
+		return 0, errUnsound
+	}
+	return info.Size() / recordSize, nil
+}
+
+// search returns the first record of those from lo to hi, by number, for which
+// before is false. What is before must stand in front, as in sort.Search; a
+// record that is damaged is not before.
+func (x *indexReader) search(lo, hi int64, before func(record) bool) int64 {
+	var one [recordSize]byte
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		n, _ := x.f.ReadAt(one[:], mid*recordSize)
+		rec, whole := parseRecord(one[:])
+		if n == recordSize && whole && (rec.stream == Stdout || rec.stream == Stderr) && before(rec) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// seek goes to a record by its number.
+func (x *indexReader) seek(number int64) {
+	x.release()
+	x.at, x.ends = number*recordSize, [2]uint64{}
+	x.unsure = [2]bool{number > 0, number > 0}
 }
 
 // release gives the block back.

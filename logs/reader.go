@@ -38,6 +38,8 @@ type Chunk struct {
 // with the same Reader. When nobody writes any more it calls Finish and reads
 // until io.EOF once more.
 type Reader struct {
+	execID string
+	// data are the files of the streams; nil while the reader is suspended.
 	data [2]*os.File
 	// pos counts the bytes of each stream that were given or were before the
 	// cursor. Every byte that is given comes from pos and moves it: therefore no
@@ -47,6 +49,13 @@ type Reader struct {
 	ordered  bool // the index is believed
 	finished bool
 	notice   string
+
+	part part
+	// fromFloor tells that the reading of the index began at the first record of
+	// the part.
+	fromFloor bool
+	// over says that everything from part.until on is left out.
+	over bool
 
 	// crc is the checksum so far of the record that was given in part; it counts
 	// if the record was given from its beginning.
@@ -61,30 +70,59 @@ func (d *Dir) Open(execID string, at Cursor) (*Reader, error) {
 	if err := checkID(execID); err != nil {
 		return nil, err
 	}
-	stdout, err := d.openFile(StdoutName(execID), unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	stderr, err := d.openFile(StderrName(execID), unix.O_RDONLY)
-	if err != nil {
-		return nil, errors.Join(err, stdout.Close())
-	}
 	r := &Reader{
-		data:    [2]*os.File{stdout, stderr},
+		execID:  execID,
 		pos:     [2]uint64{at.Stdout, at.Stderr},
 		ordered: true,
+		part:    whole,
 	}
-	if r.index.f, err = d.openFile(IndexName(execID), unix.O_RDONLY); err != nil {
+	if err := r.open(d); err != nil {
+		return nil, err
+	}
+	r.seekCursor(0)
+	return r, nil
+}
+
+// open opens the files, those of the output or none.
+func (r *Reader) open(d *Dir) error {
+	stdout, err := d.openFile(StdoutName(r.execID), unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	stderr, err := d.openFile(StderrName(r.execID), unix.O_RDONLY)
+	if err != nil {
+		return errors.Join(err, stdout.Close())
+	}
+	r.data = [2]*os.File{stdout, stderr}
+	if !r.ordered {
+		return nil
+	}
+	if r.index.f, err = d.openFile(IndexName(r.execID), unix.O_RDONLY); err != nil {
 		why := "cannot be opened"
 		if errors.Is(err, ErrNotExist) {
 			why = "is missing"
 		} else if errors.Is(err, ErrTampered) {
 			why = "was tampered with"
 		}
-		r.degrade(why, at)
+		r.degrade(why, r.Cursor())
 	}
-	return r, nil
+	return nil
 }
+
+// Suspend closes the files and keeps the place, for a reader that waits long. It
+// must be resumed before anything is asked of it but Cursor, Notice, Over and Close.
+func (r *Reader) Suspend() error {
+	err := r.Close()
+	r.data = [2]*os.File{}
+	return err
+}
+
+// Suspended tells whether the reader has to be resumed.
+func (r *Reader) Suspended() bool { return r.data[0] == nil }
+
+// Resume opens the files again, in the directory from which they were opened. It
+// fails as Open does, and the reader is suspended then.
+func (r *Reader) Resume(d *Dir) error { return r.open(d) }
 
 // Next gives the next run of bytes, at most as many as buf holds. It returns
 // io.EOF when there is nothing more for now; it may be called again later.
@@ -92,12 +130,16 @@ func (r *Reader) Next(buf []byte) (Chunk, error) {
 	if len(buf) == 0 {
 		return Chunk{}, fmt.Errorf("reading a log into an empty buffer: %w", errdefs.ErrInvalidArgument)
 	}
-	if r.ordered {
+	if r.ordered && !r.over {
 		chunk, err := r.nextOrdered(buf)
 		if r.ordered && (err == nil || !r.finished || !errors.Is(err, io.EOF)) {
 			return chunk, err
 		}
 	}
+	if r.over {
+		return Chunk{}, io.EOF
+	}
+	r.passUnindexed()
 	from := r.Cursor()
 	chunk, err := r.nextRaw(buf)
 	if err == nil && r.ordered {
@@ -117,6 +159,10 @@ func (r *Reader) Cursor() Cursor { return Cursor{Stdout: r.pos[0], Stderr: r.pos
 // else empty. It can appear with any call of Next.
 func (r *Reader) Notice() string { return r.notice }
 
+// Ordered tells whether the index is believed: chunks come in the order in which
+// they were written.
+func (r *Reader) Ordered() bool { return r.ordered }
+
 // Size returns how many bytes the files hold now. A cursor beyond it points to
 // output that does not exist, or does not exist yet.
 func (r *Reader) Size() (Cursor, error) {
@@ -133,6 +179,9 @@ func (r *Reader) Size() (Cursor, error) {
 
 // Close closes the files.
 func (r *Reader) Close() error {
+	if r.Suspended() {
+		return nil
+	}
 	return errors.Join(r.data[0].Close(), r.data[1].Close(), r.index.close())
 }
 
@@ -154,6 +203,9 @@ func (r *Reader) note(format string, args ...any) {
 // nextRaw gives what is left of stdout, then of stderr.
 func (r *Reader) nextRaw(buf []byte) (Chunk, error) {
 	for i, stream := range [2]Stream{Stdout, Stderr} {
+		if r.part.skip[i] {
+			continue
+		}
 		n, err := r.readData(i, buf)
 		if err != nil || n > 0 {
 			return r.give(stream, buf[:n]), err
@@ -170,7 +222,7 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 		return Chunk{}, err
 	}
 	i := int(rec.stream - Stdout)
-	want := min(uint64(len(buf)), r.index.runEnd(rec, r.pos[i]+uint64(len(buf)))-r.pos[i])
+	want := min(uint64(len(buf)), r.index.runEnd(rec, r.pos[i]+uint64(len(buf)), r.part.times)-r.pos[i])
 	n, err := r.readData(i, buf[:want])
 	if err != nil {
 		return Chunk{}, err
@@ -197,10 +249,21 @@ func (r *Reader) firstAhead() (record, error) {
 			r.degrade("is damaged", r.Cursor())
 			return record{}, io.EOF
 		}
+		if errors.Is(err, io.EOF) && r.missed() {
+			r.startAnew()
+			continue
+		}
 		if err != nil {
 			return record{}, err
 		}
-		if rec.end() > r.pos[rec.stream-Stdout] {
+		if again := r.meet(rec); again {
+			continue
+		}
+		if r.ahead(rec) {
+			if rec.nanos >= r.part.until {
+				r.over = true
+				return record{}, io.EOF
+			}
 			return rec, nil
 		}
 		r.index.advance(rec)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -21,6 +22,8 @@ const retryAfter = time.Second
 type WriterOptions struct {
 	// MaxBytes is the most that is kept of each stream; 0 means no limit.
 	MaxBytes uint64
+	// Quota is the room that the files share with others; nil means no limit.
+	Quota *Quota
 	// Owner of the files. The zero value is root; KeepOwner changes nothing.
 	Owner Owner
 }
@@ -76,8 +79,14 @@ type output struct {
 // Writer writes the output of one exec. Its methods may be called from several
 // goroutines.
 type Writer struct {
-	dir *Dir
-	max uint64
+	dir   *Dir
+	max   uint64
+	quota *Quota
+	// made is the zero of last.
+	made time.Time
+	// last is when the last output was read, in nanoseconds since made; negative
+	// when there was none.
+	last atomic.Int64
 
 	// mu guards the fields below. It is held across the two writes of a piece of
 	// output, because it is there for exactly that order: bytes before their
@@ -121,10 +130,12 @@ func (d *Dir) Create(execID string, opt WriterOptions) (*Writer, error) {
 }
 
 func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
-	return &Writer{
-		dir: d, max: opt.MaxBytes, index: index,
+	w := &Writer{
+		dir: d, max: opt.MaxBytes, quota: opt.Quota, index: index, made: time.Now(),
 		outputs: [2]output{{file: stdout}, {file: stderr}},
 	}
+	w.last.Store(-1)
+	return w
 }
 
 // Write appends output that was read at the time now. It does not fail: what
@@ -132,6 +143,9 @@ func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 // second, then tries again, so that a disk that was full for a while costs only
 // what was written meanwhile. It panics on a stream that does not exist.
 func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
+	if len(p) > 0 {
+		w.last.Store(max(int64(now.Sub(w.made)), 0))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := &w.outputs[stream-Stdout]
@@ -155,6 +169,18 @@ func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
 	if len(p) == 0 || w.closed || w.restingLocked(now) {
 		return 0
 	}
+	granted := w.quota.take(now, len(p))
+	kept := w.putLocked(stream, now, p[:granted])
+	w.quota.settle(granted, kept)
+	return kept
+}
+
+// putLocked writes p and its record and returns how much of it is kept.
+func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
+	if len(p) == 0 {
+		return 0
+	}
+	out := &w.outputs[stream-Stdout]
 	n, err := out.file.WriteAt(p, int64(out.size))
 	if err != nil {
 		w.failedAt = now
@@ -190,6 +216,16 @@ func (w *Writer) restingLocked(now time.Time) bool {
 	}
 	w.failedAt = time.Time{}
 	return false
+}
+
+// LastWrite returns when the last output was read, kept or not; the zero time
+// when there was none. It never waits for the disk.
+func (w *Writer) LastWrite() time.Time {
+	since := w.last.Load()
+	if since < 0 {
+		return time.Time{}
+	}
+	return w.made.Add(time.Duration(since))
 }
 
 // Counts returns what was kept and dropped so far.

@@ -1,6 +1,7 @@
 package execs
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // supervisor answers as a test says, on the socket of sandbox "a".
 type supervisor struct {
 	boot string
+	// main is the exec id of the container's own command, and protocol the version
+	// that it speaks; the present one when 0.
+	main     string
+	protocol uint32
 	// start answers Start; nil breaks the link instead.
 	start func(*guestv1.StartRequest) *guestv1.ExecRecord
 	// known are the records that Watch reports of asked execs; others are unknown.
@@ -41,7 +46,9 @@ type supervisor struct {
 }
 
 func (s *supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
-	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: s.boot}, nil
+	return &guestv1.HelloResponse{
+		Protocol: cmp.Or(s.protocol, wire.Protocol), SupervisorVersion: "test", BootId: s.boot, MainExecId: s.main,
+	}, nil
 }
 
 func (s *supervisor) Start(_ context.Context, req *guestv1.StartRequest) (*guestv1.StartResponse, error) {
@@ -67,6 +74,18 @@ func (s *supervisor) Cancel(context.Context, *guestv1.CancelRequest) (*guestv1.C
 
 func (s *supervisor) Signal(context.Context, *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
 	return &guestv1.SignalResponse{}, nil
+}
+
+func (s *supervisor) Release(context.Context, *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
+	return &guestv1.ReleaseResponse{MainExecId: s.main}, nil
+}
+
+func (s *supervisor) WriteStdin(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
+	return &guestv1.WriteStdinResponse{}, nil
+}
+
+func (s *supervisor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
+	return &guestv1.ResizeResponse{}, nil
 }
 
 func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {

@@ -101,6 +101,10 @@ func (i Install) SocketLock() string { return filepath.Join(i.Run, "agboxd.sock.
 // DaemonLog is where a daemon that the CLI started writes its own log.
 func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log") }
 
+// ConfigFile holds the settings of the daemon that the operator wrote; it may be
+// missing.
+func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.yaml") }
+
 // Lock is locked by the one daemon of the install; it holds that daemon's pid.
 func (i Install) Lock() string { return filepath.Join(i.Data, "agboxd.lock") }
 
@@ -119,6 +123,9 @@ func (i Install) SandboxLogs(sandboxID string) string { return filepath.Join(i.L
 
 // Supervisors holds the supervisor binaries, each under its content hash.
 func (i Install) Supervisors() string { return filepath.Join(i.Data, "supervisor") }
+
+// ToolCaches holds the caches of built-in tools, which sandboxes share.
+func (i Install) ToolCaches() string { return filepath.Join(i.Data, "tool-caches") }
 
 // Guests is the root of the host's sides of all supervisors.
 func (i Install) Guests() string { return filepath.Join(i.Data, "guest") }

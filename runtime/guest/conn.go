@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -32,6 +34,10 @@ type Conn struct {
 	done    chan struct{}
 	bootID  string
 	version string
+	// mainID is the exec id of the container's own command; set anew by Release.
+	mainID atomic.Pointer[string]
+	// protocol is the version that the supervisor speaks.
+	protocol uint32
 }
 
 // BootID is the life of the supervisor. A record with phase RUNNING and another
@@ -40,6 +46,32 @@ func (c *Conn) BootID() string { return c.bootID }
 
 // Version is the build of the supervisor.
 func (c *Conn) Version() string { return c.version }
+
+// MainExecID is the exec id of the container's own command in this life of the
+// supervisor; empty when it has none, or the supervisor is too old to say.
+func (c *Conn) MainExecID() string { return *c.mainID.Load() }
+
+// Release lets the container's own command start if the supervisor was told to hold
+// it back; MainExecID then tells its exec id. A supervisor that is too old to hold it
+// back has started it already.
+func (c *Conn) Release(ctx context.Context) error {
+	reply, err := c.client.Release(ctx, &guestv1.ReleaseRequest{})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil
+	case err != nil:
+		return c.explain(ctx, err)
+	}
+	id := reply.GetMainExecId()
+	if id != "" && !ids.Valid(id) {
+		return c.lie("it named its own command by an impossible id")
+	}
+	c.mainID.Store(&id)
+	return nil
+}
+
+// Limits tells whether the supervisor honours the limits of a StartRequest.
+func (c *Conn) Limits() bool { return c.protocol >= wire.LimitsSince }
 
 // Done is closed when the connection is lost or closed.
 func (c *Conn) Done() <-chan struct{} { return c.done }
@@ -141,6 +173,13 @@ func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), rep
 	}
 }
 
+const (
+	// maxEndCause leaves room for causes that a newer supervisor may know.
+	maxEndCause = 63
+	// maxMicroseconds is what a time.Duration holds.
+	maxMicroseconds = uint64(math.MaxInt64 / time.Microsecond)
+)
+
 // check refuses a record that no supervisor would send.
 func (c *Conn) check(r *guestv1.ExecRecord) error {
 	_, phase := guestv1.ExecPhase_name[int32(r.GetPhase())]
@@ -156,6 +195,12 @@ func (c *Conn) check(r *guestv1.ExecRecord) error {
 	case r.GetStartedAt() != nil && !r.GetStartedAt().IsValid(),
 		r.GetFinishedAt() != nil && !r.GetFinishedAt().IsValid():
 		return c.lie("it sent a time that does not exist")
+	case r.GetEndCause() < 0 || r.GetEndCause() > maxEndCause:
+		return c.lie("it sent a cause that does not exist")
+	case max(r.GetUserUs(), r.GetSystemUs()) > maxMicroseconds:
+		return c.lie("it sent a processor time that cannot be")
+	case max(r.GetPeakMemoryBytes(), r.GetStdoutBytes(), r.GetStderrBytes(), r.GetStdoutDroppedBytes(), r.GetStderrDroppedBytes()) > math.MaxInt64:
+		return c.lie("it sent a number of bytes that cannot be")
 	}
 	return nil
 }

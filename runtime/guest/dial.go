@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -114,10 +115,14 @@ func (c *Conn) hello(ctx context.Context) error {
 		return c.explain(ctx, err)
 	}
 	if reply.GetProtocol() == 0 || reply.GetBootId() == "" || len(reply.GetBootId()) > wire.MaxBootID ||
-		len(reply.GetSupervisorVersion()) > maxVersion {
+		len(reply.GetSupervisorVersion()) > maxVersion ||
+		reply.GetMainExecId() != "" && !ids.Valid(reply.GetMainExecId()) {
 		return tampered("its greeting does not follow the protocol", nil)
 	}
+	c.protocol = reply.GetProtocol()
 	c.bootID, c.version = reply.GetBootId(), reply.GetSupervisorVersion()
+	main := reply.GetMainExecId()
+	c.mainID.Store(&main)
 	return nil
 }
 

@@ -31,9 +31,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type actor struct {
 	hello *guestv1.HelloResponse
 	start func(context.Context, *guestv1.StartRequest) (*guestv1.StartResponse, error)
+	stdin func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
 	// watch follows the word that it is watching, unless mute.
 	watch func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
 	mute  bool
+	// main is what a Release starts.
+	main string
 }
 
 func (a *actor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
@@ -41,6 +44,10 @@ func (a *actor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloRes
 		return a.hello, nil
 	}
 	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot", SupervisorVersion: "old"}, nil
+}
+
+func (a *actor) Release(context.Context, *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
+	return &guestv1.ReleaseResponse{MainExecId: a.main}, nil
 }
 
 func (a *actor) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.StartResponse, error) {
@@ -56,6 +63,17 @@ func (*actor) Cancel(context.Context, *guestv1.CancelRequest) (*guestv1.CancelRe
 
 func (*actor) Signal(context.Context, *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
 	return &guestv1.SignalResponse{Running: true}, nil
+}
+
+func (a *actor) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
+	if a.stdin != nil {
+		return a.stdin(ctx, req)
+	}
+	return &guestv1.WriteStdinResponse{Offset: req.GetOffset() + uint64(len(req.GetData())), Open: true}, nil
+}
+
+func (*actor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
+	return &guestv1.ResizeResponse{Running: true}, nil
 }
 
 func (a *actor) Watch(ctx context.Context, req *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
@@ -236,6 +254,7 @@ func TestAGreetingAgainstTheProtocolIsTampering(t *testing.T) {
 		{Protocol: 1},
 		{Protocol: 1, BootId: strings.Repeat("b", wire.MaxBootID+1)},
 		{Protocol: 1, BootId: "b", SupervisorVersion: strings.Repeat("v", maxVersion+1)},
+		{Protocol: 1, BootId: "b", MainExecId: "../x"},
 	} {
 		_, err := Dial(t.Context(), play(t, &actor{hello: hello}))
 		wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
@@ -267,6 +286,11 @@ func lies() map[string]*guestv1.ExecRecord {
 		"signal":     with(func(r *guestv1.ExecRecord) { r.Signal = 128 }),
 		"pid":        with(func(r *guestv1.ExecRecord) { r.Pid = -1 }),
 		"time":       with(func(r *guestv1.ExecRecord) { r.FinishedAt = &timestamppb.Timestamp{Nanos: -1} }),
+		"cause":      with(func(r *guestv1.ExecRecord) { r.EndCause = maxEndCause + 1 }),
+		"no cause":   with(func(r *guestv1.ExecRecord) { r.EndCause = -1 }),
+		"cpu time":   with(func(r *guestv1.ExecRecord) { r.SystemUs = maxMicroseconds + 1 }),
+		"memory":     with(func(r *guestv1.ExecRecord) { r.PeakMemoryBytes = 1 << 63 }),
+		"bytes":      with(func(r *guestv1.ExecRecord) { r.StderrDroppedBytes = 1 << 63 }),
 		"start time": with(func(r *guestv1.ExecRecord) { r.StartedAt = &timestamppb.Timestamp{Seconds: 1 << 60} }),
 	}
 }

@@ -7,24 +7,33 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // child is one process that an exec started: the leader of its own session and
 // process group.
 type child struct {
 	pid int
-	// cancelled is guarded by children.mu while the child lives; then it is part
-	// of the exit.
-	cancelled bool
+	// end is guarded by children.mu while the child lives.
+	end exit
 	// exited gets the exit, once.
 	exited chan exit
 }
 
 // exit is how a child ended.
 type exit struct {
-	status    syscall.WaitStatus
-	at        time.Time
-	cancelled bool
+	status syscall.WaitStatus
+	at     time.Time
+	// cause says why the supervisor ended it.
+	cause guestv1.EndCause
+	// usage is of the child and of what it left behind and ended before it.
+	usage usage
+	// killed is true when SIGKILL ended an orphan of it.
+	killed bool
 }
 
 // children starts and reaps processes. PID 1 inherits every orphan, so it waits
@@ -58,14 +67,20 @@ func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*
 }
 
 // signal sends sig to the process group of a child that has not been reaped. It
-// returns false when the child has ended. cancel marks its exit as cancelled.
-func (c *children) signal(ch *child, sig syscall.Signal, cancel bool) (bool, error) {
+// returns false when the child has ended, which it may have without having been
+// reaped. The first cause that is given is that of its exit.
+func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live[ch.pid] != ch {
 		return false, nil
 	}
-	ch.cancelled = ch.cancelled || cancel
+	if ended, _ := waiting(unix.P_PID, ch.pid); ended != 0 {
+		return false, nil
+	}
+	if ch.end.cause == guestv1.EndCause_END_CAUSE_NONE {
+		ch.end.cause = cause
+	}
 	return true, syscall.Kill(-ch.pid, sig)
 }
 
@@ -90,11 +105,9 @@ func (c *children) reap() {
 func (c *children) reapOne() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var status syscall.WaitStatus
-	pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+	// Whose an orphan is can be seen only before it is reaped.
+	pid, err := waiting(unix.P_ALL, 0)
 	switch {
-	case errors.Is(err, syscall.EINTR):
-		return true
 	case errors.Is(err, syscall.ECHILD):
 		if c.idle != nil {
 			close(c.idle)
@@ -104,11 +117,59 @@ func (c *children) reapOne() bool {
 	case err != nil || pid <= 0:
 		return false
 	}
-	if ch := c.live[pid]; ch != nil {
+	ch := c.live[pid]
+	of := ch
+	if ch == nil {
+		of = c.ownerLocked(pid)
+	}
+	var status syscall.WaitStatus
+	var used syscall.Rusage
+	for {
+		if _, err := syscall.Wait4(pid, &status, syscall.WNOHANG, &used); !interrupted(err) {
+			break
+		}
+	}
+	if of != nil {
+		of.end.usage.add(&used)
+		of.end.killed = of.end.killed || ch == nil && status.Signaled() && status.Signal() == syscall.SIGKILL
+	}
+	if ch != nil {
 		delete(c.live, pid)
-		ch.exited <- exit{status: status, at: time.Now(), cancelled: ch.cancelled}
+		ch.end.status, ch.end.at = status, time.Now()
+		ch.exited <- ch.end
 	}
 	return true
+}
+
+// ownerLocked returns the living child that an orphan came from, by its session
+// or process group; nil if it left both, or its leader has ended.
+func (c *children) ownerLocked(orphan int) *child {
+	if len(c.live) == 0 {
+		return nil
+	}
+	p, _, ok := readStat(orphan)
+	if !ok {
+		return nil
+	}
+	if ch := c.live[p.session]; ch != nil {
+		return ch
+	}
+	return c.live[p.group]
+}
+
+// waiting returns a process that has ended and was not reaped, of those that id
+// names; 0 if there is none.
+func waiting(idType, id int) (pid int, err error) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(idType, id, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if interrupted(err) {
+			continue
+		}
+		// The field follows three numbers and begins where a pointer could.
+		const at = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) / unsafe.Sizeof(uintptr(0)) * unsafe.Sizeof(uintptr(0))
+		return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), at))), err
+	}
 }
 
 // gone returns a channel that is closed once no process is left below this one.

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 		s.registry.finish(e, found)
 		return
 	}
-	writer, fail := s.createLogs(ctx, e.id)
+	writer, fail := s.createLogs(ctx, req)
 	if fail != nil {
 		s.failed(e, fail)
 		return
@@ -72,12 +73,14 @@ const removeTimeout = 5 * time.Second
 // createLogs makes the log files. Files of that id without a status file are
 // from a supervisor that died before it journalled the start: nothing ran, and
 // they are empty.
-func (s *Supervisor) createLogs(ctx context.Context, id string) (w *logs.Writer, fail *startError) {
+func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) (w *logs.Writer, fail *startError) {
+	id := req.GetExecId()
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	s.disk.do(func() {
 		opt := logs.WriterOptions{
-			MaxBytes: s.cfg.Boot.GetMaxLogBytes(),
+			MaxBytes: cmp.Or(req.GetMaxLogBytes(), s.cfg.Boot.GetMaxLogBytes()),
+			Quota:    s.quota,
 			Owner:    s.owner(),
 		}
 		var err error
@@ -115,41 +118,46 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 	if err := s.journal(record); err != nil {
 		return other("The start of the command cannot be written down (%v), and without that it could run twice: see that the daemon's log directory is on a file system that is writable and not full.", err)
 	}
-	stdout, stderr, err := newPumps(writer, s.disk)
-	if err != nil {
-		return other("The output pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
+	st, fail := s.openStreams(req, p.uid, writer)
+	if fail != nil {
+		return fail
 	}
-	oomKills := s.oom.kills()
+	oom := s.oom.begin()
 	ch, err := s.children.start(p.path, p.argv, &syscall.ProcAttr{
 		Dir:   p.dir,
 		Env:   p.env,
-		Files: []uintptr{s.devNull.Fd(), stdout.child.Fd(), stderr.child.Fd()},
-		Sys:   &syscall.SysProcAttr{Setsid: true, Credential: p.credential},
+		Files: st.descriptors(),
+		// Of a terminal, standard input is the one that controls the session.
+		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: req.GetTty(), Credential: p.credential},
 	})
-	_, _ = stdout.child.Close(), stderr.child.Close()
 	if err != nil {
-		_, _ = stdout.pipe.Close(), stderr.pipe.Close()
+		st.close()
+		s.oom.end(oom, false, 0)
 		return p.explain(err)
 	}
 	preferForOOM(ch.pid)
+	st.started()
 	record = proto.CloneOf(record)
 	record.Pid = int32(ch.pid)
 	*followed = true
-	r := &run{exec: e, child: ch, record: record, writer: writer, stdout: stdout, stderr: stderr, oomKills: oomKills}
-	go s.follow(r)
-	s.registry.running(e, ch, record)
+	s.registry.running(e, ch, st.input, record)
+	go s.follow(&run{
+		exec: e, child: ch, record: record, writer: writer, streams: st, oom: oom,
+		limits: s.limit(e, req, writer), sampler: s.sample(ch),
+	})
 	return nil
 }
 
 // run is an exec whose process was started.
 type run struct {
-	exec           *execution
-	child          *child
-	record         *guestv1.ExecRecord
-	writer         *logs.Writer
-	stdout, stderr *pump
-	// oomKills is the kernel's count when the process was started.
-	oomKills uint64
+	exec    *execution
+	child   *child
+	record  *guestv1.ExecRecord
+	writer  *logs.Writer
+	streams *streams
+	oom     oomMark
+	limits  *limits
+	sampler *sampler
 }
 
 // follow pumps the output of a process into its log files until its end, writes
@@ -157,12 +165,16 @@ type run struct {
 func (s *Supervisor) follow(r *run) {
 	defer s.work.Done()
 	var pumps sync.WaitGroup
-	pumps.Go(r.stdout.run)
-	pumps.Go(r.stderr.run)
-
+	for _, o := range r.streams.outlets {
+		pumps.Go(o.run)
+	}
 	end := <-r.child.exited
-	r.stdout.drain()
-	r.stderr.drain()
+	r.limits.stop()
+	r.sampler.stop()
+	r.streams.input.shut()
+	for _, o := range r.streams.outlets {
+		o.drain()
+	}
 	record := s.exitRecord(r, end)
 	// Names of empty files need no sync of their own: the status is one commit of
 	// the file system away from them.
@@ -180,9 +192,12 @@ func (s *Supervisor) follow(r *run) {
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
 
-	unless := context.AfterFunc(s.patience, func() { _, _ = r.stdout.pipe.Close(), r.stderr.pipe.Close() })
+	unless := context.AfterFunc(s.patience, r.streams.closeEnds)
 	pumps.Wait()
 	unless()
+	r.streams.closeEnds() // a terminal's; those of pipes are closed
+	r.limits.wait()
+	r.sampler.wait()
 	s.disk.do(func() { _ = r.writer.Close() })
 }
 
@@ -196,9 +211,15 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 		r.Signal = int32(end.status.Signal())
 		r.ExitCode = 128 + r.Signal
 	}
-	r.Cancelled = end.cancelled
-	if r.ExitCode == killedCode && !r.Cancelled && s.oom.kills() > of.oomKills {
-		r.FailureMessage = oomMessage
+	r.EndCause, r.Cancelled = end.cause, end.cause != guestv1.EndCause_END_CAUSE_NONE
+	used := end.usage
+	used.peak = max(used.peak, of.sampler.peak())
+	r.UserUs, r.SystemUs = uint64(used.user.Microseconds()), uint64(used.system.Microseconds())
+	r.PeakMemoryBytes = used.peak
+	// Where the supervisor itself may have sent SIGKILL, it says nothing.
+	killed := (end.killed || r.ExitCode == killedCode) && !r.Cancelled
+	if s.oom.end(of.oom, killed, used.peak) {
+		r.OomKilled, r.FailureMessage = true, oomMessage
 	}
 	r.StdoutBytes, r.StderrBytes = n.Stdout, n.Stderr
 	r.StdoutDroppedBytes, r.StderrDroppedBytes = n.StdoutDropped, n.StderrDropped

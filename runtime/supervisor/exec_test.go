@@ -212,7 +212,13 @@ func TestTheEnvironmentIsLaidOverTheContainers(t *testing.T) {
 
 func TestCommandsRunInASessionOfTheirOwnAndAreKilledFirst(t *testing.T) {
 	b := newBox(t)
-	b.run(sh("e", `cut -d" " -f1,5,6 /proc/$$/stat; cat /proc/self/oom_score_adj; ls /proc/self/fd`))
+	// The preference is there when Start returns; a process that is quicker than
+	// that has it a moment later than its first children.
+	started := b.fifo("started")
+	b.start(b.dial(), sh("e", `read x < `+started.Name()+`; cut -d" " -f1,5,6 /proc/$$/stat; cat /proc/self/oom_score_adj; ls /proc/self/fd`))
+	_, err := started.WriteString("yes\n")
+	b.must(err)
+	b.end("e")
 	f := strings.Fields(b.stdout("e"))
 	if len(f) < 4 || f[0] != f[1] || f[1] != f[2] {
 		t.Fatalf("pid, process group and session are %v", f)

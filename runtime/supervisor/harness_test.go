@@ -88,6 +88,8 @@ type box struct {
 	cmd  *exec.Cmd
 	once *sync.Once
 	err  error
+	// uniques counts the calls of unique.
+	uniques int
 }
 
 type setting func(*box, *guestv1.BootConfig)

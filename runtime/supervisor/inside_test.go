@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,7 +259,7 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	s := newInside(t)
 	w := s.registry.subscribe()
 	e, _ := s.registry.claim("e", &s.work)
-	writer, fail := s.createLogs(t.Context(), "e")
+	writer, fail := s.createLogs(t.Context(), &guestv1.StartRequest{ExecId: "e"})
 	if fail != nil {
 		t.Fatal(fail.message)
 	}
@@ -276,8 +277,9 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	record := &guestv1.ExecRecord{ExecId: "e", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING}
 	ch := &child{pid: -1, exited: make(chan exit, 1)}
 	ch.exited <- exit{at: time.Now()}
-	s.registry.running(e, ch, record)
-	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, stdout: stdout, stderr: stderr})
+	s.registry.running(e, ch, nil, record)
+	st := &streams{outlets: []outlet{stdout, stderr}, ends: []io.Closer{stdout.pipe, stderr.pipe}}
+	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, streams: st, sampler: s.sample(ch)})
 	r := <-w.exits
 	if r.GetStdoutBytes() != size || r.GetStderrBytes() != size {
 		t.Errorf("the exit tells of %d and %d bytes", r.GetStdoutBytes(), r.GetStderrBytes())

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"syscall"
 	"time"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 const (
@@ -15,8 +17,8 @@ const (
 
 // cancel sends SIGTERM to the process group of an exec and sees to it that what
 // is left of its tree after the grace period is killed. It returns false if the
-// exec is not running.
-func (s *Supervisor) cancel(e *execution, grace time.Duration) bool {
+// exec is not running. The first cause is the one that counts.
+func (s *Supervisor) cancel(e *execution, grace time.Duration, cause guestv1.EndCause) bool {
 	ch := s.registry.childOf(e)
 	if ch == nil {
 		return false
@@ -26,10 +28,10 @@ func (s *Supervisor) cancel(e *execution, grace time.Duration) bool {
 		// Seen now, a process that leaves the tree during the grace period is still
 		// found after it.
 		s.look.do(func() { t.look(true) })
-		if running, _ := s.children.signal(ch, syscall.SIGTERM, true); !running {
+		if running, _ := s.children.signal(ch, syscall.SIGTERM, cause); !running {
 			return false
 		}
-	} else if running, _ := s.children.signal(ch, syscall.SIGKILL, true); !running {
+	} else if running, _ := s.children.signal(ch, syscall.SIGKILL, cause); !running {
 		return false
 	}
 	if s.registry.planKill(e, time.Now().Add(grace), &s.work) {
@@ -73,7 +75,7 @@ func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 // killTree kills until nothing is left of the tree.
 func (s *Supervisor) killTree(e *execution, ch *child, t *tree) {
 	s.killRepeatedly(func() int {
-		alive, _ := s.children.signal(ch, syscall.SIGKILL, true)
+		alive, _ := s.children.signal(ch, syscall.SIGKILL, guestv1.EndCause_END_CAUSE_NONE)
 		found := t.look(alive)
 		for _, p := range found {
 			p.kill(syscall.SIGKILL)
@@ -103,7 +105,7 @@ func (s *Supervisor) signal(e *execution, sig syscall.Signal) (bool, error) {
 	if ch == nil {
 		return false, nil
 	}
-	return s.children.signal(ch, sig, false)
+	return s.children.signal(ch, sig, guestv1.EndCause_END_CAUSE_NONE)
 }
 
 const (

@@ -1,8 +1,10 @@
 package supervisor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -29,6 +31,9 @@ const (
 // listener accepts connections of the daemon and keeps count of them.
 type listener struct {
 	*net.UnixListener
+	// transfer serves a connection that is a transfer of files; first is what was
+	// read of it already. Set before Accept is called.
+	transfer func(c *net.UnixConn, first io.Reader)
 
 	// mu guards conns.
 	mu    sync.Mutex
@@ -151,6 +156,8 @@ type conn struct {
 	*net.UnixConn
 	listener *listener
 	in, out  wire.Scanner
+	// begun is set by the first read; only the one goroutine that reads uses it.
+	begun bool
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -186,6 +193,15 @@ func (c *conn) reply(h wire.Header) error {
 // Read passes on only frames that a client may send.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
+	if !c.begun && n > 0 {
+		c.begun = true
+		if wire.IsTransfer(p) && c.listener.transfer != nil {
+			// It never gets as far as ttrpc.
+			c.listener.transfer(c.UnixConn, bytes.NewReader(p[:n]))
+			_ = c.Close()
+			return 0, io.EOF
+		}
+	}
 	if bad := c.in.Scan(p[:n]); bad != nil {
 		_ = c.Close() // the calls that run may not end for long
 		return 0, bad

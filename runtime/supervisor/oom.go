@@ -2,8 +2,10 @@ package supervisor
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strconv"
+	"sync"
 )
 
 // oomFiles tell how many processes the kernel has killed for want of memory in
@@ -39,6 +41,77 @@ func (c oomCounter) kills() uint64 {
 		}
 	}
 	return 0
+}
+
+// limitFiles hold the memory limit of the container: version 2, then version 1.
+var limitFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// bigShare is the part of the memory limit that an exec must have held to be
+// taken for the one whose process was killed when several run: one in so many.
+const bigShare = 8
+
+// oomJudge finds the exec to which a killed process belonged. The kernel counts
+// kills for the whole container only. An exec of which a process was seen to end
+// by SIGKILL while that count rose is the one. When there is no such exec, a child
+// was killed whose parent went on: then it is one that runs alone, or that has
+// held much of the memory.
+type oomJudge struct {
+	counter oomCounter
+	limit   func() uint64
+
+	// mu guards the fields below. It is not held while the count is read.
+	mu sync.Mutex
+	// running counts the execs between begin and end.
+	running int
+	// blamed is the count up to which kills have been put down to an exec.
+	blamed uint64
+}
+
+// oomMark is the kernel's count when an exec began.
+type oomMark uint64
+
+func newOOMJudge() *oomJudge {
+	return &oomJudge{counter: openOOMCounter(oomFiles), limit: memoryLimit}
+}
+
+// begin is called right before an exec is started.
+func (j *oomJudge) begin() oomMark {
+	j.mu.Lock()
+	j.running++
+	j.mu.Unlock()
+	return oomMark(j.counter.kills())
+}
+
+// end tells whether the kernel killed a process of an exec that has ended. killed
+// says that one was seen to end by a SIGKILL that the supervisor did not send;
+// peak is the most memory that it held in bytes.
+func (j *oomJudge) end(began oomMark, killed bool, peak uint64) bool {
+	kills := j.counter.kills()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.running--
+	if kills <= uint64(began) {
+		return false
+	}
+	if !killed && (kills <= j.blamed || j.running > 0 && peak < j.limit()/bigShare) {
+		return false
+	}
+	j.blamed = max(j.blamed, kills)
+	return true
+}
+
+// memoryLimit returns the memory limit of the container in bytes; as good as
+// infinite without one.
+func memoryLimit() uint64 {
+	for _, name := range limitFiles {
+		if raw, err := os.ReadFile(name); err == nil {
+			if n, err := strconv.ParseUint(string(bytes.TrimSpace(raw)), 10, 64); err == nil {
+				return n
+			}
+			break
+		}
+	}
+	return math.MaxUint64
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,7 @@ type plan struct {
 	argv, env  []string
 	dir        string
 	credential *syscall.Credential
+	uid        int
 	// who names the user in messages.
 	who string
 }
@@ -42,6 +44,9 @@ func (s *Supervisor) plan(req *guestv1.StartRequest) (*plan, *startError) {
 		return nil, fail
 	}
 	env := buildEnv(s.cfg.Env, who, req.GetEnv(), req.GetExecId())
+	if req.GetTty() && !slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "TERM=") }) {
+		env = append(env, "TERM="+defaultTerm)
+	}
 	path, fail := findProgram(req.GetCommand()[0], variable(env, "PATH"), dir, who)
 	if fail != nil {
 		return nil, fail
@@ -52,6 +57,7 @@ func (s *Supervisor) plan(req *guestv1.StartRequest) (*plan, *startError) {
 		env:        env,
 		dir:        dir,
 		credential: who.credential(),
+		uid:        who.uid,
 		who:        who.String(),
 	}, nil
 }

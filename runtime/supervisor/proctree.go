@@ -16,6 +16,8 @@ type process struct {
 	pid, parent, group, session int
 	// start is the time of its start in clock ticks; with the pid it is unique.
 	start uint64
+	// memory is what of it is in memory, in bytes.
+	memory uint64
 }
 
 // key tells processes apart although pids are used again.
@@ -50,23 +52,29 @@ func processes() []process {
 	return all
 }
 
-// readProcess reads /proc/PID/stat; see proc_pid_stat(5). The command in it can
-// hold any character, so fields are counted from the last parenthesis.
+// readProcess returns a process that is alive.
 func readProcess(pid int) (process, bool) {
+	p, state, ok := readStat(pid)
+	return p, ok && state != 'Z' && state != 'X'
+}
+
+// readStat reads /proc/PID/stat; see proc_pid_stat(5). The command in it can
+// hold any character, so fields are counted from the last parenthesis.
+func readStat(pid int) (p process, state byte, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return process{}, false
+		return process{}, 0, false
 	}
 	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	const state, parent, group, session, start = 0, 1, 2, 3, 19
-	if len(f) <= start || f[state][0] == 'Z' || f[state][0] == 'X' {
-		return process{}, false
+	const parent, group, session, start, resident = 1, 2, 3, 19, 21
+	if len(f) <= resident {
+		return process{}, 0, false
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
 	return process{
 		pid: pid, parent: number(parent), group: number(group), session: number(session),
-		start: uint64(number(start)),
-	}, true
+		start: uint64(number(start)), memory: uint64(number(resident) * os.Getpagesize()),
+	}, f[0][0], true
 }
 
 // tree says which processes belong to an exec.

@@ -32,6 +32,9 @@ type execution struct {
 	record *guestv1.ExecRecord
 	// child is the process; nil unless one runs.
 	child *child
+	// input is the standard input or terminal that the process has or had; nil
+	// without one.
+	input *input
 	// killAt is when what is left of the tree is killed; zero when nobody asked.
 	killAt time.Time
 	// hurry tells the goroutine that waits for killAt that it came nearer; made
@@ -86,10 +89,10 @@ func (r *registry) close() {
 }
 
 // running records that the process of e was started.
-func (r *registry) running(e *execution, ch *child, record *guestv1.ExecRecord) {
+func (r *registry) running(e *execution, ch *child, in *input, record *guestv1.ExecRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.child, e.record = ch, record
+	e.child, e.input, e.record = ch, in, record
 	close(e.decided)
 }
 
@@ -141,6 +144,13 @@ func (r *registry) childOf(e *execution) *child {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.child
+}
+
+// inputOf returns the input of e; nil if it has none.
+func (r *registry) inputOf(e *execution) *input {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.input
 }
 
 // planKill sets the time at which the tree of e is killed, unless an earlier one

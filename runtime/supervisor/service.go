@@ -40,7 +40,13 @@ func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloR
 		SupervisorVersion: v.s.cfg.Version,
 		BootId:            v.s.bootID,
 		StartedAt:         timestamppb.New(v.s.started),
+		MainExecId:        v.s.mainExecID(),
 	}, nil
+}
+
+// Release starts the container's own command if it was held back.
+func (v *service) Release(ctx context.Context, _ *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
+	return &guestv1.ReleaseResponse{MainExecId: v.s.release(ctx)}, nil
 }
 
 // Start starts an exec, at most once per id.
@@ -71,6 +77,9 @@ func checkStart(req *guestv1.StartRequest) error {
 			}
 		}
 	}
+	if req.GetRows() > maxTerminal || req.GetColumns() > maxTerminal {
+		return status.Errorf(codes.InvalidArgument, "a terminal has at most %d rows and columns", maxTerminal)
+	}
 	for _, entry := range req.GetEnv() {
 		if strings.IndexByte(entry, '=') <= 0 {
 			return status.Errorf(codes.InvalidArgument, "the environment entry %s is not KEY=value", show(entry))
@@ -89,7 +98,7 @@ func (v *service) Cancel(ctx context.Context, req *guestv1.CancelRequest) (*gues
 		return &guestv1.CancelResponse{}, err
 	}
 	grace := time.Duration(req.GetGraceMs()) * time.Millisecond
-	return &guestv1.CancelResponse{Running: v.s.cancel(e, grace)}, nil
+	return &guestv1.CancelResponse{Running: v.s.cancel(e, grace, guestv1.EndCause_END_CAUSE_REQUEST)}, nil
 }
 
 // Signal sends one signal to an exec's process group.

@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -54,21 +56,32 @@ const DefaultGrace = 8 * time.Second
 
 // Supervisor runs the execs of one container.
 type Supervisor struct {
-	cfg      Config
-	logs     *logs.Dir
-	bootID   string
-	started  time.Time
+	cfg     Config
+	logs    *logs.Dir
+	bootID  string
+	started time.Time
+	// mainID is the exec id of the container's own command in this life; nil while it
+	// has not been started. Without Boot.HoldCommand it is set before anybody can ask.
+	mainID   atomic.Pointer[string]
+	mainOnce sync.Once
 	devNull  *os.File
-	oom      oomCounter
+	oom      *oomJudge
 	children *children
 	registry *registry
 	// disk bounds the threads that wait for the log directory.
 	disk gate
 	// files bounds the threads that look at files of the container.
 	files gate
+	// sequencer tells the order of outputs; nil where the kernel does not.
+	sequencer *sequencer
 	// look bounds the threads that read /proc for a kill. They have a gate of their
 	// own, so that a hung file system never keeps an exec from being killed.
 	look gate
+	// waiting counts the bytes of calls of WriteStdin.
+	waiting atomic.Int64
+	heap    heapRoom
+	// quota bounds the output of all execs together.
+	quota *logs.Quota
 	// refill tells keepSpares to look.
 	refill chan struct{}
 	// work counts the goroutines of all execs, and keepSpares.
@@ -114,9 +127,10 @@ func New(cfg Config) (*Supervisor, error) {
 		bootID:   hex.EncodeToString(id[:]),
 		started:  time.Now(),
 		devNull:  devNull,
-		oom:      openOOMCounter(oomFiles),
+		oom:      newOOMJudge(),
 		children: newChildren(),
 		registry: newRegistry(),
+		quota:    dir.NewQuota(cfg.Boot.GetMaxSandboxLogBytes()),
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),
@@ -162,12 +176,20 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	guestv1.RegisterSupervisorService(server, &service{s})
+	transferring, endTransfers := context.WithCancel(context.WithoutCancel(ctx))
+	defer endTransfers()
+	s.serveFiles(transferring, server, ln)
+
+	s.sequencer, _ = startSequencer() // else the order is that of reading
+	defer s.sequencer.stop()
 
 	var loops sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.children.run(reaping, chld) })
 	// Whoever asks for the main command must find it known, so it comes first.
-	s.startMain(ctx)
+	if !s.cfg.Boot.GetHoldCommand() {
+		s.release(ctx)
+	}
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan error, 1)
 	loops.Go(func() { served <- server.Serve(serving, ln) })
@@ -184,6 +206,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	case err = <-served:
 		err = fmt.Errorf("the supervisor's socket failed: %w", err)
 	}
+	endTransfers()
 	s.stopAll()
 	s.registry.dismissWatchers()
 	ln.finish(farewell)
@@ -218,22 +241,42 @@ func catchSignals() (term, chld chan os.Signal) {
 	return term, chld
 }
 
-// mainExec is the exec id of the container's own command.
+// mainExec is the exec id of the container's own command where the daemon does
+// not say another one.
 const mainExec = "main"
+
+// release starts the container's own command, once, and returns its exec id; empty
+// when there is none.
+func (s *Supervisor) release(ctx context.Context) string {
+	s.mainOnce.Do(func() { s.startMain(ctx) })
+	return s.mainExecID()
+}
+
+func (s *Supervisor) mainExecID() string {
+	if id := s.mainID.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
 
 // startMain claims the id of the container's own command and starts it in the
 // background, as an exec like any other, counted in work. An
 // exec id is used once for ever, so when the container is started again its
-// command runs as main-2, main-3 and so on, beside the logs of the lives before.
+// command runs as ID-2, ID-3 and so on, beside the logs of the lives before.
 func (s *Supervisor) startMain(ctx context.Context) {
 	if len(s.cfg.Boot.GetCommand()) == 0 {
 		return
 	}
-	id := mainExec
+	first := s.cfg.Boot.GetMainExecId()
+	if !ids.Valid(first) {
+		first = mainExec
+	}
+	id := first
 	for n := 2; s.readStatus(id) != nil; n++ {
-		id = fmt.Sprintf("%s-%d", mainExec, n)
+		id = fmt.Sprintf("%s-%d", first, n)
 	}
 	e, mine := s.registry.claim(id, &s.work)
+	s.mainID.Store(&id)
 	if !mine {
 		return
 	}

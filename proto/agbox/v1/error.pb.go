@@ -33,7 +33,7 @@ const (
 	ErrorReason_INVALID_REQUEST ErrorReason = 1
 	// Command line and environment exceed what the kernel accepts. INVALID_ARGUMENT.
 	ErrorReason_COMMAND_TOO_LONG ErrorReason = 2
-	// A part of the spec is not supported by this daemon. INVALID_ARGUMENT.
+	// A part of the spec is not supported by this daemon or its engine. INVALID_ARGUMENT.
 	ErrorReason_UNSUPPORTED_SPEC ErrorReason = 3
 	// NOT_FOUND.
 	ErrorReason_SANDBOX_NOT_FOUND ErrorReason = 10
@@ -74,6 +74,12 @@ const (
 	ErrorReason_CANCELLED_BY_REQUEST ErrorReason = 31
 	// Of an exec: ended because its sandbox was stopped or deleted.
 	ErrorReason_SANDBOX_STOPPED_UNDER_EXEC ErrorReason = 32
+	// Of an exec: ended because it ran longer than its timeout.
+	ErrorReason_EXEC_TIMEOUT ErrorReason = 33
+	// Of an exec: ended because it wrote nothing for its idle timeout.
+	ErrorReason_EXEC_IDLE_TIMEOUT ErrorReason = 34
+	// The exec has no open standard input. FAILED_PRECONDITION.
+	ErrorReason_EXEC_INPUT_CLOSED ErrorReason = 35
 	// The cursor is older than what is kept, or beyond the end. OUT_OF_RANGE.
 	ErrorReason_CURSOR_OUT_OF_RANGE ErrorReason = 40
 	// The log files are missing or were tampered with. DATA_LOSS.
@@ -100,6 +106,11 @@ const (
 	ErrorReason_SUPERVISOR_TAMPERED ErrorReason = 59
 	// Of a sandbox: the primary container ended because the engine was restarted.
 	ErrorReason_ENGINE_RESTARTED ErrorReason = 60
+	// A port of the host that is to be published is in use, or its address is not
+	// this host's. ALREADY_EXISTS, or FAILED_PRECONDITION for the address.
+	ErrorReason_PORT_TAKEN ErrorReason = 61
+	// The build of an image failed; its output says why. FAILED_PRECONDITION.
+	ErrorReason_IMAGE_BUILD_FAILED ErrorReason = 62
 	// The store could not be written, for example because the disk is full. UNAVAILABLE.
 	ErrorReason_STORE_FAILED ErrorReason = 70
 	// The daemon is stopping; try again. UNAVAILABLE.
@@ -111,52 +122,106 @@ const (
 	// The daemon stays as it is: the new binary is not fit, or an upgrade is under
 	// way already. FAILED_PRECONDITION; INVALID_ARGUMENT for a relative path.
 	ErrorReason_UPGRADE_REFUSED ErrorReason = 74
+	// There is no such file or directory in the sandbox. NOT_FOUND.
+	ErrorReason_FILE_NOT_FOUND ErrorReason = 80
+	// Something has the name already. ALREADY_EXISTS.
+	ErrorReason_FILE_EXISTS ErrorReason = 81
+	// A directory is needed. FAILED_PRECONDITION.
+	ErrorReason_NOT_A_DIRECTORY ErrorReason = 82
+	// Something else than a directory is needed. FAILED_PRECONDITION.
+	ErrorReason_IS_A_DIRECTORY ErrorReason = 83
+	// Only an empty directory is removed or replaced. FAILED_PRECONDITION.
+	ErrorReason_DIRECTORY_NOT_EMPTY ErrorReason = 84
+	// The user whose rights are used may not do that. PERMISSION_DENIED.
+	ErrorReason_FILE_PERMISSION ErrorReason = 85
+	// A device, FIFO or socket where a regular file is needed. FAILED_PRECONDITION.
+	ErrorReason_FILE_NOT_REGULAR ErrorReason = 86
+	// The file system of the sandbox is full, or a quota is reached. RESOURCE_EXHAUSTED.
+	ErrorReason_FILE_SYSTEM_FULL ErrorReason = 87
+	// The archive is damaged, or would write outside its target. INVALID_ARGUMENT.
+	ErrorReason_ARCHIVE_REFUSED ErrorReason = 88
+	// The file system refused for another reason. FAILED_PRECONDITION.
+	ErrorReason_FILE_FAILED ErrorReason = 89
+	// A service ended by itself.
+	ErrorReason_SERVICE_EXITED ErrorReason = 100
+	// The container of a service was removed outside agbox.
+	ErrorReason_SERVICE_MISSING ErrorReason = 101
+	// The healthcheck of a service failed.
+	ErrorReason_SERVICE_UNHEALTHY ErrorReason = 102
+	// A service could not be made or started.
+	ErrorReason_SERVICE_START_FAILED ErrorReason = 103
+	// A command of post_start_on_primary or post_create failed.
+	ErrorReason_HOOK_FAILED ErrorReason = 104
+	// A path of the host that a sandbox is to have is missing, refused, or not to be
+	// read by the daemon. FAILED_PRECONDITION.
+	ErrorReason_HOST_PATH_UNUSABLE ErrorReason = 110
 )
 
 // Enum value maps for ErrorReason.
 var (
 	ErrorReason_name = map[int32]string{
-		0:  "ERROR_REASON_UNSPECIFIED",
-		1:  "INVALID_REQUEST",
-		2:  "COMMAND_TOO_LONG",
-		3:  "UNSUPPORTED_SPEC",
-		10: "SANDBOX_NOT_FOUND",
-		11: "SANDBOX_AMBIGUOUS",
-		12: "SANDBOX_ID_EXISTS",
-		13: "SANDBOX_NAME_EXISTS",
-		14: "SANDBOX_WRONG_STATE",
-		15: "SANDBOX_UNREACHABLE",
-		20: "EXEC_NOT_FOUND",
-		21: "EXEC_AMBIGUOUS",
-		22: "EXEC_ID_EXISTS",
-		23: "EXEC_NAME_EXISTS",
-		24: "EXEC_NOT_RUNNING",
-		25: "EXEC_LOST",
-		26: "COMMAND_NOT_FOUND",
-		27: "COMMAND_NOT_EXECUTABLE",
-		28: "USER_NOT_FOUND",
-		29: "DIRECTORY_NOT_FOUND",
-		30: "EXEC_START_FAILED",
-		31: "CANCELLED_BY_REQUEST",
-		32: "SANDBOX_STOPPED_UNDER_EXEC",
-		40: "CURSOR_OUT_OF_RANGE",
-		41: "LOG_UNREADABLE",
-		50: "ENGINE_UNAVAILABLE",
-		51: "ENGINE_FAILED",
-		52: "IMAGE_NOT_FOUND",
-		53: "IMAGE_PULL_FAILED",
-		54: "NAME_TAKEN_IN_ENGINE",
-		55: "NETWORK_POOL_EXHAUSTED",
-		56: "PRIMARY_EXITED",
-		57: "PRIMARY_MISSING",
-		58: "SUPERVISOR_UNREACHABLE",
-		59: "SUPERVISOR_TAMPERED",
-		60: "ENGINE_RESTARTED",
-		70: "STORE_FAILED",
-		71: "DAEMON_STOPPING",
-		72: "OVERLOADED",
-		73: "INTERNAL_ERROR",
-		74: "UPGRADE_REFUSED",
+		0:   "ERROR_REASON_UNSPECIFIED",
+		1:   "INVALID_REQUEST",
+		2:   "COMMAND_TOO_LONG",
+		3:   "UNSUPPORTED_SPEC",
+		10:  "SANDBOX_NOT_FOUND",
+		11:  "SANDBOX_AMBIGUOUS",
+		12:  "SANDBOX_ID_EXISTS",
+		13:  "SANDBOX_NAME_EXISTS",
+		14:  "SANDBOX_WRONG_STATE",
+		15:  "SANDBOX_UNREACHABLE",
+		20:  "EXEC_NOT_FOUND",
+		21:  "EXEC_AMBIGUOUS",
+		22:  "EXEC_ID_EXISTS",
+		23:  "EXEC_NAME_EXISTS",
+		24:  "EXEC_NOT_RUNNING",
+		25:  "EXEC_LOST",
+		26:  "COMMAND_NOT_FOUND",
+		27:  "COMMAND_NOT_EXECUTABLE",
+		28:  "USER_NOT_FOUND",
+		29:  "DIRECTORY_NOT_FOUND",
+		30:  "EXEC_START_FAILED",
+		31:  "CANCELLED_BY_REQUEST",
+		32:  "SANDBOX_STOPPED_UNDER_EXEC",
+		33:  "EXEC_TIMEOUT",
+		34:  "EXEC_IDLE_TIMEOUT",
+		35:  "EXEC_INPUT_CLOSED",
+		40:  "CURSOR_OUT_OF_RANGE",
+		41:  "LOG_UNREADABLE",
+		50:  "ENGINE_UNAVAILABLE",
+		51:  "ENGINE_FAILED",
+		52:  "IMAGE_NOT_FOUND",
+		53:  "IMAGE_PULL_FAILED",
+		54:  "NAME_TAKEN_IN_ENGINE",
+		55:  "NETWORK_POOL_EXHAUSTED",
+		56:  "PRIMARY_EXITED",
+		57:  "PRIMARY_MISSING",
+		58:  "SUPERVISOR_UNREACHABLE",
+		59:  "SUPERVISOR_TAMPERED",
+		60:  "ENGINE_RESTARTED",
+		61:  "PORT_TAKEN",
+		62:  "IMAGE_BUILD_FAILED",
+		70:  "STORE_FAILED",
+		71:  "DAEMON_STOPPING",
+		72:  "OVERLOADED",
+		73:  "INTERNAL_ERROR",
+		74:  "UPGRADE_REFUSED",
+		80:  "FILE_NOT_FOUND",
+		81:  "FILE_EXISTS",
+		82:  "NOT_A_DIRECTORY",
+		83:  "IS_A_DIRECTORY",
+		84:  "DIRECTORY_NOT_EMPTY",
+		85:  "FILE_PERMISSION",
+		86:  "FILE_NOT_REGULAR",
+		87:  "FILE_SYSTEM_FULL",
+		88:  "ARCHIVE_REFUSED",
+		89:  "FILE_FAILED",
+		100: "SERVICE_EXITED",
+		101: "SERVICE_MISSING",
+		102: "SERVICE_UNHEALTHY",
+		103: "SERVICE_START_FAILED",
+		104: "HOOK_FAILED",
+		110: "HOST_PATH_UNUSABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":   0,
@@ -182,6 +247,9 @@ var (
 		"EXEC_START_FAILED":          30,
 		"CANCELLED_BY_REQUEST":       31,
 		"SANDBOX_STOPPED_UNDER_EXEC": 32,
+		"EXEC_TIMEOUT":               33,
+		"EXEC_IDLE_TIMEOUT":          34,
+		"EXEC_INPUT_CLOSED":          35,
 		"CURSOR_OUT_OF_RANGE":        40,
 		"LOG_UNREADABLE":             41,
 		"ENGINE_UNAVAILABLE":         50,
@@ -195,11 +263,29 @@ var (
 		"SUPERVISOR_UNREACHABLE":     58,
 		"SUPERVISOR_TAMPERED":        59,
 		"ENGINE_RESTARTED":           60,
+		"PORT_TAKEN":                 61,
+		"IMAGE_BUILD_FAILED":         62,
 		"STORE_FAILED":               70,
 		"DAEMON_STOPPING":            71,
 		"OVERLOADED":                 72,
 		"INTERNAL_ERROR":             73,
 		"UPGRADE_REFUSED":            74,
+		"FILE_NOT_FOUND":             80,
+		"FILE_EXISTS":                81,
+		"NOT_A_DIRECTORY":            82,
+		"IS_A_DIRECTORY":             83,
+		"DIRECTORY_NOT_EMPTY":        84,
+		"FILE_PERMISSION":            85,
+		"FILE_NOT_REGULAR":           86,
+		"FILE_SYSTEM_FULL":           87,
+		"ARCHIVE_REFUSED":            88,
+		"FILE_FAILED":                89,
+		"SERVICE_EXITED":             100,
+		"SERVICE_MISSING":            101,
+		"SERVICE_UNHEALTHY":          102,
+		"SERVICE_START_FAILED":       103,
+		"HOOK_FAILED":                104,
+		"HOST_PATH_UNUSABLE":         110,
 	}
 )
 
@@ -234,7 +320,8 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xb2\a\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xeb\n" +
+	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -259,7 +346,10 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x13DIRECTORY_NOT_FOUND\x10\x1d\x12\x15\n" +
 	"\x11EXEC_START_FAILED\x10\x1e\x12\x18\n" +
 	"\x14CANCELLED_BY_REQUEST\x10\x1f\x12\x1e\n" +
-	"\x1aSANDBOX_STOPPED_UNDER_EXEC\x10 \x12\x17\n" +
+	"\x1aSANDBOX_STOPPED_UNDER_EXEC\x10 \x12\x10\n" +
+	"\fEXEC_TIMEOUT\x10!\x12\x15\n" +
+	"\x11EXEC_IDLE_TIMEOUT\x10\"\x12\x15\n" +
+	"\x11EXEC_INPUT_CLOSED\x10#\x12\x17\n" +
 	"\x13CURSOR_OUT_OF_RANGE\x10(\x12\x12\n" +
 	"\x0eLOG_UNREADABLE\x10)\x12\x16\n" +
 	"\x12ENGINE_UNAVAILABLE\x102\x12\x11\n" +
@@ -272,13 +362,32 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x0fPRIMARY_MISSING\x109\x12\x1a\n" +
 	"\x16SUPERVISOR_UNREACHABLE\x10:\x12\x17\n" +
 	"\x13SUPERVISOR_TAMPERED\x10;\x12\x14\n" +
-	"\x10ENGINE_RESTARTED\x10<\x12\x10\n" +
+	"\x10ENGINE_RESTARTED\x10<\x12\x0e\n" +
+	"\n" +
+	"PORT_TAKEN\x10=\x12\x16\n" +
+	"\x12IMAGE_BUILD_FAILED\x10>\x12\x10\n" +
 	"\fSTORE_FAILED\x10F\x12\x13\n" +
 	"\x0fDAEMON_STOPPING\x10G\x12\x0e\n" +
 	"\n" +
 	"OVERLOADED\x10H\x12\x12\n" +
 	"\x0eINTERNAL_ERROR\x10I\x12\x13\n" +
-	"\x0fUPGRADE_REFUSED\x10JB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x0fUPGRADE_REFUSED\x10J\x12\x12\n" +
+	"\x0eFILE_NOT_FOUND\x10P\x12\x0f\n" +
+	"\vFILE_EXISTS\x10Q\x12\x13\n" +
+	"\x0fNOT_A_DIRECTORY\x10R\x12\x12\n" +
+	"\x0eIS_A_DIRECTORY\x10S\x12\x17\n" +
+	"\x13DIRECTORY_NOT_EMPTY\x10T\x12\x13\n" +
+	"\x0fFILE_PERMISSION\x10U\x12\x14\n" +
+	"\x10FILE_NOT_REGULAR\x10V\x12\x14\n" +
+	"\x10FILE_SYSTEM_FULL\x10W\x12\x13\n" +
+	"\x0fARCHIVE_REFUSED\x10X\x12\x0f\n" +
+	"\vFILE_FAILED\x10Y\x12\x12\n" +
+	"\x0eSERVICE_EXITED\x10d\x12\x13\n" +
+	"\x0fSERVICE_MISSING\x10e\x12\x15\n" +
+	"\x11SERVICE_UNHEALTHY\x10f\x12\x18\n" +
+	"\x14SERVICE_START_FAILED\x10g\x12\x0f\n" +
+	"\vHOOK_FAILED\x10h\x12\x16\n" +
+	"\x12HOST_PATH_UNUSABLE\x10nB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -11,6 +11,7 @@ package agboxv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -46,6 +47,12 @@ const (
 	EventType_SANDBOX_RESUME_REQUESTED EventType = 50
 	// The primary had exited and is started again, as the revival policy says.
 	EventType_SANDBOX_REVIVED EventType = 51
+	// A service is started: for the first time, with its sandbox, or again after
+	// it had failed.
+	EventType_SANDBOX_SERVICE_STARTED EventType = 52
+	// All that the spec copies into the primary is there; it is copied once, before
+	// the sandbox is READY for the first time.
+	EventType_SANDBOX_FILES_COPIED EventType = 53
 )
 
 // Enum value maps for EventType.
@@ -68,6 +75,8 @@ var (
 		14: "SANDBOX_SERVICE_FAILED",
 		50: "SANDBOX_RESUME_REQUESTED",
 		51: "SANDBOX_REVIVED",
+		52: "SANDBOX_SERVICE_STARTED",
+		53: "SANDBOX_FILES_COPIED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":   0,
@@ -87,6 +96,8 @@ var (
 		"SANDBOX_SERVICE_FAILED":   14,
 		"SANDBOX_RESUME_REQUESTED": 50,
 		"SANDBOX_REVIVED":          51,
+		"SANDBOX_SERVICE_STARTED":  52,
+		"SANDBOX_FILES_COPIED":     53,
 	}
 )
 
@@ -317,7 +328,11 @@ type SandboxPhaseDetails struct {
 	// containers carry.
 	Nonce string `protobuf:"bytes,50,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	// Of SANDBOX_ACCEPTED: the name the sandbox was given.
-	Name          string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
+	// Of the phase "image", while one is pulled: bytes that came so far and in all,
+	// as far as the registry has said.
+	BytesDone     uint64 `protobuf:"varint,52,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	BytesTotal    uint64 `protobuf:"varint,53,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,6 +409,20 @@ func (x *SandboxPhaseDetails) GetName() string {
 	return ""
 }
 
+func (x *SandboxPhaseDetails) GetBytesDone() uint64 {
+	if x != nil {
+		return x.BytesDone
+	}
+	return 0
+}
+
+func (x *SandboxPhaseDetails) GetBytesTotal() uint64 {
+	if x != nil {
+		return x.BytesTotal
+	}
+	return 0
+}
+
 type ExecEventDetails struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ExecId    string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
@@ -415,7 +444,19 @@ type ExecEventDetails struct {
 	// same life.
 	SupervisorBootId string `protobuf:"bytes,57,opt,name=supervisor_boot_id,json=supervisorBootId,proto3" json:"supervisor_boot_id,omitempty"`
 	// Of EXEC_STARTED: the name the exec was given.
-	Name          string `protobuf:"bytes,58,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,58,opt,name=name,proto3" json:"name,omitempty"`
+	// Processor time of the process and of its descendants that have ended.
+	UserTime   *durationpb.Duration `protobuf:"bytes,59,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`
+	SystemTime *durationpb.Duration `protobuf:"bytes,60,opt,name=system_time,json=systemTime,proto3" json:"system_time,omitempty"`
+	// Most memory that the process tree was seen to hold, in bytes.
+	PeakMemoryBytes uint64 `protobuf:"varint,61,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
+	// The kernel killed a process of it because memory ran out.
+	OomKilled bool `protobuf:"varint,62,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// It is the sandbox's own command, in both of its events. Such an exec does not
+	// count as use of the sandbox.
+	Main bool `protobuf:"varint,63,opt,name=main,proto3" json:"main,omitempty"`
+	// The command is one of the sandbox's own.
+	Hook          *HookRef `protobuf:"bytes,80,opt,name=hook,proto3" json:"hook,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -548,11 +589,61 @@ func (x *ExecEventDetails) GetName() string {
 	return ""
 }
 
+func (x *ExecEventDetails) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
+func (x *ExecEventDetails) GetSystemTime() *durationpb.Duration {
+	if x != nil {
+		return x.SystemTime
+	}
+	return nil
+}
+
+func (x *ExecEventDetails) GetPeakMemoryBytes() uint64 {
+	if x != nil {
+		return x.PeakMemoryBytes
+	}
+	return 0
+}
+
+func (x *ExecEventDetails) GetOomKilled() bool {
+	if x != nil {
+		return x.OomKilled
+	}
+	return false
+}
+
+func (x *ExecEventDetails) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
+func (x *ExecEventDetails) GetHook() *HookRef {
+	if x != nil {
+		return x.Hook
+	}
+	return nil
+}
+
 type ServiceEventDetails struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	ErrorCode     string                 `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	ErrorMessage  string                 `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Name         string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	ErrorCode    string                 `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string                 `protobuf:"bytes,3,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// Which of its starts the event speaks of: 1, 2, 3, ...
+	Start uint32 `protobuf:"varint,50,opt,name=start,proto3" json:"start,omitempty"`
+	// How often in a row it has failed.
+	Failures uint32 `protobuf:"varint,51,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Of SANDBOX_SERVICE_FAILED with HOOK_FAILED: the exec of the hook.
+	ExecId string `protobuf:"bytes,52,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// How many of its hooks have succeeded since that start.
+	HooksDone     uint32 `protobuf:"varint,53,opt,name=hooks_done,json=hooksDone,proto3" json:"hooks_done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -608,11 +699,104 @@ func (x *ServiceEventDetails) GetErrorMessage() string {
 	return ""
 }
 
+func (x *ServiceEventDetails) GetStart() uint32 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *ServiceEventDetails) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *ServiceEventDetails) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *ServiceEventDetails) GetHooksDone() uint32 {
+	if x != nil {
+		return x.HooksDone
+	}
+	return 0
+}
+
+// HookRef says which of a sandbox's own commands an exec is: those that its spec
+// wants run and that nobody has asked for by CreateExec.
+type HookRef struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The service of post_start_on_primary; empty for post_create.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// The start of the service that it belongs to; 0 for post_create.
+	Start uint32 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
+	// Place in the list, from 0.
+	Index         uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HookRef) Reset() {
+	*x = HookRef{}
+	mi := &file_agbox_v1_event_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HookRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HookRef) ProtoMessage() {}
+
+func (x *HookRef) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_event_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HookRef.ProtoReflect.Descriptor instead.
+func (*HookRef) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_event_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HookRef) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *HookRef) GetStart() uint32 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *HookRef) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 var File_agbox_v1_event_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x04\n" +
+	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x04\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -630,7 +814,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	" \x01(\v2\x1a.agbox.v1.ExecEventDetailsH\x00R\x04exec\x129\n" +
 	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aservice\x12\x1a\n" +
 	"\bposition\x182 \x01(\x04R\bpositionB\t\n" +
-	"\adetails\"\xb1\x01\n" +
+	"\adetails\"\xf1\x01\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -638,7 +822,11 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05nonce\x182 \x01(\tR\x05nonce\x12\x12\n" +
-	"\x04name\x183 \x01(\tR\x04name\"\xbc\x04\n" +
+	"\x04name\x183 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"bytes_done\x184 \x01(\x04R\tbytesDone\x12\x1f\n" +
+	"\vbytes_total\x185 \x01(\x04R\n" +
+	"bytesTotal\"\xb6\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +
@@ -657,12 +845,29 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x14stdout_dropped_bytes\x187 \x01(\x04R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x188 \x01(\x04R\x12stderrDroppedBytes\x12,\n" +
 	"\x12supervisor_boot_id\x189 \x01(\tR\x10supervisorBootId\x12\x12\n" +
-	"\x04name\x18: \x01(\tR\x04name\"m\n" +
+	"\x04name\x18: \x01(\tR\x04name\x126\n" +
+	"\tuser_time\x18; \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12:\n" +
+	"\vsystem_time\x18< \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"systemTime\x12*\n" +
+	"\x11peak_memory_bytes\x18= \x01(\x04R\x0fpeakMemoryBytes\x12\x1d\n" +
+	"\n" +
+	"oom_killed\x18> \x01(\bR\toomKilled\x12\x12\n" +
+	"\x04main\x18? \x01(\bR\x04main\x12%\n" +
+	"\x04hook\x18P \x01(\v2\x11.agbox.v1.HookRefR\x04hook\"\xd7\x01\n" +
 	"\x13ServiceEventDetails\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x02 \x01(\tR\terrorCode\x12#\n" +
-	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage*\x93\x03\n" +
+	"\rerror_message\x18\x03 \x01(\tR\ferrorMessage\x12\x14\n" +
+	"\x05start\x182 \x01(\rR\x05start\x12\x1a\n" +
+	"\bfailures\x183 \x01(\rR\bfailures\x12\x17\n" +
+	"\aexec_id\x184 \x01(\tR\x06execId\x12\x1d\n" +
+	"\n" +
+	"hooks_done\x185 \x01(\rR\thooksDone\"O\n" +
+	"\aHookRef\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x14\n" +
+	"\x05start\x18\x02 \x01(\rR\x05start\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index*\xca\x03\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SANDBOX_ACCEPTED\x10\x01\x12\x15\n" +
@@ -681,7 +886,9 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x15SANDBOX_SERVICE_READY\x10\r\x12\x1a\n" +
 	"\x16SANDBOX_SERVICE_FAILED\x10\x0e\x12\x1c\n" +
 	"\x18SANDBOX_RESUME_REQUESTED\x102\x12\x13\n" +
-	"\x0fSANDBOX_REVIVED\x103B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x0fSANDBOX_REVIVED\x103\x12\x1b\n" +
+	"\x17SANDBOX_SERVICE_STARTED\x104\x12\x18\n" +
+	"\x14SANDBOX_FILES_COPIED\x105B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_event_proto_rawDescOnce sync.Once
@@ -696,32 +903,37 @@ func file_agbox_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_agbox_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_agbox_v1_event_proto_goTypes = []any{
 	(EventType)(0),                // 0: agbox.v1.EventType
 	(*SandboxEvent)(nil),          // 1: agbox.v1.SandboxEvent
 	(*SandboxPhaseDetails)(nil),   // 2: agbox.v1.SandboxPhaseDetails
 	(*ExecEventDetails)(nil),      // 3: agbox.v1.ExecEventDetails
 	(*ServiceEventDetails)(nil),   // 4: agbox.v1.ServiceEventDetails
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
-	(SandboxState)(0),             // 6: agbox.v1.SandboxState
-	(ExecState)(0),                // 7: agbox.v1.ExecState
+	(*HookRef)(nil),               // 5: agbox.v1.HookRef
+	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
+	(SandboxState)(0),             // 7: agbox.v1.SandboxState
+	(ExecState)(0),                // 8: agbox.v1.ExecState
+	(*durationpb.Duration)(nil),   // 9: google.protobuf.Duration
 }
 var file_agbox_v1_event_proto_depIdxs = []int32{
-	0, // 0: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
-	5, // 1: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	6, // 2: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
-	2, // 3: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
-	3, // 4: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
-	4, // 5: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	7, // 6: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	5, // 7: agbox.v1.ExecEventDetails.started_at:type_name -> google.protobuf.Timestamp
-	5, // 8: agbox.v1.ExecEventDetails.finished_at:type_name -> google.protobuf.Timestamp
-	9, // [9:9] is the sub-list for method output_type
-	9, // [9:9] is the sub-list for method input_type
-	9, // [9:9] is the sub-list for extension type_name
-	9, // [9:9] is the sub-list for extension extendee
-	0, // [0:9] is the sub-list for field type_name
+	0,  // 0: agbox.v1.SandboxEvent.event_type:type_name -> agbox.v1.EventType
+	6,  // 1: agbox.v1.SandboxEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	7,  // 2: agbox.v1.SandboxEvent.sandbox_state:type_name -> agbox.v1.SandboxState
+	2,  // 3: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
+	3,  // 4: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
+	4,  // 5: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
+	8,  // 6: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	6,  // 7: agbox.v1.ExecEventDetails.started_at:type_name -> google.protobuf.Timestamp
+	6,  // 8: agbox.v1.ExecEventDetails.finished_at:type_name -> google.protobuf.Timestamp
+	9,  // 9: agbox.v1.ExecEventDetails.user_time:type_name -> google.protobuf.Duration
+	9,  // 10: agbox.v1.ExecEventDetails.system_time:type_name -> google.protobuf.Duration
+	5,  // 11: agbox.v1.ExecEventDetails.hook:type_name -> agbox.v1.HookRef
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_event_proto_init() }
@@ -742,7 +954,7 @@ func file_agbox_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_event_proto_rawDesc), len(file_agbox_v1_event_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -133,6 +133,63 @@ func (LogStream) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{1}
 }
 
+// InputMode says how a client of AttachExec wants to type.
+type InputMode int32
+
+const (
+	// Only look on.
+	InputMode_INPUT_MODE_NONE InputMode = 0
+	// Type unless somebody else does already; then look on.
+	InputMode_INPUT_MODE_IF_FREE InputMode = 1
+	// Type instead of whoever types now, who then looks on.
+	InputMode_INPUT_MODE_TAKE_OVER InputMode = 2
+	// Type beside whoever types too.
+	InputMode_INPUT_MODE_SHARED InputMode = 3
+)
+
+// Enum value maps for InputMode.
+var (
+	InputMode_name = map[int32]string{
+		0: "INPUT_MODE_NONE",
+		1: "INPUT_MODE_IF_FREE",
+		2: "INPUT_MODE_TAKE_OVER",
+		3: "INPUT_MODE_SHARED",
+	}
+	InputMode_value = map[string]int32{
+		"INPUT_MODE_NONE":      0,
+		"INPUT_MODE_IF_FREE":   1,
+		"INPUT_MODE_TAKE_OVER": 2,
+		"INPUT_MODE_SHARED":    3,
+	}
+)
+
+func (x InputMode) Enum() *InputMode {
+	p := new(InputMode)
+	*p = x
+	return p
+}
+
+func (x InputMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InputMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_exec_proto_enumTypes[2].Descriptor()
+}
+
+func (InputMode) Type() protoreflect.EnumType {
+	return &file_agbox_v1_exec_proto_enumTypes[2]
+}
+
+func (x InputMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InputMode.Descriptor instead.
+func (InputMode) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{2}
+}
+
 // ExecStatus is one exec, running or finished.
 type ExecStatus struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -166,6 +223,24 @@ type ExecStatus struct {
 	// Paths of the raw log files on the daemon's host.
 	StdoutLogPath string `protobuf:"bytes,60,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,61,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
+	// It runs on a terminal; its output is all on stdout.
+	Tty bool `protobuf:"varint,62,opt,name=tty,proto3" json:"tty,omitempty"`
+	// Its standard input is, or was, open for AttachExec.
+	Stdin bool `protobuf:"varint,63,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Processor time of the process and of all its descendants that have ended;
+	// unset while it runs.
+	UserTime   *durationpb.Duration `protobuf:"bytes,64,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`
+	SystemTime *durationpb.Duration `protobuf:"bytes,65,opt,name=system_time,json=systemTime,proto3" json:"system_time,omitempty"`
+	// Most memory that the process tree was seen to hold, in bytes; 0 while it runs.
+	PeakMemoryBytes uint64 `protobuf:"varint,66,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
+	// The kernel killed a process of it because memory ran out.
+	OomKilled   bool                 `protobuf:"varint,67,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	Timeout     *durationpb.Duration `protobuf:"bytes,68,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,69,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// It is the sandbox's own command: that of its spec or of its image.
+	Main bool `protobuf:"varint,70,opt,name=main,proto3" json:"main,omitempty"`
+	// Bytes of output kept of each stream, as asked for; 0: as the daemon is configured.
+	MaxLogBytes   uint64 `protobuf:"varint,71,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,6 +422,129 @@ func (x *ExecStatus) GetStderrLogPath() string {
 	return ""
 }
 
+func (x *ExecStatus) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *ExecStatus) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *ExecStatus) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
+func (x *ExecStatus) GetSystemTime() *durationpb.Duration {
+	if x != nil {
+		return x.SystemTime
+	}
+	return nil
+}
+
+func (x *ExecStatus) GetPeakMemoryBytes() uint64 {
+	if x != nil {
+		return x.PeakMemoryBytes
+	}
+	return 0
+}
+
+func (x *ExecStatus) GetOomKilled() bool {
+	if x != nil {
+		return x.OomKilled
+	}
+	return false
+}
+
+func (x *ExecStatus) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ExecStatus) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *ExecStatus) GetMain() bool {
+	if x != nil {
+		return x.Main
+	}
+	return false
+}
+
+func (x *ExecStatus) GetMaxLogBytes() uint64 {
+	if x != nil {
+		return x.MaxLogBytes
+	}
+	return 0
+}
+
+// TerminalSize is the size of a terminal in characters.
+type TerminalSize struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          uint32                 `protobuf:"varint,1,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,2,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TerminalSize) Reset() {
+	*x = TerminalSize{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TerminalSize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TerminalSize) ProtoMessage() {}
+
+func (x *TerminalSize) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TerminalSize.ProtoReflect.Descriptor instead.
+func (*TerminalSize) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *TerminalSize) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *TerminalSize) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
 type CreateExecRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -361,14 +559,32 @@ type CreateExecRequest struct {
 	// user, uid, user:group or uid:gid; the image's USER when empty.
 	User string `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`
 	// A handle for people; unique among the running execs of the sandbox.
-	Name          string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
+	// Run it on a terminal: stdin, stdout and stderr are the terminal, and all
+	// output is on stdout.
+	Tty bool `protobuf:"varint,52,opt,name=tty,proto3" json:"tty,omitempty"`
+	// First size of the terminal; 24 rows and 80 columns when unset.
+	TerminalSize *TerminalSize `protobuf:"bytes,53,opt,name=terminal_size,json=terminalSize,proto3" json:"terminal_size,omitempty"`
+	// Keep standard input open until a client of AttachExec closes it. Without it
+	// the process reads an end of file at once.
+	Stdin bool `protobuf:"varint,54,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// End the exec, as CancelExec does, when it has run for this long; it is then
+	// CANCELLED with EXEC_TIMEOUT. Unset: never. Holds while the daemon is away.
+	Timeout *durationpb.Duration `protobuf:"bytes,55,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// End it when it has written nothing for this long: EXEC_IDLE_TIMEOUT.
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,56,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// Time between SIGTERM and SIGKILL of the two; 5 s when unset.
+	Grace *durationpb.Duration `protobuf:"bytes,57,opt,name=grace,proto3" json:"grace,omitempty"`
+	// Bytes of output kept of each stream; what goes beyond is counted and
+	// dropped. 0: as the daemon is configured.
+	MaxLogBytes   uint64 `protobuf:"varint,58,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateExecRequest) Reset() {
 	*x = CreateExecRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[1]
+	mi := &file_agbox_v1_exec_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -380,7 +596,7 @@ func (x *CreateExecRequest) String() string {
 func (*CreateExecRequest) ProtoMessage() {}
 
 func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[1]
+	mi := &file_agbox_v1_exec_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -393,7 +609,7 @@ func (x *CreateExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecRequest.ProtoReflect.Descriptor instead.
 func (*CreateExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CreateExecRequest) GetSandboxId() string {
@@ -445,6 +661,55 @@ func (x *CreateExecRequest) GetName() string {
 	return ""
 }
 
+func (x *CreateExecRequest) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *CreateExecRequest) GetTerminalSize() *TerminalSize {
+	if x != nil {
+		return x.TerminalSize
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *CreateExecRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+func (x *CreateExecRequest) GetMaxLogBytes() uint64 {
+	if x != nil {
+		return x.MaxLogBytes
+	}
+	return 0
+}
+
 type CreateExecResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
@@ -457,7 +722,7 @@ type CreateExecResponse struct {
 
 func (x *CreateExecResponse) Reset() {
 	*x = CreateExecResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[2]
+	mi := &file_agbox_v1_exec_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -469,7 +734,7 @@ func (x *CreateExecResponse) String() string {
 func (*CreateExecResponse) ProtoMessage() {}
 
 func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[2]
+	mi := &file_agbox_v1_exec_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -482,7 +747,7 @@ func (x *CreateExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateExecResponse.ProtoReflect.Descriptor instead.
 func (*CreateExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateExecResponse) GetExecId() string {
@@ -507,8 +772,9 @@ func (x *CreateExecResponse) GetStderrLogPath() string {
 }
 
 type CancelExecRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
+	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Time between SIGTERM and SIGKILL; 5 s when unset.
 	Grace         *durationpb.Duration `protobuf:"bytes,50,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -517,7 +783,7 @@ type CancelExecRequest struct {
 
 func (x *CancelExecRequest) Reset() {
 	*x = CancelExecRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[3]
+	mi := &file_agbox_v1_exec_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -529,7 +795,7 @@ func (x *CancelExecRequest) String() string {
 func (*CancelExecRequest) ProtoMessage() {}
 
 func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[3]
+	mi := &file_agbox_v1_exec_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -542,7 +808,7 @@ func (x *CancelExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelExecRequest.ProtoReflect.Descriptor instead.
 func (*CancelExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CancelExecRequest) GetExecId() string {
@@ -560,8 +826,9 @@ func (x *CancelExecRequest) GetGrace() *durationpb.Duration {
 }
 
 type SignalExecRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
+	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Signal number of Linux, 1 to 64.
 	Signal        int32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -570,7 +837,7 @@ type SignalExecRequest struct {
 
 func (x *SignalExecRequest) Reset() {
 	*x = SignalExecRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[4]
+	mi := &file_agbox_v1_exec_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +849,7 @@ func (x *SignalExecRequest) String() string {
 func (*SignalExecRequest) ProtoMessage() {}
 
 func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[4]
+	mi := &file_agbox_v1_exec_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +862,7 @@ func (x *SignalExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalExecRequest.ProtoReflect.Descriptor instead.
 func (*SignalExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SignalExecRequest) GetExecId() string {
@@ -613,15 +880,16 @@ func (x *SignalExecRequest) GetSignal() int32 {
 }
 
 type GetExecRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ExecId        string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
+	ExecId        string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetExecRequest) Reset() {
 	*x = GetExecRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[5]
+	mi := &file_agbox_v1_exec_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +901,7 @@ func (x *GetExecRequest) String() string {
 func (*GetExecRequest) ProtoMessage() {}
 
 func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[5]
+	mi := &file_agbox_v1_exec_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +914,7 @@ func (x *GetExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecRequest.ProtoReflect.Descriptor instead.
 func (*GetExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetExecRequest) GetExecId() string {
@@ -665,7 +933,7 @@ type GetExecResponse struct {
 
 func (x *GetExecResponse) Reset() {
 	*x = GetExecResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[6]
+	mi := &file_agbox_v1_exec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +945,7 @@ func (x *GetExecResponse) String() string {
 func (*GetExecResponse) ProtoMessage() {}
 
 func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[6]
+	mi := &file_agbox_v1_exec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +958,7 @@ func (x *GetExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetExecResponse.ProtoReflect.Descriptor instead.
 func (*GetExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetExecResponse) GetExec() *ExecStatus {
@@ -709,7 +977,7 @@ type ListActiveExecsRequest struct {
 
 func (x *ListActiveExecsRequest) Reset() {
 	*x = ListActiveExecsRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[7]
+	mi := &file_agbox_v1_exec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +989,7 @@ func (x *ListActiveExecsRequest) String() string {
 func (*ListActiveExecsRequest) ProtoMessage() {}
 
 func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[7]
+	mi := &file_agbox_v1_exec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +1002,7 @@ func (x *ListActiveExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListActiveExecsRequest) GetSandboxId() string {
@@ -753,7 +1021,7 @@ type ListActiveExecsResponse struct {
 
 func (x *ListActiveExecsResponse) Reset() {
 	*x = ListActiveExecsResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[8]
+	mi := &file_agbox_v1_exec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +1033,7 @@ func (x *ListActiveExecsResponse) String() string {
 func (*ListActiveExecsResponse) ProtoMessage() {}
 
 func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[8]
+	mi := &file_agbox_v1_exec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +1046,7 @@ func (x *ListActiveExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListActiveExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListActiveExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
@@ -801,7 +1069,7 @@ type ListExecsRequest struct {
 
 func (x *ListExecsRequest) Reset() {
 	*x = ListExecsRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[9]
+	mi := &file_agbox_v1_exec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1081,7 @@ func (x *ListExecsRequest) String() string {
 func (*ListExecsRequest) ProtoMessage() {}
 
 func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[9]
+	mi := &file_agbox_v1_exec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1094,7 @@ func (x *ListExecsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsRequest.ProtoReflect.Descriptor instead.
 func (*ListExecsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListExecsRequest) GetSandboxId() string {
@@ -861,7 +1129,7 @@ type ListExecsResponse struct {
 
 func (x *ListExecsResponse) Reset() {
 	*x = ListExecsResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[10]
+	mi := &file_agbox_v1_exec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1141,7 @@ func (x *ListExecsResponse) String() string {
 func (*ListExecsResponse) ProtoMessage() {}
 
 func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[10]
+	mi := &file_agbox_v1_exec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1154,7 @@ func (x *ListExecsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListExecsResponse.ProtoReflect.Descriptor instead.
 func (*ListExecsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListExecsResponse) GetExecs() []*ExecStatus {
@@ -915,7 +1183,7 @@ type LogCursor struct {
 
 func (x *LogCursor) Reset() {
 	*x = LogCursor{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[11]
+	mi := &file_agbox_v1_exec_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1195,7 @@ func (x *LogCursor) String() string {
 func (*LogCursor) ProtoMessage() {}
 
 func (x *LogCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[11]
+	mi := &file_agbox_v1_exec_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1208,7 @@ func (x *LogCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogCursor.ProtoReflect.Descriptor instead.
 func (*LogCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LogCursor) GetStdoutOffset() uint64 {
@@ -958,20 +1226,32 @@ func (x *LogCursor) GetStderrOffset() uint64 {
 }
 
 type FollowExecLogsRequest struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
+	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Start here; unset means the beginning. A cursor beyond the end of the log
 	// of a finished exec is OUT_OF_RANGE.
 	Cursor *LogCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Wait for more until the exec has ended.
-	Follow        bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Skip what was written before this time, or from this time on; both go by the
+	// clock at the time of writing. Bytes of which the time is not known are given.
+	// With follow, until ends the stream when it has passed.
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	// Start with the last so many lines of the selected streams, in their order;
+	// cursor must be unset. 0 gives no line of the past. Lines are counted by their
+	// ends; a run of 1 MiB without a line break counts as one.
+	TailLines *uint64 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	// The streams to give; all when empty. The cursor runs on over the others.
+	Streams       []LogStream `protobuf:"varint,7,rep,packed,name=streams,proto3,enum=agbox.v1.LogStream" json:"streams,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FollowExecLogsRequest) Reset() {
 	*x = FollowExecLogsRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[12]
+	mi := &file_agbox_v1_exec_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -983,7 +1263,7 @@ func (x *FollowExecLogsRequest) String() string {
 func (*FollowExecLogsRequest) ProtoMessage() {}
 
 func (x *FollowExecLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[12]
+	mi := &file_agbox_v1_exec_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -996,7 +1276,7 @@ func (x *FollowExecLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowExecLogsRequest.ProtoReflect.Descriptor instead.
 func (*FollowExecLogsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FollowExecLogsRequest) GetExecId() string {
@@ -1020,6 +1300,34 @@ func (x *FollowExecLogsRequest) GetFollow() bool {
 	return false
 }
 
+func (x *FollowExecLogsRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *FollowExecLogsRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *FollowExecLogsRequest) GetTailLines() uint64 {
+	if x != nil && x.TailLines != nil {
+		return *x.TailLines
+	}
+	return 0
+}
+
+func (x *FollowExecLogsRequest) GetStreams() []LogStream {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
 // FollowExecLogsResponse is a piece of output, or, last, the end of it.
 type FollowExecLogsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1028,6 +1336,7 @@ type FollowExecLogsResponse struct {
 	//	*FollowExecLogsResponse_Chunk
 	//	*FollowExecLogsResponse_End
 	//	*FollowExecLogsResponse_Created
+	//	*FollowExecLogsResponse_Moved
 	Item          isFollowExecLogsResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1035,7 +1344,7 @@ type FollowExecLogsResponse struct {
 
 func (x *FollowExecLogsResponse) Reset() {
 	*x = FollowExecLogsResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[13]
+	mi := &file_agbox_v1_exec_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1356,7 @@ func (x *FollowExecLogsResponse) String() string {
 func (*FollowExecLogsResponse) ProtoMessage() {}
 
 func (x *FollowExecLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[13]
+	mi := &file_agbox_v1_exec_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1369,7 @@ func (x *FollowExecLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowExecLogsResponse.ProtoReflect.Descriptor instead.
 func (*FollowExecLogsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FollowExecLogsResponse) GetItem() isFollowExecLogsResponse_Item {
@@ -1097,6 +1406,15 @@ func (x *FollowExecLogsResponse) GetCreated() *CreateExecResponse {
 	return nil
 }
 
+func (x *FollowExecLogsResponse) GetMoved() *LogCursor {
+	if x != nil {
+		if x, ok := x.Item.(*FollowExecLogsResponse_Moved); ok {
+			return x.Moved
+		}
+	}
+	return nil
+}
+
 type isFollowExecLogsResponse_Item interface {
 	isFollowExecLogsResponse_Item()
 }
@@ -1114,11 +1432,20 @@ type FollowExecLogsResponse_Created struct {
 	Created *CreateExecResponse `protobuf:"bytes,3,opt,name=created,proto3,oneof"`
 }
 
+type FollowExecLogsResponse_Moved struct {
+	// The stream goes on from here: the bytes in between were left out, as since,
+	// tail_lines or streams ask for. Where none of them is set it never comes, and
+	// the chunks of each stream follow each other without a gap.
+	Moved *LogCursor `protobuf:"bytes,4,opt,name=moved,proto3,oneof"`
+}
+
 func (*FollowExecLogsResponse_Chunk) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_End) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_Created) isFollowExecLogsResponse_Item() {}
+
+func (*FollowExecLogsResponse_Moved) isFollowExecLogsResponse_Item() {}
 
 // LogChunk is a run of bytes of one stream.
 type LogChunk struct {
@@ -1135,7 +1462,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[14]
+	mi := &file_agbox_v1_exec_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1474,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[14]
+	mi := &file_agbox_v1_exec_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1487,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogChunk) GetStream() LogStream {
@@ -1194,7 +1521,7 @@ func (x *LogChunk) GetTime() *timestamppb.Timestamp {
 // LogEnd closes the stream.
 type LogEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The exec as it is now: ended, if follow was set.
+	// The exec as it is now: ended, if follow was set and until has not come first.
 	Exec *ExecStatus `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
 	// Where the stream ended; a later call can go on from here.
 	Cursor *LogCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
@@ -1207,7 +1534,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	mi := &file_agbox_v1_exec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1546,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	mi := &file_agbox_v1_exec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1559,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogEnd) GetExec() *ExecStatus {
@@ -1256,11 +1583,636 @@ func (x *LogEnd) GetNotice() string {
 	return ""
 }
 
+// AttachExecRequest is what a client of AttachExec sends. The first message is open.
+type AttachExecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*AttachExecRequest_Open
+	//	*AttachExecRequest_Input
+	//	*AttachExecRequest_Resize
+	//	*AttachExecRequest_Signal
+	Item          isAttachExecRequest_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachExecRequest) Reset() {
+	*x = AttachExecRequest{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachExecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachExecRequest) ProtoMessage() {}
+
+func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
+func (*AttachExecRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AttachExecRequest) GetItem() isAttachExecRequest_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *AttachExecRequest) GetOpen() *AttachOpen {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecRequest_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecRequest) GetInput() *InputChunk {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecRequest_Input); ok {
+			return x.Input
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecRequest) GetResize() *TerminalSize {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecRequest_Resize); ok {
+			return x.Resize
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecRequest) GetSignal() int32 {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecRequest_Signal); ok {
+			return x.Signal
+		}
+	}
+	return 0
+}
+
+type isAttachExecRequest_Item interface {
+	isAttachExecRequest_Item()
+}
+
+type AttachExecRequest_Open struct {
+	Open *AttachOpen `protobuf:"bytes,1,opt,name=open,proto3,oneof"`
+}
+
+type AttachExecRequest_Input struct {
+	// Bytes for the standard input or the terminal.
+	Input *InputChunk `protobuf:"bytes,2,opt,name=input,proto3,oneof"`
+}
+
+type AttachExecRequest_Resize struct {
+	// The terminal of the client who types has this size now.
+	Resize *TerminalSize `protobuf:"bytes,3,opt,name=resize,proto3,oneof"`
+}
+
+type AttachExecRequest_Signal struct {
+	// Send this signal, 1 to 64, to the process group.
+	Signal int32 `protobuf:"varint,4,opt,name=signal,proto3,oneof"`
+}
+
+func (*AttachExecRequest_Open) isAttachExecRequest_Item() {}
+
+func (*AttachExecRequest_Input) isAttachExecRequest_Item() {}
+
+func (*AttachExecRequest_Resize) isAttachExecRequest_Item() {}
+
+func (*AttachExecRequest_Signal) isAttachExecRequest_Item() {}
+
+// AttachOpen begins an AttachExec.
+type AttachOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The exec to attach to: id, unique prefix or name, alone or as SANDBOX/EXEC;
+	// create must be unset.
+	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// Create this exec first, and attach to it. Give it an exec_id: with it the call
+	// can be repeated, and attaches to what the first one created.
+	Create *CreateExecRequest `protobuf:"bytes,2,opt,name=create,proto3" json:"create,omitempty"`
+	// Where to start in the output; unset means the beginning.
+	Cursor *LogCursor `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Start with the last so many lines instead; cursor must be unset.
+	TailLines *uint64   `protobuf:"varint,4,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	Input     InputMode `protobuf:"varint,5,opt,name=input,proto3,enum=agbox.v1.InputMode" json:"input,omitempty"`
+	// A random name of this client, the same whenever it connects again: by it the
+	// daemon knows which input it has, and who typed before. Needed to type.
+	Writer string `protobuf:"bytes,6,opt,name=writer,proto3" json:"writer,omitempty"`
+	// This client typed when its connection broke, and goes on.
+	Typed         bool `protobuf:"varint,7,opt,name=typed,proto3" json:"typed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachOpen) Reset() {
+	*x = AttachOpen{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachOpen) ProtoMessage() {}
+
+func (x *AttachOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachOpen.ProtoReflect.Descriptor instead.
+func (*AttachOpen) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *AttachOpen) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *AttachOpen) GetCreate() *CreateExecRequest {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *AttachOpen) GetCursor() *LogCursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+func (x *AttachOpen) GetTailLines() uint64 {
+	if x != nil && x.TailLines != nil {
+		return *x.TailLines
+	}
+	return 0
+}
+
+func (x *AttachOpen) GetInput() InputMode {
+	if x != nil {
+		return x.Input
+	}
+	return InputMode_INPUT_MODE_NONE
+}
+
+func (x *AttachOpen) GetWriter() string {
+	if x != nil {
+		return x.Writer
+	}
+	return ""
+}
+
+func (x *AttachOpen) GetTyped() bool {
+	if x != nil {
+		return x.Typed
+	}
+	return false
+}
+
+// InputChunk is a piece of what a client types.
+type InputChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Place of the first byte of data in all that this writer types.
+	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Data   []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	// Nothing follows: close standard input; on a terminal, type its end-of-file
+	// character.
+	Eof           bool `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputChunk) Reset() {
+	*x = InputChunk{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputChunk) ProtoMessage() {}
+
+func (x *InputChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputChunk.ProtoReflect.Descriptor instead.
+func (*InputChunk) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *InputChunk) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *InputChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *InputChunk) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+// AttachExecResponse is what AttachExec gives. The first message is attached, the
+// last one end, unless the call fails.
+type AttachExecResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*AttachExecResponse_Attached
+	//	*AttachExecResponse_Chunk
+	//	*AttachExecResponse_Ack
+	//	*AttachExecResponse_Input
+	//	*AttachExecResponse_End
+	Item          isAttachExecResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachExecResponse) Reset() {
+	*x = AttachExecResponse{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachExecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachExecResponse) ProtoMessage() {}
+
+func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
+func (*AttachExecResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AttachExecResponse) GetItem() isAttachExecResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *AttachExecResponse) GetAttached() *Attached {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecResponse_Attached); ok {
+			return x.Attached
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecResponse) GetChunk() *LogChunk {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecResponse) GetAck() *InputAck {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecResponse_Ack); ok {
+			return x.Ack
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecResponse) GetInput() *InputChanged {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecResponse_Input); ok {
+			return x.Input
+		}
+	}
+	return nil
+}
+
+func (x *AttachExecResponse) GetEnd() *LogEnd {
+	if x != nil {
+		if x, ok := x.Item.(*AttachExecResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isAttachExecResponse_Item interface {
+	isAttachExecResponse_Item()
+}
+
+type AttachExecResponse_Attached struct {
+	Attached *Attached `protobuf:"bytes,1,opt,name=attached,proto3,oneof"`
+}
+
+type AttachExecResponse_Chunk struct {
+	Chunk *LogChunk `protobuf:"bytes,2,opt,name=chunk,proto3,oneof"`
+}
+
+type AttachExecResponse_Ack struct {
+	// The bytes before offset have reached the process.
+	Ack *InputAck `protobuf:"bytes,3,opt,name=ack,proto3,oneof"`
+}
+
+type AttachExecResponse_Input struct {
+	// Whether the client may type has changed.
+	Input *InputChanged `protobuf:"bytes,4,opt,name=input,proto3,oneof"`
+}
+
+type AttachExecResponse_End struct {
+	End *LogEnd `protobuf:"bytes,5,opt,name=end,proto3,oneof"`
+}
+
+func (*AttachExecResponse_Attached) isAttachExecResponse_Item() {}
+
+func (*AttachExecResponse_Chunk) isAttachExecResponse_Item() {}
+
+func (*AttachExecResponse_Ack) isAttachExecResponse_Item() {}
+
+func (*AttachExecResponse_Input) isAttachExecResponse_Item() {}
+
+func (*AttachExecResponse_End) isAttachExecResponse_Item() {}
+
+// Attached says to what the client is attached.
+type Attached struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Exec  *ExecStatus            `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
+	// This client may type.
+	Input bool `protobuf:"varint,2,opt,name=input,proto3" json:"input,omitempty"`
+	// Bytes of this writer that the process has been given: go on from here.
+	InputOffset uint64 `protobuf:"varint,3,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	// Where the output starts.
+	Cursor *LogCursor `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Set when create was: as CreateExec answers.
+	Created *CreateExecResponse `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
+	// The writer who may type; one of them if several may, empty if nobody may.
+	Typist        string `protobuf:"bytes,6,opt,name=typist,proto3" json:"typist,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attached) Reset() {
+	*x = Attached{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attached) ProtoMessage() {}
+
+func (x *Attached) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attached.ProtoReflect.Descriptor instead.
+func (*Attached) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Attached) GetExec() *ExecStatus {
+	if x != nil {
+		return x.Exec
+	}
+	return nil
+}
+
+func (x *Attached) GetInput() bool {
+	if x != nil {
+		return x.Input
+	}
+	return false
+}
+
+func (x *Attached) GetInputOffset() uint64 {
+	if x != nil {
+		return x.InputOffset
+	}
+	return 0
+}
+
+func (x *Attached) GetCursor() *LogCursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+func (x *Attached) GetCreated() *CreateExecResponse {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Attached) GetTypist() string {
+	if x != nil {
+		return x.Typist
+	}
+	return ""
+}
+
+// InputAck counts the input that arrived.
+type InputAck struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Offset uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// The process does not read its input any more; what follows is thrown away.
+	Closed bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	// The end of the input, which this writer sent, has reached the process too.
+	Eof           bool `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputAck) Reset() {
+	*x = InputAck{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputAck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputAck) ProtoMessage() {}
+
+func (x *InputAck) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputAck.ProtoReflect.Descriptor instead.
+func (*InputAck) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *InputAck) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *InputAck) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+func (x *InputAck) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+// InputChanged says whether the client may type from now on.
+type InputChanged struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Granted bool                   `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"`
+	// The writer who may type now, as in Attached.
+	Typist        string `protobuf:"bytes,2,opt,name=typist,proto3" json:"typist,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InputChanged) Reset() {
+	*x = InputChanged{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InputChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InputChanged) ProtoMessage() {}
+
+func (x *InputChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InputChanged.ProtoReflect.Descriptor instead.
+func (*InputChanged) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *InputChanged) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *InputChanged) GetTypist() string {
+	if x != nil {
+		return x.Typist
+	}
+	return ""
+}
+
 var File_agbox_v1_exec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/exec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdd\x06\n" +
+	"\x13agbox/v1/exec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xef\t\n" +
 	"\n" +
 	"ExecStatus\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -1287,10 +2239,27 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x14stdout_dropped_bytes\x18: \x01(\x04R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18; \x01(\x04R\x12stderrDroppedBytes\x12&\n" +
 	"\x0fstdout_log_path\x18< \x01(\tR\rstdoutLogPath\x12&\n" +
-	"\x0fstderr_log_path\x18= \x01(\tR\rstderrLogPath\x1a?\n" +
+	"\x0fstderr_log_path\x18= \x01(\tR\rstderrLogPath\x12\x10\n" +
+	"\x03tty\x18> \x01(\bR\x03tty\x12\x14\n" +
+	"\x05stdin\x18? \x01(\bR\x05stdin\x126\n" +
+	"\tuser_time\x18@ \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12:\n" +
+	"\vsystem_time\x18A \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"systemTime\x12*\n" +
+	"\x11peak_memory_bytes\x18B \x01(\x04R\x0fpeakMemoryBytes\x12\x1d\n" +
+	"\n" +
+	"oom_killed\x18C \x01(\bR\toomKilled\x123\n" +
+	"\atimeout\x18D \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12<\n" +
+	"\fidle_timeout\x18E \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x12\n" +
+	"\x04main\x18F \x01(\bR\x04main\x12\"\n" +
+	"\rmax_log_bytes\x18G \x01(\x04R\vmaxLogBytes\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\fTerminalSize\x12\x1e\n" +
+	"\x04rows\x18\x01 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
+	"\acolumns\x18\x02 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xa2\a\n" +
 	"\x11CreateExecRequest\x12G\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x126\n" +
@@ -1301,23 +2270,31 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"^[^\\x00]*$R\fenvOverrides\x12D\n" +
 	"\aexec_id\x18\x05 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x124\n" +
 	"\x04user\x182 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\x129\n" +
-	"\x04name\x183 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x1a?\n" +
+	"\x04name\x183 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12\x10\n" +
+	"\x03tty\x184 \x01(\bR\x03tty\x12;\n" +
+	"\rterminal_size\x185 \x01(\v2\x16.agbox.v1.TerminalSizeR\fterminalSize\x12\x14\n" +
+	"\x05stdin\x186 \x01(\bR\x05stdin\x12H\n" +
+	"\atimeout\x187 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x05\b\x80\xe7\x84\x0f2\x04\x10\xc0\x84=R\atimeout\x12Q\n" +
+	"\fidle_timeout\x188 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x05\b\x80\xe7\x84\x0f2\x04\x10\xc0\x84=R\vidleTimeout\x12>\n" +
+	"\x05grace\x189 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\x12\"\n" +
+	"\rmax_log_bytes\x18: \x01(\x04R\vmaxLogBytes\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +
 	"\x12CreateExecResponse\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12&\n" +
 	"\x0fstdout_log_path\x18\x02 \x01(\tR\rstdoutLogPath\x12&\n" +
-	"\x0fstderr_log_path\x18\x03 \x01(\tR\rstderrLogPath\"\x96\x01\n" +
-	"\x11CancelExecRequest\x12A\n" +
-	"\aexec_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x12>\n" +
+	"\x0fstderr_log_path\x18\x03 \x01(\tR\rstderrLogPath\"\xb9\x01\n" +
+	"\x11CancelExecRequest\x12d\n" +
+	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12>\n" +
 	"\x05grace\x182 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\"y\n" +
-	"\x11SignalExecRequest\x12A\n" +
-	"\aexec_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x12!\n" +
-	"\x06signal\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18@(\x01R\x06signal\"S\n" +
-	"\x0eGetExecRequest\x12A\n" +
-	"\aexec_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\";\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\"\x9c\x01\n" +
+	"\x11SignalExecRequest\x12d\n" +
+	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12!\n" +
+	"\x06signal\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18@(\x01R\x06signal\"v\n" +
+	"\x0eGetExecRequest\x12d\n" +
+	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\";\n" +
 	"\x0fGetExecResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\"u\n" +
 	"\x16ListActiveExecsRequest\x12L\n" +
@@ -1337,15 +2314,22 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
 	"\tLogCursor\x12#\n" +
 	"\rstdout_offset\x18\x01 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\x9f\x01\n" +
-	"\x15FollowExecLogsRequest\x12A\n" +
-	"\aexec_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x12+\n" +
+	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\x9b\x03\n" +
+	"\x15FollowExecLogsRequest\x12d\n" +
+	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"\xac\x01\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\"\n" +
+	"\n" +
+	"tail_lines\x18\x06 \x01(\x04H\x00R\ttailLines\x88\x01\x01\x12@\n" +
+	"\astreams\x18\a \x03(\x0e2\x13.agbox.v1.LogStreamB\x11\xbaH\x0e\x92\x01\v\x10\x02\"\a\x82\x01\x04\x10\x01 \x00R\astreamsB\r\n" +
+	"\v_tail_lines\"\xd9\x01\n" +
 	"\x16FollowExecLogsResponse\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x12.agbox.v1.LogChunkH\x00R\x05chunk\x12$\n" +
 	"\x03end\x18\x02 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03end\x128\n" +
-	"\acreated\x18\x03 \x01(\v2\x1c.agbox.v1.CreateExecResponseH\x00R\acreatedB\x06\n" +
+	"\acreated\x18\x03 \x01(\v2\x1c.agbox.v1.CreateExecResponseH\x00R\acreated\x12+\n" +
+	"\x05moved\x18\x04 \x01(\v2\x13.agbox.v1.LogCursorH\x00R\x05movedB\x06\n" +
 	"\x04item\"\x93\x01\n" +
 	"\bLogChunk\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x16\n" +
@@ -1355,7 +2339,50 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x06LogEnd\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
-	"\x06notice\x18\x03 \x01(\tR\x06notice*\x89\x01\n" +
+	"\x06notice\x18\x03 \x01(\tR\x06notice\"\xc1\x01\n" +
+	"\x11AttachExecRequest\x12*\n" +
+	"\x04open\x18\x01 \x01(\v2\x14.agbox.v1.AttachOpenH\x00R\x04open\x12,\n" +
+	"\x05input\x18\x02 \x01(\v2\x14.agbox.v1.InputChunkH\x00R\x05input\x120\n" +
+	"\x06resize\x18\x03 \x01(\v2\x16.agbox.v1.TerminalSizeH\x00R\x06resize\x12\x18\n" +
+	"\x06signal\x18\x04 \x01(\x05H\x00R\x06signalB\x06\n" +
+	"\x04item\"\x8b\x03\n" +
+	"\n" +
+	"AttachOpen\x12g\n" +
+	"\aexec_id\x18\x01 \x01(\tBN\xbaHKrI2G^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x123\n" +
+	"\x06create\x18\x02 \x01(\v2\x1b.agbox.v1.CreateExecRequestR\x06create\x12+\n" +
+	"\x06cursor\x18\x03 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\"\n" +
+	"\n" +
+	"tail_lines\x18\x04 \x01(\x04H\x00R\ttailLines\x88\x01\x01\x123\n" +
+	"\x05input\x18\x05 \x01(\x0e2\x13.agbox.v1.InputModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x05input\x124\n" +
+	"\x06writer\x18\x06 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{0,64}$R\x06writer\x12\x14\n" +
+	"\x05typed\x18\a \x01(\bR\x05typedB\r\n" +
+	"\v_tail_lines\"U\n" +
+	"\n" +
+	"InputChunk\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x1d\n" +
+	"\x04data\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04data\x12\x10\n" +
+	"\x03eof\x18\x03 \x01(\bR\x03eof\"\xf8\x01\n" +
+	"\x12AttachExecResponse\x120\n" +
+	"\battached\x18\x01 \x01(\v2\x12.agbox.v1.AttachedH\x00R\battached\x12*\n" +
+	"\x05chunk\x18\x02 \x01(\v2\x12.agbox.v1.LogChunkH\x00R\x05chunk\x12&\n" +
+	"\x03ack\x18\x03 \x01(\v2\x12.agbox.v1.InputAckH\x00R\x03ack\x12.\n" +
+	"\x05input\x18\x04 \x01(\v2\x16.agbox.v1.InputChangedH\x00R\x05input\x12$\n" +
+	"\x03end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03endB\x06\n" +
+	"\x04item\"\xea\x01\n" +
+	"\bAttached\x12(\n" +
+	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\x12\x14\n" +
+	"\x05input\x18\x02 \x01(\bR\x05input\x12!\n" +
+	"\finput_offset\x18\x03 \x01(\x04R\vinputOffset\x12+\n" +
+	"\x06cursor\x18\x04 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x126\n" +
+	"\acreated\x18\x05 \x01(\v2\x1c.agbox.v1.CreateExecResponseR\acreated\x12\x16\n" +
+	"\x06typist\x18\x06 \x01(\tR\x06typist\"L\n" +
+	"\bInputAck\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\x12\x10\n" +
+	"\x03eof\x18\x03 \x01(\bR\x03eof\"@\n" +
+	"\fInputChanged\x12\x18\n" +
+	"\agranted\x18\x01 \x01(\bR\agranted\x12\x16\n" +
+	"\x06typist\x18\x02 \x01(\tR\x06typist*\x89\x01\n" +
 	"\tExecState\x12\x1a\n" +
 	"\x16EXEC_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EXEC_STATE_RUNNING\x10\x01\x12\x17\n" +
@@ -1365,7 +2392,12 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\tLogStream\x12\x1a\n" +
 	"\x16LOG_STREAM_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LOG_STREAM_STDOUT\x10\x01\x12\x15\n" +
-	"\x11LOG_STREAM_STDERR\x10\x02B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x11LOG_STREAM_STDERR\x10\x02*i\n" +
+	"\tInputMode\x12\x13\n" +
+	"\x0fINPUT_MODE_NONE\x10\x00\x12\x16\n" +
+	"\x12INPUT_MODE_IF_FREE\x10\x01\x12\x18\n" +
+	"\x14INPUT_MODE_TAKE_OVER\x10\x02\x12\x15\n" +
+	"\x11INPUT_MODE_SHARED\x10\x03B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_exec_proto_rawDescOnce sync.Once
@@ -1379,55 +2411,90 @@ func file_agbox_v1_exec_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_exec_proto_rawDescData
 }
 
-var file_agbox_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agbox_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_agbox_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agbox_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_agbox_v1_exec_proto_goTypes = []any{
 	(ExecState)(0),                  // 0: agbox.v1.ExecState
 	(LogStream)(0),                  // 1: agbox.v1.LogStream
-	(*ExecStatus)(nil),              // 2: agbox.v1.ExecStatus
-	(*CreateExecRequest)(nil),       // 3: agbox.v1.CreateExecRequest
-	(*CreateExecResponse)(nil),      // 4: agbox.v1.CreateExecResponse
-	(*CancelExecRequest)(nil),       // 5: agbox.v1.CancelExecRequest
-	(*SignalExecRequest)(nil),       // 6: agbox.v1.SignalExecRequest
-	(*GetExecRequest)(nil),          // 7: agbox.v1.GetExecRequest
-	(*GetExecResponse)(nil),         // 8: agbox.v1.GetExecResponse
-	(*ListActiveExecsRequest)(nil),  // 9: agbox.v1.ListActiveExecsRequest
-	(*ListActiveExecsResponse)(nil), // 10: agbox.v1.ListActiveExecsResponse
-	(*ListExecsRequest)(nil),        // 11: agbox.v1.ListExecsRequest
-	(*ListExecsResponse)(nil),       // 12: agbox.v1.ListExecsResponse
-	(*LogCursor)(nil),               // 13: agbox.v1.LogCursor
-	(*FollowExecLogsRequest)(nil),   // 14: agbox.v1.FollowExecLogsRequest
-	(*FollowExecLogsResponse)(nil),  // 15: agbox.v1.FollowExecLogsResponse
-	(*LogChunk)(nil),                // 16: agbox.v1.LogChunk
-	(*LogEnd)(nil),                  // 17: agbox.v1.LogEnd
-	nil,                             // 18: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                             // 19: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
+	(InputMode)(0),                  // 2: agbox.v1.InputMode
+	(*ExecStatus)(nil),              // 3: agbox.v1.ExecStatus
+	(*TerminalSize)(nil),            // 4: agbox.v1.TerminalSize
+	(*CreateExecRequest)(nil),       // 5: agbox.v1.CreateExecRequest
+	(*CreateExecResponse)(nil),      // 6: agbox.v1.CreateExecResponse
+	(*CancelExecRequest)(nil),       // 7: agbox.v1.CancelExecRequest
+	(*SignalExecRequest)(nil),       // 8: agbox.v1.SignalExecRequest
+	(*GetExecRequest)(nil),          // 9: agbox.v1.GetExecRequest
+	(*GetExecResponse)(nil),         // 10: agbox.v1.GetExecResponse
+	(*ListActiveExecsRequest)(nil),  // 11: agbox.v1.ListActiveExecsRequest
+	(*ListActiveExecsResponse)(nil), // 12: agbox.v1.ListActiveExecsResponse
+	(*ListExecsRequest)(nil),        // 13: agbox.v1.ListExecsRequest
+	(*ListExecsResponse)(nil),       // 14: agbox.v1.ListExecsResponse
+	(*LogCursor)(nil),               // 15: agbox.v1.LogCursor
+	(*FollowExecLogsRequest)(nil),   // 16: agbox.v1.FollowExecLogsRequest
+	(*FollowExecLogsResponse)(nil),  // 17: agbox.v1.FollowExecLogsResponse
+	(*LogChunk)(nil),                // 18: agbox.v1.LogChunk
+	(*LogEnd)(nil),                  // 19: agbox.v1.LogEnd
+	(*AttachExecRequest)(nil),       // 20: agbox.v1.AttachExecRequest
+	(*AttachOpen)(nil),              // 21: agbox.v1.AttachOpen
+	(*InputChunk)(nil),              // 22: agbox.v1.InputChunk
+	(*AttachExecResponse)(nil),      // 23: agbox.v1.AttachExecResponse
+	(*Attached)(nil),                // 24: agbox.v1.Attached
+	(*InputAck)(nil),                // 25: agbox.v1.InputAck
+	(*InputChanged)(nil),            // 26: agbox.v1.InputChanged
+	nil,                             // 27: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                             // 28: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
 }
 var file_agbox_v1_exec_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	18, // 1: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	20, // 2: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	20, // 3: agbox.v1.ExecStatus.finished_at:type_name -> google.protobuf.Timestamp
-	19, // 4: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
-	21, // 5: agbox.v1.CancelExecRequest.grace:type_name -> google.protobuf.Duration
-	2,  // 6: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
-	2,  // 7: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	2,  // 8: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
-	13, // 9: agbox.v1.FollowExecLogsRequest.cursor:type_name -> agbox.v1.LogCursor
-	16, // 10: agbox.v1.FollowExecLogsResponse.chunk:type_name -> agbox.v1.LogChunk
-	17, // 11: agbox.v1.FollowExecLogsResponse.end:type_name -> agbox.v1.LogEnd
-	4,  // 12: agbox.v1.FollowExecLogsResponse.created:type_name -> agbox.v1.CreateExecResponse
-	1,  // 13: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
-	20, // 14: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
-	2,  // 15: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
-	13, // 16: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	27, // 1: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	29, // 2: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	29, // 3: agbox.v1.ExecStatus.finished_at:type_name -> google.protobuf.Timestamp
+	30, // 4: agbox.v1.ExecStatus.user_time:type_name -> google.protobuf.Duration
+	30, // 5: agbox.v1.ExecStatus.system_time:type_name -> google.protobuf.Duration
+	30, // 6: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	30, // 7: agbox.v1.ExecStatus.idle_timeout:type_name -> google.protobuf.Duration
+	28, // 8: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	4,  // 9: agbox.v1.CreateExecRequest.terminal_size:type_name -> agbox.v1.TerminalSize
+	30, // 10: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	30, // 11: agbox.v1.CreateExecRequest.idle_timeout:type_name -> google.protobuf.Duration
+	30, // 12: agbox.v1.CreateExecRequest.grace:type_name -> google.protobuf.Duration
+	30, // 13: agbox.v1.CancelExecRequest.grace:type_name -> google.protobuf.Duration
+	3,  // 14: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
+	3,  // 15: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	3,  // 16: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
+	15, // 17: agbox.v1.FollowExecLogsRequest.cursor:type_name -> agbox.v1.LogCursor
+	29, // 18: agbox.v1.FollowExecLogsRequest.since:type_name -> google.protobuf.Timestamp
+	29, // 19: agbox.v1.FollowExecLogsRequest.until:type_name -> google.protobuf.Timestamp
+	1,  // 20: agbox.v1.FollowExecLogsRequest.streams:type_name -> agbox.v1.LogStream
+	18, // 21: agbox.v1.FollowExecLogsResponse.chunk:type_name -> agbox.v1.LogChunk
+	19, // 22: agbox.v1.FollowExecLogsResponse.end:type_name -> agbox.v1.LogEnd
+	6,  // 23: agbox.v1.FollowExecLogsResponse.created:type_name -> agbox.v1.CreateExecResponse
+	15, // 24: agbox.v1.FollowExecLogsResponse.moved:type_name -> agbox.v1.LogCursor
+	1,  // 25: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
+	29, // 26: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
+	3,  // 27: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
+	15, // 28: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
+	21, // 29: agbox.v1.AttachExecRequest.open:type_name -> agbox.v1.AttachOpen
+	22, // 30: agbox.v1.AttachExecRequest.input:type_name -> agbox.v1.InputChunk
+	4,  // 31: agbox.v1.AttachExecRequest.resize:type_name -> agbox.v1.TerminalSize
+	5,  // 32: agbox.v1.AttachOpen.create:type_name -> agbox.v1.CreateExecRequest
+	15, // 33: agbox.v1.AttachOpen.cursor:type_name -> agbox.v1.LogCursor
+	2,  // 34: agbox.v1.AttachOpen.input:type_name -> agbox.v1.InputMode
+	24, // 35: agbox.v1.AttachExecResponse.attached:type_name -> agbox.v1.Attached
+	18, // 36: agbox.v1.AttachExecResponse.chunk:type_name -> agbox.v1.LogChunk
+	25, // 37: agbox.v1.AttachExecResponse.ack:type_name -> agbox.v1.InputAck
+	26, // 38: agbox.v1.AttachExecResponse.input:type_name -> agbox.v1.InputChanged
+	19, // 39: agbox.v1.AttachExecResponse.end:type_name -> agbox.v1.LogEnd
+	3,  // 40: agbox.v1.Attached.exec:type_name -> agbox.v1.ExecStatus
+	15, // 41: agbox.v1.Attached.cursor:type_name -> agbox.v1.LogCursor
+	6,  // 42: agbox.v1.Attached.created:type_name -> agbox.v1.CreateExecResponse
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_exec_proto_init() }
@@ -1435,19 +2502,35 @@ func file_agbox_v1_exec_proto_init() {
 	if File_agbox_v1_exec_proto != nil {
 		return
 	}
-	file_agbox_v1_exec_proto_msgTypes[7].OneofWrappers = []any{}
-	file_agbox_v1_exec_proto_msgTypes[13].OneofWrappers = []any{
+	file_agbox_v1_exec_proto_msgTypes[8].OneofWrappers = []any{}
+	file_agbox_v1_exec_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agbox_v1_exec_proto_msgTypes[14].OneofWrappers = []any{
 		(*FollowExecLogsResponse_Chunk)(nil),
 		(*FollowExecLogsResponse_End)(nil),
 		(*FollowExecLogsResponse_Created)(nil),
+		(*FollowExecLogsResponse_Moved)(nil),
+	}
+	file_agbox_v1_exec_proto_msgTypes[17].OneofWrappers = []any{
+		(*AttachExecRequest_Open)(nil),
+		(*AttachExecRequest_Input)(nil),
+		(*AttachExecRequest_Resize)(nil),
+		(*AttachExecRequest_Signal)(nil),
+	}
+	file_agbox_v1_exec_proto_msgTypes[18].OneofWrappers = []any{}
+	file_agbox_v1_exec_proto_msgTypes[20].OneofWrappers = []any{
+		(*AttachExecResponse_Attached)(nil),
+		(*AttachExecResponse_Chunk)(nil),
+		(*AttachExecResponse_Ack)(nil),
+		(*AttachExecResponse_Input)(nil),
+		(*AttachExecResponse_End)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_exec_proto_rawDesc), len(file_agbox_v1_exec_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   18,
+			NumEnums:      3,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

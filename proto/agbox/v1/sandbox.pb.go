@@ -91,6 +91,64 @@ func (SandboxState) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{0}
 }
 
+type ServiceState int32
+
+const (
+	ServiceState_SERVICE_STATE_UNSPECIFIED ServiceState = 0
+	// Not started yet, or stopped with its sandbox.
+	ServiceState_SERVICE_STATE_WAITING ServiceState = 1
+	// Started; its healthcheck or its hooks have not passed yet.
+	ServiceState_SERVICE_STATE_STARTING ServiceState = 2
+	ServiceState_SERVICE_STATE_READY    ServiceState = 3
+	// It died, turned unhealthy, could not be started, or a hook failed.
+	ServiceState_SERVICE_STATE_FAILED ServiceState = 4
+)
+
+// Enum value maps for ServiceState.
+var (
+	ServiceState_name = map[int32]string{
+		0: "SERVICE_STATE_UNSPECIFIED",
+		1: "SERVICE_STATE_WAITING",
+		2: "SERVICE_STATE_STARTING",
+		3: "SERVICE_STATE_READY",
+		4: "SERVICE_STATE_FAILED",
+	}
+	ServiceState_value = map[string]int32{
+		"SERVICE_STATE_UNSPECIFIED": 0,
+		"SERVICE_STATE_WAITING":     1,
+		"SERVICE_STATE_STARTING":    2,
+		"SERVICE_STATE_READY":       3,
+		"SERVICE_STATE_FAILED":      4,
+	}
+)
+
+func (x ServiceState) Enum() *ServiceState {
+	p := new(ServiceState)
+	*p = x
+	return p
+}
+
+func (x ServiceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ServiceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_sandbox_proto_enumTypes[1].Descriptor()
+}
+
+func (ServiceState) Type() protoreflect.EnumType {
+	return &file_agbox_v1_sandbox_proto_enumTypes[1]
+}
+
+func (x ServiceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ServiceState.Descriptor instead.
+func (ServiceState) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
 // SandboxHandle is a sandbox at a glance.
 type SandboxHandle struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -113,7 +171,9 @@ type SandboxHandle struct {
 	// The daemon has started and has not yet looked at the sandbox again.
 	Recovering bool `protobuf:"varint,53,opt,name=recovering,proto3" json:"recovering,omitempty"`
 	// Number of running execs.
-	ActiveExecs   uint32 `protobuf:"varint,54,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
+	ActiveExecs uint32 `protobuf:"varint,54,opt,name=active_execs,json=activeExecs,proto3" json:"active_execs,omitempty"`
+	// The services as the daemon takes them to be, in the order of the spec.
+	ServiceStatus []*ServiceStatus `protobuf:"bytes,55,rep,name=service_status,json=serviceStatus,proto3" json:"service_status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,6 +313,110 @@ func (x *SandboxHandle) GetActiveExecs() uint32 {
 	return 0
 }
 
+func (x *SandboxHandle) GetServiceStatus() []*ServiceStatus {
+	if x != nil {
+		return x.ServiceStatus
+	}
+	return nil
+}
+
+// ServiceStatus is one service of a sandbox.
+type ServiceStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State ServiceState           `protobuf:"varint,2,opt,name=state,proto3,enum=agbox.v1.ServiceState" json:"state,omitempty"`
+	// READY waits for it.
+	Required bool `protobuf:"varint,3,opt,name=required,proto3" json:"required,omitempty"`
+	// How often it has been started.
+	Starts uint32 `protobuf:"varint,4,opt,name=starts,proto3" json:"starts,omitempty"`
+	// Of a failure, until it is ready again: name of an ErrorReason, and a sentence.
+	ErrorCode    string `protobuf:"bytes,5,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	ErrorMessage string `protobuf:"bytes,6,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// When the state began.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceStatus) Reset() {
+	*x = ServiceStatus{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceStatus) ProtoMessage() {}
+
+func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
+func (*ServiceStatus) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ServiceStatus) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetState() ServiceState {
+	if x != nil {
+		return x.State
+	}
+	return ServiceState_SERVICE_STATE_UNSPECIFIED
+}
+
+func (x *ServiceStatus) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *ServiceStatus) GetStarts() uint32 {
+	if x != nil {
+		return x.Starts
+	}
+	return 0
+}
+
+func (x *ServiceStatus) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *ServiceStatus) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // ContainerStatus is one container as the engine shows it.
 type ContainerStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -268,14 +432,16 @@ type ContainerStatus struct {
 	ExitCode  int32 `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	OomKilled bool  `protobuf:"varint,7,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
 	// The engine's word: starting, healthy, unhealthy; empty without a healthcheck.
-	Health        string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
+	Health string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
+	// Ports that it publishes on the host.
+	Ports         []*PublishedPort `protobuf:"bytes,50,rep,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -287,7 +453,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -300,7 +466,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ContainerStatus) GetRole() string {
@@ -359,11 +525,91 @@ func (x *ContainerStatus) GetHealth() string {
 	return ""
 }
 
+func (x *ContainerStatus) GetPorts() []*PublishedPort {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+// PublishedPort is a port of a container on the host.
+type PublishedPort struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Port inside.
+	ContainerPort uint32       `protobuf:"varint,1,opt,name=container_port,json=containerPort,proto3" json:"container_port,omitempty"`
+	Protocol      PortProtocol `protobuf:"varint,2,opt,name=protocol,proto3,enum=agbox.v1.PortProtocol" json:"protocol,omitempty"`
+	// Address of the host that is listened on.
+	HostIp string `protobuf:"bytes,3,opt,name=host_ip,json=hostIp,proto3" json:"host_ip,omitempty"`
+	// Port of the host; 0 while the container does not run and the engine is to pick
+	// one. The engine picks a new one at each start.
+	HostPort      uint32 `protobuf:"varint,4,opt,name=host_port,json=hostPort,proto3" json:"host_port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishedPort) Reset() {
+	*x = PublishedPort{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishedPort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishedPort) ProtoMessage() {}
+
+func (x *PublishedPort) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
+func (*PublishedPort) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PublishedPort) GetContainerPort() uint32 {
+	if x != nil {
+		return x.ContainerPort
+	}
+	return 0
+}
+
+func (x *PublishedPort) GetProtocol() PortProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return PortProtocol_PORT_PROTOCOL_TCP
+}
+
+func (x *PublishedPort) GetHostIp() string {
+	if x != nil {
+		return x.HostIp
+	}
+	return ""
+}
+
+func (x *PublishedPort) GetHostPort() uint32 {
+	if x != nil {
+		return x.HostPort
+	}
+	return 0
+}
+
 var File_agbox_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\x05\n" +
+	"\x16agbox/v1/sandbox.proto\x12\bagbox.v1\x1a\x13agbox/v1/spec.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x05\n" +
 	"\rSandboxHandle\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12,\n" +
@@ -385,10 +631,20 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"recovering\x185 \x01(\bR\n" +
 	"recovering\x12!\n" +
-	"\factive_execs\x186 \x01(\rR\vactiveExecs\x1a9\n" +
+	"\factive_execs\x186 \x01(\rR\vactiveExecs\x12>\n" +
+	"\x0eservice_status\x187 \x03(\v2\x17.agbox.v1.ServiceStatusR\rserviceStatus\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\x01\n" +
+	"\rServiceStatus\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.ServiceStateR\x05state\x12\x1a\n" +
+	"\brequired\x18\x03 \x01(\bR\brequired\x12\x16\n" +
+	"\x06starts\x18\x04 \x01(\rR\x06starts\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x05 \x01(\tR\terrorCode\x12#\n" +
+	"\rerror_message\x18\x06 \x01(\tR\ferrorMessage\x120\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8f\x02\n" +
 	"\x0fContainerStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x12\n" +
@@ -398,7 +654,13 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\texit_code\x18\x06 \x01(\x05R\bexitCode\x12\x1d\n" +
 	"\n" +
 	"oom_killed\x18\a \x01(\bR\toomKilled\x12\x16\n" +
-	"\x06health\x18\b \x01(\tR\x06health*\xcd\x01\n" +
+	"\x06health\x18\b \x01(\tR\x06health\x12-\n" +
+	"\x05ports\x182 \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\"\xa0\x01\n" +
+	"\rPublishedPort\x12%\n" +
+	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x122\n" +
+	"\bprotocol\x18\x02 \x01(\x0e2\x16.agbox.v1.PortProtocolR\bprotocol\x12\x17\n" +
+	"\ahost_ip\x18\x03 \x01(\tR\x06hostIp\x12\x1b\n" +
+	"\thost_port\x18\x04 \x01(\rR\bhostPort*\xcd\x01\n" +
 	"\fSandboxState\x12\x1d\n" +
 	"\x19SANDBOX_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15SANDBOX_STATE_PENDING\x10\x01\x12\x17\n" +
@@ -406,7 +668,13 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x14SANDBOX_STATE_FAILED\x10\x03\x12\x19\n" +
 	"\x15SANDBOX_STATE_STOPPED\x10\x04\x12\x1a\n" +
 	"\x16SANDBOX_STATE_DELETING\x10\x05\x12\x19\n" +
-	"\x15SANDBOX_STATE_DELETED\x10\x06B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x15SANDBOX_STATE_DELETED\x10\x06*\x97\x01\n" +
+	"\fServiceState\x12\x1d\n" +
+	"\x19SERVICE_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15SERVICE_STATE_WAITING\x10\x01\x12\x1a\n" +
+	"\x16SERVICE_STATE_STARTING\x10\x02\x12\x17\n" +
+	"\x13SERVICE_STATE_READY\x10\x03\x12\x18\n" +
+	"\x14SERVICE_STATE_FAILED\x10\x04B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_sandbox_proto_rawDescOnce sync.Once
@@ -420,27 +688,36 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_sandbox_proto_rawDescData
 }
 
-var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),             // 0: agbox.v1.SandboxState
-	(*SandboxHandle)(nil),         // 1: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),       // 2: agbox.v1.ContainerStatus
-	nil,                           // 3: agbox.v1.SandboxHandle.LabelsEntry
-	(*ServiceSpec)(nil),           // 4: agbox.v1.ServiceSpec
-	(*timestamppb.Timestamp)(nil), // 5: google.protobuf.Timestamp
+	(ServiceState)(0),             // 1: agbox.v1.ServiceState
+	(*SandboxHandle)(nil),         // 2: agbox.v1.SandboxHandle
+	(*ServiceStatus)(nil),         // 3: agbox.v1.ServiceStatus
+	(*ContainerStatus)(nil),       // 4: agbox.v1.ContainerStatus
+	(*PublishedPort)(nil),         // 5: agbox.v1.PublishedPort
+	nil,                           // 6: agbox.v1.SandboxHandle.LabelsEntry
+	(*ServiceSpec)(nil),           // 7: agbox.v1.ServiceSpec
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(PortProtocol)(0),             // 9: agbox.v1.PortProtocol
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
-	0, // 0: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	4, // 1: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceSpec
-	3, // 2: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	5, // 3: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	5, // 4: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	0,  // 0: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
+	7,  // 1: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceSpec
+	6,  // 2: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	8,  // 3: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 4: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	3,  // 5: agbox.v1.SandboxHandle.service_status:type_name -> agbox.v1.ServiceStatus
+	1,  // 6: agbox.v1.ServiceStatus.state:type_name -> agbox.v1.ServiceState
+	8,  // 7: agbox.v1.ServiceStatus.since:type_name -> google.protobuf.Timestamp
+	5,  // 8: agbox.v1.ContainerStatus.ports:type_name -> agbox.v1.PublishedPort
+	9,  // 9: agbox.v1.PublishedPort.protocol:type_name -> agbox.v1.PortProtocol
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_sandbox_proto_init() }
@@ -454,8 +731,8 @@ func file_agbox_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

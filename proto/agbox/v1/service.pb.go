@@ -33,6 +33,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ConfigFormat is a language of configuration files.
+type ConfigFormat int32
+
+const (
+	// Told by the name of the file.
+	ConfigFormat_CONFIG_FORMAT_UNSPECIFIED  ConfigFormat = 0
+	ConfigFormat_CONFIG_FORMAT_AGBOX        ConfigFormat = 1
+	ConfigFormat_CONFIG_FORMAT_DEVCONTAINER ConfigFormat = 2
+	ConfigFormat_CONFIG_FORMAT_COMPOSE      ConfigFormat = 3
+)
+
+// Enum value maps for ConfigFormat.
+var (
+	ConfigFormat_name = map[int32]string{
+		0: "CONFIG_FORMAT_UNSPECIFIED",
+		1: "CONFIG_FORMAT_AGBOX",
+		2: "CONFIG_FORMAT_DEVCONTAINER",
+		3: "CONFIG_FORMAT_COMPOSE",
+	}
+	ConfigFormat_value = map[string]int32{
+		"CONFIG_FORMAT_UNSPECIFIED":  0,
+		"CONFIG_FORMAT_AGBOX":        1,
+		"CONFIG_FORMAT_DEVCONTAINER": 2,
+		"CONFIG_FORMAT_COMPOSE":      3,
+	}
+)
+
+func (x ConfigFormat) Enum() *ConfigFormat {
+	p := new(ConfigFormat)
+	*p = x
+	return p
+}
+
+func (x ConfigFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConfigFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_service_proto_enumTypes[0].Descriptor()
+}
+
+func (ConfigFormat) Type() protoreflect.EnumType {
+	return &file_agbox_v1_service_proto_enumTypes[0]
+}
+
+func (x ConfigFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConfigFormat.Descriptor instead.
+func (ConfigFormat) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{0}
+}
+
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -363,7 +417,18 @@ type CreateSandboxRequest struct {
 	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// A sandbox file (agbox.yaml). Fields of create_spec override it: scalars
 	// replace, maps merge by key, lists append.
-	ConfigYaml    []byte `protobuf:"bytes,3,opt,name=config_yaml,json=configYaml,proto3" json:"config_yaml,omitempty"`
+	ConfigYaml []byte `protobuf:"bytes,3,opt,name=config_yaml,json=configYaml,proto3" json:"config_yaml,omitempty"`
+	// Files that come before config_yaml, each overriding the ones before it.
+	BaseFiles []*ConfigFile `protobuf:"bytes,50,rep,name=base_files,json=baseFiles,proto3" json:"base_files,omitempty"`
+	// Folder on the daemon's host to which relative paths of config_yaml and
+	// create_spec belong, and the caller's home, which "~" stands for. Absolute.
+	ConfigDir string `protobuf:"bytes,51,opt,name=config_dir,json=configDir,proto3" json:"config_dir,omitempty"`
+	HomeDir   string `protobuf:"bytes,52,opt,name=home_dir,json=homeDir,proto3" json:"home_dir,omitempty"`
+	// How messages name config_yaml; "agbox.yaml" when empty.
+	ConfigPath string `protobuf:"bytes,53,opt,name=config_path,json=configPath,proto3" json:"config_path,omitempty"`
+	// Variables of the caller's environment by which built-in tools find their files,
+	// for example SSH_AUTH_SOCK. `agbox tools ls` names them.
+	HostEnv       map[string]string `protobuf:"bytes,54,rep,name=host_env,json=hostEnv,proto3" json:"host_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -419,6 +484,311 @@ func (x *CreateSandboxRequest) GetConfigYaml() []byte {
 	return nil
 }
 
+func (x *CreateSandboxRequest) GetBaseFiles() []*ConfigFile {
+	if x != nil {
+		return x.BaseFiles
+	}
+	return nil
+}
+
+func (x *CreateSandboxRequest) GetConfigDir() string {
+	if x != nil {
+		return x.ConfigDir
+	}
+	return ""
+}
+
+func (x *CreateSandboxRequest) GetHomeDir() string {
+	if x != nil {
+		return x.HomeDir
+	}
+	return ""
+}
+
+func (x *CreateSandboxRequest) GetConfigPath() string {
+	if x != nil {
+		return x.ConfigPath
+	}
+	return ""
+}
+
+func (x *CreateSandboxRequest) GetHostEnv() map[string]string {
+	if x != nil {
+		return x.HostEnv
+	}
+	return nil
+}
+
+// ConfigFile is a file from which a sandbox can be described.
+type ConfigFile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path, for messages and for relative paths within it.
+	Path    string       `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Content []byte       `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	Format  ConfigFormat `protobuf:"varint,3,opt,name=format,proto3,enum=agbox.v1.ConfigFormat" json:"format,omitempty"`
+	// Values of the variables that the file names, such as ${TAG} in a compose file
+	// or ${localEnv:USER} in a devcontainer.json. One that is not here is unset.
+	Variables map[string]string `protobuf:"bytes,4,rep,name=variables,proto3" json:"variables,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of a compose file: the service that is the primary.
+	Primary       string `protobuf:"bytes,5,opt,name=primary,proto3" json:"primary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigFile) Reset() {
+	*x = ConfigFile{}
+	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigFile) ProtoMessage() {}
+
+func (x *ConfigFile) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigFile.ProtoReflect.Descriptor instead.
+func (*ConfigFile) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ConfigFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ConfigFile) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *ConfigFile) GetFormat() ConfigFormat {
+	if x != nil {
+		return x.Format
+	}
+	return ConfigFormat_CONFIG_FORMAT_UNSPECIFIED
+}
+
+func (x *ConfigFile) GetVariables() map[string]string {
+	if x != nil {
+		return x.Variables
+	}
+	return nil
+}
+
+func (x *ConfigFile) GetPrimary() string {
+	if x != nil {
+		return x.Primary
+	}
+	return ""
+}
+
+type ResolveSpecRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As for CreateSandbox.
+	Create        *CreateSandboxRequest `protobuf:"bytes,1,opt,name=create,proto3" json:"create,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveSpecRequest) Reset() {
+	*x = ResolveSpecRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveSpecRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveSpecRequest) ProtoMessage() {}
+
+func (x *ResolveSpecRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveSpecRequest.ProtoReflect.Descriptor instead.
+func (*ResolveSpecRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ResolveSpecRequest) GetCreate() *CreateSandboxRequest {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+type ResolveSpecResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What would be stored; unset when there are problems.
+	CreateSpec *CreateSpec `protobuf:"bytes,1,opt,name=create_spec,json=createSpec,proto3" json:"create_spec,omitempty"`
+	// All that is wrong, in the order of the files.
+	Problems []*SpecProblem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
+	// What of a devcontainer.json or compose file has no meaning here, by name.
+	Notices       []*SpecProblem `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveSpecResponse) Reset() {
+	*x = ResolveSpecResponse{}
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveSpecResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveSpecResponse) ProtoMessage() {}
+
+func (x *ResolveSpecResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveSpecResponse.ProtoReflect.Descriptor instead.
+func (*ResolveSpecResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResolveSpecResponse) GetCreateSpec() *CreateSpec {
+	if x != nil {
+		return x.CreateSpec
+	}
+	return nil
+}
+
+func (x *ResolveSpecResponse) GetProblems() []*SpecProblem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *ResolveSpecResponse) GetNotices() []*SpecProblem {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+// SpecProblem is one thing that is wrong with a description of a sandbox.
+type SpecProblem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// File as it was named; empty for create_spec.
+	File string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	// From 1; 0 where not known.
+	Line   uint32 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	Column uint32 `protobuf:"varint,3,opt,name=column,proto3" json:"column,omitempty"`
+	// Path of the field, for example "services[0].image".
+	Field string `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`
+	// A sentence that says what to do.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SpecProblem) Reset() {
+	*x = SpecProblem{}
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SpecProblem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SpecProblem) ProtoMessage() {}
+
+func (x *SpecProblem) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SpecProblem.ProtoReflect.Descriptor instead.
+func (*SpecProblem) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SpecProblem) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *SpecProblem) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *SpecProblem) GetColumn() uint32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+func (x *SpecProblem) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *SpecProblem) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type CreateSandboxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sandbox       *SandboxHandle         `protobuf:"bytes,1,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
@@ -428,7 +798,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +810,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[6]
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +823,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -472,7 +842,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +854,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[7]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +867,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -513,14 +883,17 @@ type GetSandboxResponse struct {
 	// The resolved spec, as it is stored.
 	CreateSpec *CreateSpec `protobuf:"bytes,50,opt,name=create_spec,json=createSpec,proto3" json:"create_spec,omitempty"`
 	// The containers as the engine last showed them.
-	Containers    []*ContainerStatus `protobuf:"bytes,51,rep,name=containers,proto3" json:"containers,omitempty"`
+	Containers []*ContainerStatus `protobuf:"bytes,51,rep,name=containers,proto3" json:"containers,omitempty"`
+	// What of the safe defaults is given up, one line each, for example
+	// "primary: capability SYS_PTRACE is added".
+	Loosened      []string `protobuf:"bytes,52,rep,name=loosened,proto3" json:"loosened,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +905,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[8]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +918,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -569,6 +942,13 @@ func (x *GetSandboxResponse) GetContainers() []*ContainerStatus {
 	return nil
 }
 
+func (x *GetSandboxResponse) GetLoosened() []string {
+	if x != nil {
+		return x.Loosened
+	}
+	return nil
+}
+
 type ListSandboxesRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	IncludeDeleted bool                   `protobuf:"varint,1,opt,name=include_deleted,json=includeDeleted,proto3" json:"include_deleted,omitempty"`
@@ -580,7 +960,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +972,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +985,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -631,7 +1011,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +1023,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +1036,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -675,7 +1055,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -687,7 +1067,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -700,7 +1080,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -719,7 +1099,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -731,7 +1111,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -744,7 +1124,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -763,7 +1143,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -775,7 +1155,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -788,7 +1168,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -807,7 +1187,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +1199,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +1212,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -852,7 +1232,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +1244,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +1257,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -904,7 +1284,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1296,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1309,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -956,7 +1336,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1348,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1361,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -1021,7 +1401,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +1413,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +1426,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchEventsRequest) GetAfterPosition() uint64 {
@@ -1085,7 +1465,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1097,7 +1477,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,7 +1490,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchEventsResponse) GetPosition() uint64 {
@@ -1134,11 +1514,133 @@ func (x *WatchEventsResponse) GetNewestPosition() uint64 {
 	return 0
 }
 
+type ServiceLogsRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Service   string                 `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
+	Follow    bool                   `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
+	// Begin with the last so many lines; 0: all that is kept.
+	TailLines     uint32 `protobuf:"varint,4,opt,name=tail_lines,json=tailLines,proto3" json:"tail_lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceLogsRequest) Reset() {
+	*x = ServiceLogsRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceLogsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceLogsRequest) ProtoMessage() {}
+
+func (x *ServiceLogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceLogsRequest.ProtoReflect.Descriptor instead.
+func (*ServiceLogsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ServiceLogsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *ServiceLogsRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *ServiceLogsRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+func (x *ServiceLogsRequest) GetTailLines() uint32 {
+	if x != nil {
+		return x.TailLines
+	}
+	return 0
+}
+
+// ServiceLogsResponse is a piece of a service's output.
+type ServiceLogsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.LogStream" json:"stream,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceLogsResponse) Reset() {
+	*x = ServiceLogsResponse{}
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceLogsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceLogsResponse) ProtoMessage() {}
+
+func (x *ServiceLogsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceLogsResponse.ProtoReflect.Descriptor instead.
+func (*ServiceLogsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ServiceLogsResponse) GetStream() LogStream {
+	if x != nil {
+		return x.Stream
+	}
+	return LogStream_LOG_STREAM_UNSPECIFIED
+}
+
+func (x *ServiceLogsResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_agbox_v1_service_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
+	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x14agbox/v1/image.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x14agbox/v1/stats.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
 	"\vPingRequest\"\x9c\x02\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -1164,26 +1666,61 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xc5\x01\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x99\x04\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12J\n" +
 	"\n" +
 	"sandbox_id\x18\x02 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12*\n" +
 	"\vconfig_yaml\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\n" +
-	"configYaml\"J\n" +
+	"configYaml\x12=\n" +
+	"\n" +
+	"base_files\x182 \x03(\v2\x14.agbox.v1.ConfigFileB\b\xbaH\x05\x92\x01\x02\x10\bR\tbaseFiles\x12'\n" +
+	"\n" +
+	"config_dir\x183 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\tconfigDir\x12#\n" +
+	"\bhome_dir\x184 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\ahomeDir\x12)\n" +
+	"\vconfig_path\x185 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\n" +
+	"configPath\x12^\n" +
+	"\bhost_env\x186 \x03(\v2+.agbox.v1.CreateSandboxRequest.HostEnvEntryB\x16\xbaH\x13\x9a\x01\x10\x10@\"\x05r\x03\x18\x80\x02*\x05r\x03\x18\x80 R\ahostEnv\x1a:\n" +
+	"\fHostEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
+	"\n" +
+	"ConfigFile\x12\x1c\n" +
+	"\x04path\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x04path\x12#\n" +
+	"\acontent\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\acontent\x128\n" +
+	"\x06format\x18\x03 \x01(\x0e2\x16.agbox.v1.ConfigFormatB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06format\x12L\n" +
+	"\tvariables\x18\x04 \x03(\v2#.agbox.v1.ConfigFile.VariablesEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\bR\tvariables\x12\"\n" +
+	"\aprimary\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x02R\aprimary\x1a<\n" +
+	"\x0eVariablesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
+	"\x12ResolveSpecRequest\x126\n" +
+	"\x06create\x18\x01 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\x06create\"\xb0\x01\n" +
+	"\x13ResolveSpecResponse\x125\n" +
+	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
+	"createSpec\x121\n" +
+	"\bproblems\x18\x02 \x03(\v2\x15.agbox.v1.SpecProblemR\bproblems\x12/\n" +
+	"\anotices\x18\x03 \x03(\v2\x15.agbox.v1.SpecProblemR\anotices\"}\n" +
+	"\vSpecProblem\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\rR\x04line\x12\x16\n" +
+	"\x06column\x18\x03 \x01(\rR\x06column\x12\x14\n" +
+	"\x05field\x18\x04 \x01(\tR\x05field\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"J\n" +
 	"\x15CreateSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\\\n" +
 	"\x11GetSandboxRequest\x12G\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"\xb9\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"\xd5\x01\n" +
 	"\x12GetSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x125\n" +
 	"\vcreate_spec\x182 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x129\n" +
 	"\n" +
 	"containers\x183 \x03(\v2\x19.agbox.v1.ContainerStatusR\n" +
-	"containers\"\xdb\x01\n" +
+	"containers\x12\x1a\n" +
+	"\bloosened\x184 \x03(\tR\bloosened\"\xdb\x01\n" +
 	"\x14ListSandboxesRequest\x12'\n" +
 	"\x0finclude_deleted\x18\x01 \x01(\bR\x0eincludeDeleted\x12X\n" +
 	"\x0elabel_selector\x18\x02 \x03(\v21.agbox.v1.ListSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
@@ -1226,11 +1763,27 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x13WatchEventsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12,\n" +
 	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event\x12'\n" +
-	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition2\x81\f\n" +
+	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition\"\xdb\x01\n" +
+	"\x12ServiceLogsRequest\x12G\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12E\n" +
+	"\aservice\x18\x02 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\aservice\x12\x16\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x1d\n" +
+	"\n" +
+	"tail_lines\x18\x04 \x01(\rR\ttailLines\"V\n" +
+	"\x13ServiceLogsResponse\x12+\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data*\x81\x01\n" +
+	"\fConfigFormat\x12\x1d\n" +
+	"\x19CONFIG_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13CONFIG_FORMAT_AGBOX\x10\x01\x12\x1e\n" +
+	"\x1aCONFIG_FORMAT_DEVCONTAINER\x10\x02\x12\x19\n" +
+	"\x15CONFIG_FORMAT_COMPOSE\x10\x032\x91\x10\n" +
 	"\x0eSandboxService\x125\n" +
 	"\x04Ping\x12\x15.agbox.v1.PingRequest\x1a\x16.agbox.v1.PingResponse\x12P\n" +
 	"\rUpgradeDaemon\x12\x1e.agbox.v1.UpgradeDaemonRequest\x1a\x1f.agbox.v1.UpgradeDaemonResponse\x12P\n" +
-	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12G\n" +
+	"\rCreateSandbox\x12\x1e.agbox.v1.CreateSandboxRequest\x1a\x1f.agbox.v1.CreateSandboxResponse\x12J\n" +
+	"\vResolveSpec\x12\x1c.agbox.v1.ResolveSpecRequest\x1a\x1d.agbox.v1.ResolveSpecResponse\x12G\n" +
 	"\n" +
 	"GetSandbox\x12\x1b.agbox.v1.GetSandboxRequest\x1a\x1c.agbox.v1.GetSandboxResponse\x12P\n" +
 	"\rListSandboxes\x12\x1e.agbox.v1.ListSandboxesRequest\x1a\x1f.agbox.v1.ListSandboxesResponse\x12K\n" +
@@ -1249,8 +1802,18 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"SignalExec\x12\x1b.agbox.v1.SignalExecRequest\x1a\x1a.agbox.v1.AcceptedResponse\x12J\n" +
 	"\aRunExec\x12\x1b.agbox.v1.CreateExecRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12U\n" +
-	"\x0eFollowExecLogs\x12\x1f.agbox.v1.FollowExecLogsRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12L\n" +
-	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01\x12;\n" +
+	"\x0eFollowExecLogs\x12\x1f.agbox.v1.FollowExecLogsRequest\x1a .agbox.v1.FollowExecLogsResponse0\x01\x12K\n" +
+	"\n" +
+	"AttachExec\x12\x1b.agbox.v1.AttachExecRequest\x1a\x1c.agbox.v1.AttachExecResponse(\x010\x01\x12L\n" +
+	"\vWatchEvents\x12\x1c.agbox.v1.WatchEventsRequest\x1a\x1d.agbox.v1.WatchEventsResponse0\x01\x12L\n" +
+	"\vServiceLogs\x12\x1c.agbox.v1.ServiceLogsRequest\x1a\x1d.agbox.v1.ServiceLogsResponse0\x01\x12I\n" +
+	"\n" +
+	"WatchStats\x12\x1b.agbox.v1.WatchStatsRequest\x1a\x1c.agbox.v1.WatchStatsResponse0\x01\x12G\n" +
+	"\n" +
+	"ListImages\x12\x1b.agbox.v1.ListImagesRequest\x1a\x1c.agbox.v1.ListImagesResponse\x12F\n" +
+	"\tPullImage\x12\x1a.agbox.v1.PullImageRequest\x1a\x1b.agbox.v1.PullImageResponse0\x01\x12K\n" +
+	"\n" +
+	"BuildImage\x12\x1b.agbox.v1.BuildImageRequest\x1a\x1c.agbox.v1.BuildImageResponse(\x010\x01\x12;\n" +
 	"\x06Doctor\x12\x17.agbox.v1.DoctorRequest\x1a\x18.agbox.v1.DoctorResponseB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
@@ -1265,109 +1828,153 @@ func file_agbox_v1_service_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_service_proto_rawDescData
 }
 
-var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agbox_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_agbox_v1_service_proto_goTypes = []any{
-	(*PingRequest)(nil),                   // 0: agbox.v1.PingRequest
-	(*PingResponse)(nil),                  // 1: agbox.v1.PingResponse
-	(*UpgradeDaemonRequest)(nil),          // 2: agbox.v1.UpgradeDaemonRequest
-	(*UpgradeDaemonResponse)(nil),         // 3: agbox.v1.UpgradeDaemonResponse
-	(*EngineStatus)(nil),                  // 4: agbox.v1.EngineStatus
-	(*CreateSandboxRequest)(nil),          // 5: agbox.v1.CreateSandboxRequest
-	(*CreateSandboxResponse)(nil),         // 6: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 7: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 8: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 9: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 10: agbox.v1.ListSandboxesResponse
-	(*ResumeSandboxRequest)(nil),          // 11: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 12: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 13: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 14: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 15: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 16: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 17: agbox.v1.SubscribeSandboxEventsRequest
-	(*WatchEventsRequest)(nil),            // 18: agbox.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),           // 19: agbox.v1.WatchEventsResponse
-	nil,                                   // 20: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 21: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 22: agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	(*timestamppb.Timestamp)(nil),         // 23: google.protobuf.Timestamp
-	(*CreateSpec)(nil),                    // 24: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 25: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),               // 26: agbox.v1.ContainerStatus
-	(*SandboxEvent)(nil),                  // 27: agbox.v1.SandboxEvent
-	(*CreateExecRequest)(nil),             // 28: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 29: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 30: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 31: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 32: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 33: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 34: agbox.v1.FollowExecLogsRequest
-	(*DoctorRequest)(nil),                 // 35: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 36: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 37: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 38: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 39: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 40: agbox.v1.FollowExecLogsResponse
-	(*DoctorResponse)(nil),                // 41: agbox.v1.DoctorResponse
+	(ConfigFormat)(0),                     // 0: agbox.v1.ConfigFormat
+	(*PingRequest)(nil),                   // 1: agbox.v1.PingRequest
+	(*PingResponse)(nil),                  // 2: agbox.v1.PingResponse
+	(*UpgradeDaemonRequest)(nil),          // 3: agbox.v1.UpgradeDaemonRequest
+	(*UpgradeDaemonResponse)(nil),         // 4: agbox.v1.UpgradeDaemonResponse
+	(*EngineStatus)(nil),                  // 5: agbox.v1.EngineStatus
+	(*CreateSandboxRequest)(nil),          // 6: agbox.v1.CreateSandboxRequest
+	(*ConfigFile)(nil),                    // 7: agbox.v1.ConfigFile
+	(*ResolveSpecRequest)(nil),            // 8: agbox.v1.ResolveSpecRequest
+	(*ResolveSpecResponse)(nil),           // 9: agbox.v1.ResolveSpecResponse
+	(*SpecProblem)(nil),                   // 10: agbox.v1.SpecProblem
+	(*CreateSandboxResponse)(nil),         // 11: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 12: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 13: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 14: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 15: agbox.v1.ListSandboxesResponse
+	(*ResumeSandboxRequest)(nil),          // 16: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 17: agbox.v1.StopSandboxRequest
+	(*DeleteSandboxRequest)(nil),          // 18: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 19: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 20: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 21: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 22: agbox.v1.SubscribeSandboxEventsRequest
+	(*WatchEventsRequest)(nil),            // 23: agbox.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),           // 24: agbox.v1.WatchEventsResponse
+	(*ServiceLogsRequest)(nil),            // 25: agbox.v1.ServiceLogsRequest
+	(*ServiceLogsResponse)(nil),           // 26: agbox.v1.ServiceLogsResponse
+	nil,                                   // 27: agbox.v1.CreateSandboxRequest.HostEnvEntry
+	nil,                                   // 28: agbox.v1.ConfigFile.VariablesEntry
+	nil,                                   // 29: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 30: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 31: agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	(*timestamppb.Timestamp)(nil),         // 32: google.protobuf.Timestamp
+	(*CreateSpec)(nil),                    // 33: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 34: agbox.v1.SandboxHandle
+	(*ContainerStatus)(nil),               // 35: agbox.v1.ContainerStatus
+	(*SandboxEvent)(nil),                  // 36: agbox.v1.SandboxEvent
+	(LogStream)(0),                        // 37: agbox.v1.LogStream
+	(*CreateExecRequest)(nil),             // 38: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 39: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 40: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 41: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 42: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 43: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 44: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 45: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 46: agbox.v1.WatchStatsRequest
+	(*ListImagesRequest)(nil),             // 47: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 48: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 49: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 50: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 51: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 52: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 53: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 54: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 55: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 56: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 57: agbox.v1.WatchStatsResponse
+	(*ListImagesResponse)(nil),            // 58: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 59: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 60: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 61: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
-	23, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
-	4,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
-	24, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
-	25, // 3: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	25, // 4: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	24, // 5: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	26, // 6: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	20, // 7: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	25, // 8: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	21, // 9: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	22, // 10: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	27, // 11: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	0,  // 12: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	2,  // 13: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	5,  // 14: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	7,  // 15: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	9,  // 16: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	11, // 17: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	12, // 18: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	13, // 19: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	14, // 20: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	17, // 21: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	28, // 22: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	29, // 23: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	30, // 24: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	31, // 25: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	32, // 26: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	33, // 27: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	28, // 28: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	34, // 29: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	18, // 30: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	35, // 31: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	1,  // 32: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	3,  // 33: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	6,  // 34: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	8,  // 35: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	10, // 36: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	16, // 37: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	16, // 38: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	16, // 39: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	15, // 40: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	27, // 41: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	36, // 42: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	16, // 43: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	37, // 44: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	38, // 45: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	39, // 46: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	16, // 47: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	40, // 48: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	40, // 49: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	19, // 50: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	41, // 51: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	32, // [32:52] is the sub-list for method output_type
-	12, // [12:32] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	32, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
+	5,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
+	33, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	7,  // 3: agbox.v1.CreateSandboxRequest.base_files:type_name -> agbox.v1.ConfigFile
+	27, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
+	0,  // 5: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
+	28, // 6: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
+	6,  // 7: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
+	33, // 8: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	10, // 9: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
+	10, // 10: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
+	34, // 11: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	34, // 12: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	33, // 13: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	35, // 14: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	29, // 15: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	34, // 16: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	30, // 17: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	31, // 18: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	36, // 19: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	37, // 20: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	1,  // 21: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 22: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 23: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	8,  // 24: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	12, // 25: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	14, // 26: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	16, // 27: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	17, // 28: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	18, // 29: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	19, // 30: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	22, // 31: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	38, // 32: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	39, // 33: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	40, // 34: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	41, // 35: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	42, // 36: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	43, // 37: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	38, // 38: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	44, // 39: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	45, // 40: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	23, // 41: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	25, // 42: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	46, // 43: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	47, // 44: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	48, // 45: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	49, // 46: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	50, // 47: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 48: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 49: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	11, // 50: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	9,  // 51: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	13, // 52: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	15, // 53: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	21, // 54: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	21, // 55: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	21, // 56: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	20, // 57: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	36, // 58: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	51, // 59: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	21, // 60: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	52, // 61: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	53, // 62: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	54, // 63: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	21, // 64: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	55, // 65: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	55, // 66: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	56, // 67: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	24, // 68: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	26, // 69: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	57, // 70: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	58, // 71: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	59, // 72: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	60, // 73: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	61, // 74: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	48, // [48:75] is the sub-list for method output_type
+	21, // [21:48] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }
@@ -1378,20 +1985,23 @@ func file_agbox_v1_service_proto_init() {
 	file_agbox_v1_doctor_proto_init()
 	file_agbox_v1_event_proto_init()
 	file_agbox_v1_exec_proto_init()
+	file_agbox_v1_image_proto_init()
 	file_agbox_v1_sandbox_proto_init()
 	file_agbox_v1_spec_proto_init()
+	file_agbox_v1_stats_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   23,
+			NumEnums:      1,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_agbox_v1_service_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_service_proto_depIdxs,
+		EnumInfos:         file_agbox_v1_service_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_service_proto_msgTypes,
 	}.Build()
 	File_agbox_v1_service_proto = out.File

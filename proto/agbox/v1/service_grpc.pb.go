@@ -32,6 +32,7 @@ const (
 	SandboxService_Ping_FullMethodName                   = "/agbox.v1.SandboxService/Ping"
 	SandboxService_UpgradeDaemon_FullMethodName          = "/agbox.v1.SandboxService/UpgradeDaemon"
 	SandboxService_CreateSandbox_FullMethodName          = "/agbox.v1.SandboxService/CreateSandbox"
+	SandboxService_ResolveSpec_FullMethodName            = "/agbox.v1.SandboxService/ResolveSpec"
 	SandboxService_GetSandbox_FullMethodName             = "/agbox.v1.SandboxService/GetSandbox"
 	SandboxService_ListSandboxes_FullMethodName          = "/agbox.v1.SandboxService/ListSandboxes"
 	SandboxService_ResumeSandbox_FullMethodName          = "/agbox.v1.SandboxService/ResumeSandbox"
@@ -47,7 +48,13 @@ const (
 	SandboxService_SignalExec_FullMethodName             = "/agbox.v1.SandboxService/SignalExec"
 	SandboxService_RunExec_FullMethodName                = "/agbox.v1.SandboxService/RunExec"
 	SandboxService_FollowExecLogs_FullMethodName         = "/agbox.v1.SandboxService/FollowExecLogs"
+	SandboxService_AttachExec_FullMethodName             = "/agbox.v1.SandboxService/AttachExec"
 	SandboxService_WatchEvents_FullMethodName            = "/agbox.v1.SandboxService/WatchEvents"
+	SandboxService_ServiceLogs_FullMethodName            = "/agbox.v1.SandboxService/ServiceLogs"
+	SandboxService_WatchStats_FullMethodName             = "/agbox.v1.SandboxService/WatchStats"
+	SandboxService_ListImages_FullMethodName             = "/agbox.v1.SandboxService/ListImages"
+	SandboxService_PullImage_FullMethodName              = "/agbox.v1.SandboxService/PullImage"
+	SandboxService_BuildImage_FullMethodName             = "/agbox.v1.SandboxService/BuildImage"
 	SandboxService_Doctor_FullMethodName                 = "/agbox.v1.SandboxService/Doctor"
 )
 
@@ -68,6 +75,9 @@ type SandboxServiceClient interface {
 	// The request is idempotent when it carries a sandbox_id: the same id with
 	// the same spec returns the existing sandbox.
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*CreateSandboxResponse, error)
+	// ResolveSpec says what CreateSandbox would make of a request, or all that is
+	// wrong with it. It changes nothing.
+	ResolveSpec(ctx context.Context, in *ResolveSpecRequest, opts ...grpc.CallOption) (*ResolveSpecResponse, error)
 	// GetSandbox returns one sandbox, also a deleted one whose record is kept.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
 	// ListSandboxes returns all sandboxes that carry the selected labels, oldest first.
@@ -117,9 +127,30 @@ type SandboxServiceClient interface {
 	// between gets the exit status with a notice that the log was removed, or
 	// LOG_UNREADABLE when that of the whole sandbox is gone.
 	FollowExecLogs(ctx context.Context, in *FollowExecLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error)
+	// AttachExec connects a terminal or a pipe with an exec: input goes in, output
+	// comes out from a cursor on, and its last message is the exit status. Several
+	// clients may look on. The exec does not end with its clients: when the call
+	// breaks off, call again with the cursor, the writer and typed, and send again
+	// the input beyond input_offset.
+	AttachExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachExecRequest, AttachExecResponse], error)
 	// WatchEvents replays and follows the events of all sandboxes in the order
 	// in which they were committed.
 	WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error)
+	// ServiceLogs gives what a service has put out itself, as far as the engine keeps
+	// it: the last 10 MiB of its container. With follow set it goes on until that
+	// container ends.
+	ServiceLogs(ctx context.Context, in *ServiceLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceLogsResponse], error)
+	// WatchStats tells every second what the containers of sandboxes use, until the
+	// call is given up.
+	WatchStats(ctx context.Context, in *WatchStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatsResponse], error)
+	// ListImages lists the images of the engine.
+	ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error)
+	// PullImage pulls an image, and tells how far it is. The last message has the image.
+	PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error)
+	// BuildImage has the engine build an image. The first message says how, the
+	// following ones are the build context, a tar archive, in pieces; then the client
+	// closes its side. The output comes meanwhile; the last message has the image's id.
+	BuildImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse], error)
 	// Doctor compares records, engine and files, and says of each thing what the
 	// daemon would do about it and why. With fix set it does it.
 	Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error)
@@ -157,6 +188,16 @@ func (c *sandboxServiceClient) CreateSandbox(ctx context.Context, in *CreateSand
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateSandboxResponse)
 	err := c.cc.Invoke(ctx, SandboxService_CreateSandbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) ResolveSpec(ctx context.Context, in *ResolveSpecRequest, opts ...grpc.CallOption) (*ResolveSpecResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResolveSpecResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ResolveSpec_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -340,9 +381,22 @@ func (c *sandboxServiceClient) FollowExecLogs(ctx context.Context, in *FollowExe
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_FollowExecLogsClient = grpc.ServerStreamingClient[FollowExecLogsResponse]
 
+func (c *sandboxServiceClient) AttachExec(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[AttachExecRequest, AttachExecResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[3], SandboxService_AttachExec_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AttachExecRequest, AttachExecResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_AttachExecClient = grpc.BidiStreamingClient[AttachExecRequest, AttachExecResponse]
+
 func (c *sandboxServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[3], SandboxService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[4], SandboxService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -358,6 +412,86 @@ func (c *sandboxServiceClient) WatchEvents(ctx context.Context, in *WatchEventsR
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchEventsClient = grpc.ServerStreamingClient[WatchEventsResponse]
+
+func (c *sandboxServiceClient) ServiceLogs(ctx context.Context, in *ServiceLogsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ServiceLogsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[5], SandboxService_ServiceLogs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ServiceLogsRequest, ServiceLogsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_ServiceLogsClient = grpc.ServerStreamingClient[ServiceLogsResponse]
+
+func (c *sandboxServiceClient) WatchStats(ctx context.Context, in *WatchStatsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[6], SandboxService_WatchStats_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchStatsRequest, WatchStatsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_WatchStatsClient = grpc.ServerStreamingClient[WatchStatsResponse]
+
+func (c *sandboxServiceClient) ListImages(ctx context.Context, in *ListImagesRequest, opts ...grpc.CallOption) (*ListImagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListImagesResponse)
+	err := c.cc.Invoke(ctx, SandboxService_ListImages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sandboxServiceClient) PullImage(ctx context.Context, in *PullImageRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[PullImageResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[7], SandboxService_PullImage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[PullImageRequest, PullImageResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_PullImageClient = grpc.ServerStreamingClient[PullImageResponse]
+
+func (c *sandboxServiceClient) BuildImage(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SandboxService_ServiceDesc.Streams[8], SandboxService_BuildImage_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BuildImageRequest, BuildImageResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_BuildImageClient = grpc.BidiStreamingClient[BuildImageRequest, BuildImageResponse]
 
 func (c *sandboxServiceClient) Doctor(ctx context.Context, in *DoctorRequest, opts ...grpc.CallOption) (*DoctorResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -386,6 +520,9 @@ type SandboxServiceServer interface {
 	// The request is idempotent when it carries a sandbox_id: the same id with
 	// the same spec returns the existing sandbox.
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error)
+	// ResolveSpec says what CreateSandbox would make of a request, or all that is
+	// wrong with it. It changes nothing.
+	ResolveSpec(context.Context, *ResolveSpecRequest) (*ResolveSpecResponse, error)
 	// GetSandbox returns one sandbox, also a deleted one whose record is kept.
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
 	// ListSandboxes returns all sandboxes that carry the selected labels, oldest first.
@@ -435,9 +572,30 @@ type SandboxServiceServer interface {
 	// between gets the exit status with a notice that the log was removed, or
 	// LOG_UNREADABLE when that of the whole sandbox is gone.
 	FollowExecLogs(*FollowExecLogsRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error
+	// AttachExec connects a terminal or a pipe with an exec: input goes in, output
+	// comes out from a cursor on, and its last message is the exit status. Several
+	// clients may look on. The exec does not end with its clients: when the call
+	// breaks off, call again with the cursor, the writer and typed, and send again
+	// the input beyond input_offset.
+	AttachExec(grpc.BidiStreamingServer[AttachExecRequest, AttachExecResponse]) error
 	// WatchEvents replays and follows the events of all sandboxes in the order
 	// in which they were committed.
 	WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error
+	// ServiceLogs gives what a service has put out itself, as far as the engine keeps
+	// it: the last 10 MiB of its container. With follow set it goes on until that
+	// container ends.
+	ServiceLogs(*ServiceLogsRequest, grpc.ServerStreamingServer[ServiceLogsResponse]) error
+	// WatchStats tells every second what the containers of sandboxes use, until the
+	// call is given up.
+	WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error
+	// ListImages lists the images of the engine.
+	ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error)
+	// PullImage pulls an image, and tells how far it is. The last message has the image.
+	PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error
+	// BuildImage has the engine build an image. The first message says how, the
+	// following ones are the build context, a tar archive, in pieces; then the client
+	// closes its side. The output comes meanwhile; the last message has the image's id.
+	BuildImage(grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]) error
 	// Doctor compares records, engine and files, and says of each thing what the
 	// daemon would do about it and why. With fix set it does it.
 	Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error)
@@ -459,6 +617,9 @@ func (UnimplementedSandboxServiceServer) UpgradeDaemon(context.Context, *Upgrade
 }
 func (UnimplementedSandboxServiceServer) CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateSandbox not implemented")
+}
+func (UnimplementedSandboxServiceServer) ResolveSpec(context.Context, *ResolveSpecRequest) (*ResolveSpecResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResolveSpec not implemented")
 }
 func (UnimplementedSandboxServiceServer) GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSandbox not implemented")
@@ -505,8 +666,26 @@ func (UnimplementedSandboxServiceServer) RunExec(*CreateExecRequest, grpc.Server
 func (UnimplementedSandboxServiceServer) FollowExecLogs(*FollowExecLogsRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error {
 	return status.Error(codes.Unimplemented, "method FollowExecLogs not implemented")
 }
+func (UnimplementedSandboxServiceServer) AttachExec(grpc.BidiStreamingServer[AttachExecRequest, AttachExecResponse]) error {
+	return status.Error(codes.Unimplemented, "method AttachExec not implemented")
+}
 func (UnimplementedSandboxServiceServer) WatchEvents(*WatchEventsRequest, grpc.ServerStreamingServer[WatchEventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchEvents not implemented")
+}
+func (UnimplementedSandboxServiceServer) ServiceLogs(*ServiceLogsRequest, grpc.ServerStreamingServer[ServiceLogsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ServiceLogs not implemented")
+}
+func (UnimplementedSandboxServiceServer) WatchStats(*WatchStatsRequest, grpc.ServerStreamingServer[WatchStatsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchStats not implemented")
+}
+func (UnimplementedSandboxServiceServer) ListImages(context.Context, *ListImagesRequest) (*ListImagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListImages not implemented")
+}
+func (UnimplementedSandboxServiceServer) PullImage(*PullImageRequest, grpc.ServerStreamingServer[PullImageResponse]) error {
+	return status.Error(codes.Unimplemented, "method PullImage not implemented")
+}
+func (UnimplementedSandboxServiceServer) BuildImage(grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]) error {
+	return status.Error(codes.Unimplemented, "method BuildImage not implemented")
 }
 func (UnimplementedSandboxServiceServer) Doctor(context.Context, *DoctorRequest) (*DoctorResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Doctor not implemented")
@@ -582,6 +761,24 @@ func _SandboxService_CreateSandbox_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SandboxServiceServer).CreateSandbox(ctx, req.(*CreateSandboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_ResolveSpec_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResolveSpecRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ResolveSpec(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ResolveSpec_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ResolveSpec(ctx, req.(*ResolveSpecRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -835,6 +1032,13 @@ func _SandboxService_FollowExecLogs_Handler(srv interface{}, stream grpc.ServerS
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_FollowExecLogsServer = grpc.ServerStreamingServer[FollowExecLogsResponse]
 
+func _SandboxService_AttachExec_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SandboxServiceServer).AttachExec(&grpc.GenericServerStream[AttachExecRequest, AttachExecResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_AttachExecServer = grpc.BidiStreamingServer[AttachExecRequest, AttachExecResponse]
+
 func _SandboxService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchEventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -845,6 +1049,64 @@ func _SandboxService_WatchEvents_Handler(srv interface{}, stream grpc.ServerStre
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type SandboxService_WatchEventsServer = grpc.ServerStreamingServer[WatchEventsResponse]
+
+func _SandboxService_ServiceLogs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ServiceLogsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).ServiceLogs(m, &grpc.GenericServerStream[ServiceLogsRequest, ServiceLogsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_ServiceLogsServer = grpc.ServerStreamingServer[ServiceLogsResponse]
+
+func _SandboxService_WatchStats_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchStatsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).WatchStats(m, &grpc.GenericServerStream[WatchStatsRequest, WatchStatsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_WatchStatsServer = grpc.ServerStreamingServer[WatchStatsResponse]
+
+func _SandboxService_ListImages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListImagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SandboxServiceServer).ListImages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SandboxService_ListImages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SandboxServiceServer).ListImages(ctx, req.(*ListImagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SandboxService_PullImage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(PullImageRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SandboxServiceServer).PullImage(m, &grpc.GenericServerStream[PullImageRequest, PullImageResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_PullImageServer = grpc.ServerStreamingServer[PullImageResponse]
+
+func _SandboxService_BuildImage_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(SandboxServiceServer).BuildImage(&grpc.GenericServerStream[BuildImageRequest, BuildImageResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SandboxService_BuildImageServer = grpc.BidiStreamingServer[BuildImageRequest, BuildImageResponse]
 
 func _SandboxService_Doctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DoctorRequest)
@@ -882,6 +1144,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CreateSandbox",
 			Handler:    _SandboxService_CreateSandbox_Handler,
+		},
+		{
+			MethodName: "ResolveSpec",
+			Handler:    _SandboxService_ResolveSpec_Handler,
 		},
 		{
 			MethodName: "GetSandbox",
@@ -932,6 +1198,10 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _SandboxService_SignalExec_Handler,
 		},
 		{
+			MethodName: "ListImages",
+			Handler:    _SandboxService_ListImages_Handler,
+		},
+		{
 			MethodName: "Doctor",
 			Handler:    _SandboxService_Doctor_Handler,
 		},
@@ -953,9 +1223,36 @@ var SandboxService_ServiceDesc = grpc.ServiceDesc{
 			ServerStreams: true,
 		},
 		{
+			StreamName:    "AttachExec",
+			Handler:       _SandboxService_AttachExec_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
 			StreamName:    "WatchEvents",
 			Handler:       _SandboxService_WatchEvents_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ServiceLogs",
+			Handler:       _SandboxService_ServiceLogs_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchStats",
+			Handler:       _SandboxService_WatchStats_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "PullImage",
+			Handler:       _SandboxService_PullImage_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "BuildImage",
+			Handler:       _SandboxService_BuildImage_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "agbox/v1/service.proto",

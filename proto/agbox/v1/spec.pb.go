@@ -25,6 +25,120 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ProjectionKind says how something is brought in.
+type ProjectionKind int32
+
+const (
+	ProjectionKind_PROJECTION_KIND_UNSPECIFIED ProjectionKind = 0
+	// Bound read-only.
+	ProjectionKind_PROJECTION_KIND_MOUNT ProjectionKind = 1
+	// Copied: nothing that is done to it inside reaches the host.
+	ProjectionKind_PROJECTION_KIND_COPY ProjectionKind = 2
+	// A folder that all sandboxes of the install share, writable.
+	ProjectionKind_PROJECTION_KIND_CACHE ProjectionKind = 3
+	// A small file that agbox writes.
+	ProjectionKind_PROJECTION_KIND_FILE ProjectionKind = 4
+)
+
+// Enum value maps for ProjectionKind.
+var (
+	ProjectionKind_name = map[int32]string{
+		0: "PROJECTION_KIND_UNSPECIFIED",
+		1: "PROJECTION_KIND_MOUNT",
+		2: "PROJECTION_KIND_COPY",
+		3: "PROJECTION_KIND_CACHE",
+		4: "PROJECTION_KIND_FILE",
+	}
+	ProjectionKind_value = map[string]int32{
+		"PROJECTION_KIND_UNSPECIFIED": 0,
+		"PROJECTION_KIND_MOUNT":       1,
+		"PROJECTION_KIND_COPY":        2,
+		"PROJECTION_KIND_CACHE":       3,
+		"PROJECTION_KIND_FILE":        4,
+	}
+)
+
+func (x ProjectionKind) Enum() *ProjectionKind {
+	p := new(ProjectionKind)
+	*p = x
+	return p
+}
+
+func (x ProjectionKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProjectionKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[0].Descriptor()
+}
+
+func (ProjectionKind) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[0]
+}
+
+func (x ProjectionKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProjectionKind.Descriptor instead.
+func (ProjectionKind) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{0}
+}
+
+// PullPolicy says when an image is pulled.
+type PullPolicy int32
+
+const (
+	// As if_missing.
+	PullPolicy_PULL_POLICY_UNSPECIFIED PullPolicy = 0
+	PullPolicy_PULL_POLICY_IF_MISSING  PullPolicy = 1
+	PullPolicy_PULL_POLICY_ALWAYS      PullPolicy = 2
+	PullPolicy_PULL_POLICY_NEVER       PullPolicy = 3
+)
+
+// Enum value maps for PullPolicy.
+var (
+	PullPolicy_name = map[int32]string{
+		0: "PULL_POLICY_UNSPECIFIED",
+		1: "PULL_POLICY_IF_MISSING",
+		2: "PULL_POLICY_ALWAYS",
+		3: "PULL_POLICY_NEVER",
+	}
+	PullPolicy_value = map[string]int32{
+		"PULL_POLICY_UNSPECIFIED": 0,
+		"PULL_POLICY_IF_MISSING":  1,
+		"PULL_POLICY_ALWAYS":      2,
+		"PULL_POLICY_NEVER":       3,
+	}
+)
+
+func (x PullPolicy) Enum() *PullPolicy {
+	p := new(PullPolicy)
+	*p = x
+	return p
+}
+
+func (x PullPolicy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PullPolicy) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[1].Descriptor()
+}
+
+func (PullPolicy) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[1]
+}
+
+func (x PullPolicy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PullPolicy.Descriptor instead.
+func (PullPolicy) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+}
+
 // RevivalPolicy says what becomes of a READY sandbox whose primary has exited,
 // for whatever reason: its own end, a crash, a restart of engine or host.
 type RevivalPolicy int32
@@ -66,11 +180,11 @@ func (x RevivalPolicy) String() string {
 }
 
 func (RevivalPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[0].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[2].Descriptor()
 }
 
 func (RevivalPolicy) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[0]
+	return &file_agbox_v1_spec_proto_enumTypes[2]
 }
 
 func (x RevivalPolicy) Number() protoreflect.EnumNumber {
@@ -79,7 +193,7 @@ func (x RevivalPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RevivalPolicy.Descriptor instead.
 func (RevivalPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{0}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
 }
 
 type PortProtocol int32
@@ -115,11 +229,11 @@ func (x PortProtocol) String() string {
 }
 
 func (PortProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[1].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[3].Descriptor()
 }
 
 func (PortProtocol) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[1]
+	return &file_agbox_v1_spec_proto_enumTypes[3]
 }
 
 func (x PortProtocol) Number() protoreflect.EnumNumber {
@@ -128,38 +242,129 @@ func (x PortProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PortProtocol.Descriptor instead.
 func (PortProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+}
+
+// DependencyCondition says how far the other service has to be.
+type DependencyCondition int32
+
+const (
+	// As started.
+	DependencyCondition_DEPENDENCY_CONDITION_UNSPECIFIED DependencyCondition = 0
+	DependencyCondition_DEPENDENCY_CONDITION_STARTED     DependencyCondition = 1
+	// Its healthcheck has passed.
+	DependencyCondition_DEPENDENCY_CONDITION_HEALTHY DependencyCondition = 2
+)
+
+// Enum value maps for DependencyCondition.
+var (
+	DependencyCondition_name = map[int32]string{
+		0: "DEPENDENCY_CONDITION_UNSPECIFIED",
+		1: "DEPENDENCY_CONDITION_STARTED",
+		2: "DEPENDENCY_CONDITION_HEALTHY",
+	}
+	DependencyCondition_value = map[string]int32{
+		"DEPENDENCY_CONDITION_UNSPECIFIED": 0,
+		"DEPENDENCY_CONDITION_STARTED":     1,
+		"DEPENDENCY_CONDITION_HEALTHY":     2,
+	}
+)
+
+func (x DependencyCondition) Enum() *DependencyCondition {
+	p := new(DependencyCondition)
+	*p = x
+	return p
+}
+
+func (x DependencyCondition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DependencyCondition) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[4].Descriptor()
+}
+
+func (DependencyCondition) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[4]
+}
+
+func (x DependencyCondition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DependencyCondition.Descriptor instead.
+func (DependencyCondition) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 // CreateSpec describes a sandbox. It is stored as it was resolved.
 type CreateSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Image of the primary container. A local image is used as it is, another is pulled.
-	Image        string         `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
-	Mounts       []*MountSpec   `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	Copies       []*CopySpec    `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"`
-	BuiltinTools []string       `protobuf:"bytes,4,rep,name=builtin_tools,json=builtinTools,proto3" json:"builtin_tools,omitempty"`
-	Services     []*ServiceSpec `protobuf:"bytes,5,rep,name=services,proto3" json:"services,omitempty"`
+	// Image of the primary container.
+	Image string `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
+	// Paths of the host that are bound into the primary.
+	Mounts []*MountSpec `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	// Paths of the host that are copied into the primary.
+	Copies []*CopySpec `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"`
+	// Tools of the host that are brought in, for example "git".
+	BuiltinTools []string `protobuf:"bytes,4,rep,name=builtin_tools,json=builtinTools,proto3" json:"builtin_tools,omitempty"`
+	// Other containers on the sandbox's network.
+	Services []*ServiceSpec `protobuf:"bytes,5,rep,name=services,proto3" json:"services,omitempty"`
 	// The caller's own labels, for selection. They do not reach the engine.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Environment of every process in the primary, over that of the image.
 	Envs map[string]string `protobuf:"bytes,7,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Stop the sandbox when no exec has run for this long; unset: never.
 	IdleTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
-	Ports   []*PortMapping       `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
+	// Ports of the primary that are published on the host.
+	Ports []*PortMapping `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
 	// Main command of the primary, instead of the image's entrypoint and command.
-	Command     []string `protobuf:"bytes,10,rep,name=command,proto3" json:"command,omitempty"`
-	CpuLimit    string   `protobuf:"bytes,11,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
-	MemoryLimit string   `protobuf:"bytes,12,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
-	DiskLimit   string   `protobuf:"bytes,13,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
-	Gpus        string   `protobuf:"bytes,14,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Command []string `protobuf:"bytes,10,rep,name=command,proto3" json:"command,omitempty"`
+	// Processors, for example "1.5".
+	CpuLimit string `protobuf:"bytes,11,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
+	// Memory, for example "512m" or "4g"; swap is not added to it.
+	MemoryLimit string `protobuf:"bytes,12,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	// Size of the container's own writable layer, where the storage driver can limit it.
+	DiskLimit string `protobuf:"bytes,13,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
+	// "all", a number, or device ids separated by commas.
+	Gpus string `protobuf:"bytes,14,opt,name=gpus,proto3" json:"gpus,omitempty"`
 	// Unique among living sandboxes; free again after removal.
 	Name string `protobuf:"bytes,50,opt,name=name,proto3" json:"name,omitempty"`
 	// What to do when the primary of a READY sandbox has exited; unset: as the
 	// daemon is configured.
-	Revival       RevivalPolicy `protobuf:"varint,51,opt,name=revival,proto3,enum=agbox.v1.RevivalPolicy" json:"revival,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Revival RevivalPolicy `protobuf:"varint,51,opt,name=revival,proto3,enum=agbox.v1.RevivalPolicy" json:"revival,omitempty"`
+	// The caller's project inside the primary.
+	Workspace *WorkspaceSpec `protobuf:"bytes,52,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	// Folders in memory.
+	Tmpfs []*TmpfsSpec `protobuf:"bytes,53,rep,name=tmpfs,proto3" json:"tmpfs,omitempty"`
+	// Named volumes of the primary.
+	Volumes []*VolumeSpec `protobuf:"bytes,54,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// When the image is pulled; if_missing when unset.
+	PullPolicy PullPolicy `protobuf:"varint,55,opt,name=pull_policy,json=pullPolicy,proto3,enum=agbox.v1.PullPolicy" json:"pull_policy,omitempty"`
+	// Platform of the image, for example "linux/arm64"; the engine's own when empty.
+	Platform string `protobuf:"bytes,56,opt,name=platform,proto3" json:"platform,omitempty"`
+	// Most processes and threads at once; 0: 4096.
+	PidsLimit uint32 `protobuf:"varint,57,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
+	// Limits of every process of the primary.
+	Ulimits []*UlimitSpec `protobuf:"bytes,58,rep,name=ulimits,proto3" json:"ulimits,omitempty"`
+	// Size of /dev/shm, for example "256m"; empty: the engine's default of 64m.
+	ShmSize string `protobuf:"bytes,59,opt,name=shm_size,json=shmSize,proto3" json:"shm_size,omitempty"`
+	// What of the safe defaults is given up.
+	Security *SecuritySpec `protobuf:"bytes,60,opt,name=security,proto3" json:"security,omitempty"`
+	// User of execs that name none: user, uid, user:group or uid:gid; the image's when empty.
+	User string `protobuf:"bytes,61,opt,name=user,proto3" json:"user,omitempty"`
+	// Working directory of execs that name none; the workspace's, else the image's, when empty.
+	WorkingDir string `protobuf:"bytes,62,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	// Commands that run once, one after the other, in the primary's shell before the
+	// sandbox is READY for the first time. Each is an exec; one that fails makes the
+	// sandbox FAILED.
+	PostCreate []string `protobuf:"bytes,63,rep,name=post_create,json=postCreate,proto3" json:"post_create,omitempty"`
+	// Host name of the primary; the sandbox's name, else its id, when empty.
+	Hostname string `protobuf:"bytes,64,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	// What builtin_tools came to. The daemon fills it in; a request has none.
+	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CreateSpec) Reset() {
@@ -304,19 +509,596 @@ func (x *CreateSpec) GetRevival() RevivalPolicy {
 	return RevivalPolicy_REVIVAL_POLICY_UNSPECIFIED
 }
 
+func (x *CreateSpec) GetWorkspace() *WorkspaceSpec {
+	if x != nil {
+		return x.Workspace
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetTmpfs() []*TmpfsSpec {
+	if x != nil {
+		return x.Tmpfs
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetVolumes() []*VolumeSpec {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetPullPolicy() PullPolicy {
+	if x != nil {
+		return x.PullPolicy
+	}
+	return PullPolicy_PULL_POLICY_UNSPECIFIED
+}
+
+func (x *CreateSpec) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetPidsLimit() uint32 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
+}
+
+func (x *CreateSpec) GetUlimits() []*UlimitSpec {
+	if x != nil {
+		return x.Ulimits
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetShmSize() string {
+	if x != nil {
+		return x.ShmSize
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetSecurity() *SecuritySpec {
+	if x != nil {
+		return x.Security
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetPostCreate() []string {
+	if x != nil {
+		return x.PostCreate
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *CreateSpec) GetToolProjections() []*ToolProjection {
+	if x != nil {
+		return x.ToolProjections
+	}
+	return nil
+}
+
+// ToolProjection is one thing that a built-in tool brings in.
+type ToolProjection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the tool.
+	Tool string         `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
+	Kind ProjectionKind `protobuf:"varint,2,opt,name=kind,proto3,enum=agbox.v1.ProjectionKind" json:"kind,omitempty"`
+	// Path of the host; empty where content is given.
+	Source string `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`
+	// Path inside; "~" is the home of the user of execs.
+	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
+	// What the file holds, of PROJECTION_KIND_FILE.
+	Content string `protobuf:"bytes,5,opt,name=content,proto3" json:"content,omitempty"`
+	// Environment that goes with it, under that of the spec.
+	Envs          map[string]string `protobuf:"bytes,6,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolProjection) Reset() {
+	*x = ToolProjection{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolProjection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolProjection) ProtoMessage() {}
+
+func (x *ToolProjection) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolProjection.ProtoReflect.Descriptor instead.
+func (*ToolProjection) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ToolProjection) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolProjection) GetKind() ProjectionKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProjectionKind_PROJECTION_KIND_UNSPECIFIED
+}
+
+func (x *ToolProjection) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *ToolProjection) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *ToolProjection) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *ToolProjection) GetEnvs() map[string]string {
+	if x != nil {
+		return x.Envs
+	}
+	return nil
+}
+
+// WorkspaceSpec brings a folder of the host into the primary.
+type WorkspaceSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Folder of the host.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Where it is inside; "/workspace" when empty.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// Bind it, writable, instead of copying it in.
+	Mount bool `protobuf:"varint,3,opt,name=mount,proto3" json:"mount,omitempty"`
+	// Of a copy: what to leave out, in the syntax of .gitignore.
+	ExcludePatterns []string `protobuf:"bytes,4,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
+	// Of a copy: also leave out what the folder's own .gitignore files name.
+	UseGitignore  bool `protobuf:"varint,5,opt,name=use_gitignore,json=useGitignore,proto3" json:"use_gitignore,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkspaceSpec) Reset() {
+	*x = WorkspaceSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkspaceSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkspaceSpec) ProtoMessage() {}
+
+func (x *WorkspaceSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkspaceSpec.ProtoReflect.Descriptor instead.
+func (*WorkspaceSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *WorkspaceSpec) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *WorkspaceSpec) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *WorkspaceSpec) GetMount() bool {
+	if x != nil {
+		return x.Mount
+	}
+	return false
+}
+
+func (x *WorkspaceSpec) GetExcludePatterns() []string {
+	if x != nil {
+		return x.ExcludePatterns
+	}
+	return nil
+}
+
+func (x *WorkspaceSpec) GetUseGitignore() bool {
+	if x != nil {
+		return x.UseGitignore
+	}
+	return false
+}
+
+// TmpfsSpec is a folder in memory.
+type TmpfsSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute path inside.
+	Target string `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Most that it holds, for example "64m"; half of the host's memory when empty.
+	Size string `protobuf:"bytes,2,opt,name=size,proto3" json:"size,omitempty"`
+	// Mode of the folder in octal, for example "1777", which is the default.
+	Mode          string `protobuf:"bytes,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TmpfsSpec) Reset() {
+	*x = TmpfsSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TmpfsSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TmpfsSpec) ProtoMessage() {}
+
+func (x *TmpfsSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TmpfsSpec.ProtoReflect.Descriptor instead.
+func (*TmpfsSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TmpfsSpec) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *TmpfsSpec) GetSize() string {
+	if x != nil {
+		return x.Size
+	}
+	return ""
+}
+
+func (x *TmpfsSpec) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+// VolumeSpec mounts a volume that lasts as long as the sandbox. Containers of a
+// sandbox that name the same volume share it.
+type VolumeSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name within the sandbox.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Absolute path inside.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// Keep this container from writing to it.
+	ReadOnly      bool `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeSpec) Reset() {
+	*x = VolumeSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeSpec) ProtoMessage() {}
+
+func (x *VolumeSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeSpec.ProtoReflect.Descriptor instead.
+func (*VolumeSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *VolumeSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VolumeSpec) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *VolumeSpec) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
+// UlimitSpec is a limit of setrlimit(2) for every process of a container.
+type UlimitSpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The engine's word, for example "nofile".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// -1: unlimited.
+	Soft int64 `protobuf:"varint,2,opt,name=soft,proto3" json:"soft,omitempty"`
+	// As soft when unset.
+	Hard          *int64 `protobuf:"varint,3,opt,name=hard,proto3,oneof" json:"hard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UlimitSpec) Reset() {
+	*x = UlimitSpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UlimitSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UlimitSpec) ProtoMessage() {}
+
+func (x *UlimitSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UlimitSpec.ProtoReflect.Descriptor instead.
+func (*UlimitSpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UlimitSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UlimitSpec) GetSoft() int64 {
+	if x != nil {
+		return x.Soft
+	}
+	return 0
+}
+
+func (x *UlimitSpec) GetHard() int64 {
+	if x != nil && x.Hard != nil {
+		return *x.Hard
+	}
+	return 0
+}
+
+// SecuritySpec names what of the safe defaults a container gives up. What is set
+// here is shown by inspect as loosened.
+type SecuritySpec struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Capabilities beside the default ones, without "CAP_", for example "SYS_PTRACE".
+	CapAdd []string `protobuf:"bytes,1,rep,name=cap_add,json=capAdd,proto3" json:"cap_add,omitempty"`
+	// Default capabilities to take away; "ALL" takes all.
+	CapDrop []string `protobuf:"bytes,2,rep,name=cap_drop,json=capDrop,proto3" json:"cap_drop,omitempty"`
+	// Let set-user-ID programs such as sudo gain rights.
+	AllowNewPrivileges bool `protobuf:"varint,3,opt,name=allow_new_privileges,json=allowNewPrivileges,proto3" json:"allow_new_privileges,omitempty"`
+	// Run without the seccomp filter.
+	SeccompUnconfined bool `protobuf:"varint,4,opt,name=seccomp_unconfined,json=seccompUnconfined,proto3" json:"seccomp_unconfined,omitempty"`
+	// Devices of the host to pass on, for example "/dev/kvm".
+	Devices []string `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
+	// All capabilities, all devices, no filter: no safety left.
+	Privileged bool `protobuf:"varint,6,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	// Allow mounts of sources that are refused otherwise, for example of the engine's
+	// socket or of a credential directory.
+	AllowDangerousMounts bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3" json:"allow_dangerous_mounts,omitempty"`
+	// Mount the container's root read-only: stricter than the default.
+	ReadOnlyRoot  bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecuritySpec) Reset() {
+	*x = SecuritySpec{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecuritySpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecuritySpec) ProtoMessage() {}
+
+func (x *SecuritySpec) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecuritySpec.ProtoReflect.Descriptor instead.
+func (*SecuritySpec) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SecuritySpec) GetCapAdd() []string {
+	if x != nil {
+		return x.CapAdd
+	}
+	return nil
+}
+
+func (x *SecuritySpec) GetCapDrop() []string {
+	if x != nil {
+		return x.CapDrop
+	}
+	return nil
+}
+
+func (x *SecuritySpec) GetAllowNewPrivileges() bool {
+	if x != nil {
+		return x.AllowNewPrivileges
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetSeccompUnconfined() bool {
+	if x != nil {
+		return x.SeccompUnconfined
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetDevices() []string {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *SecuritySpec) GetPrivileged() bool {
+	if x != nil {
+		return x.Privileged
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetAllowDangerousMounts() bool {
+	if x != nil {
+		return x.AllowDangerousMounts
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetReadOnlyRoot() bool {
+	if x != nil {
+		return x.ReadOnlyRoot
+	}
+	return false
+}
+
 // MountSpec binds a path of the host into the primary.
 type MountSpec struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	Writable      bool                   `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, or below "~", or relative to the file that names it.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Absolute path inside; each only once, and none that the supervisor uses.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// Let the primary write to it; read-only otherwise.
+	Writable      bool `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MountSpec) Reset() {
 	*x = MountSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +1110,7 @@ func (x *MountSpec) String() string {
 func (*MountSpec) ProtoMessage() {}
 
 func (x *MountSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[1]
+	mi := &file_agbox_v1_spec_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +1123,7 @@ func (x *MountSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MountSpec.ProtoReflect.Descriptor instead.
 func (*MountSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MountSpec) GetSource() string {
@@ -367,17 +1149,22 @@ func (x *MountSpec) GetWritable() bool {
 
 // CopySpec copies a path of the host into the primary.
 type CopySpec struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Source          string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	Target          string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
-	ExcludePatterns []string               `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absolute, or below "~", or relative to the file that names it.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// Absolute path inside, of the copy itself.
+	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	// What to leave out, in the syntax of .gitignore.
+	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
+	// Owner of the copy, uid or uid:gid; root when empty.
+	Owner         string `protobuf:"bytes,50,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CopySpec) Reset() {
 	*x = CopySpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -389,7 +1176,7 @@ func (x *CopySpec) String() string {
 func (*CopySpec) ProtoMessage() {}
 
 func (x *CopySpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[2]
+	mi := &file_agbox_v1_spec_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -402,7 +1189,7 @@ func (x *CopySpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopySpec.ProtoReflect.Descriptor instead.
 func (*CopySpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CopySpec) GetSource() string {
@@ -426,19 +1213,32 @@ func (x *CopySpec) GetExcludePatterns() []string {
 	return nil
 }
 
+func (x *CopySpec) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
 // PortMapping publishes a port of the primary on the host.
 type PortMapping struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerPort uint32                 `protobuf:"varint,1,opt,name=container_port,json=containerPort,proto3" json:"container_port,omitempty"`
-	HostPort      uint32                 `protobuf:"varint,2,opt,name=host_port,json=hostPort,proto3" json:"host_port,omitempty"`
-	Protocol      PortProtocol           `protobuf:"varint,3,opt,name=protocol,proto3,enum=agbox.v1.PortProtocol" json:"protocol,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Port inside.
+	ContainerPort uint32 `protobuf:"varint,1,opt,name=container_port,json=containerPort,proto3" json:"container_port,omitempty"`
+	// Port of the host; 0: a free one, which the engine picks.
+	HostPort uint32 `protobuf:"varint,2,opt,name=host_port,json=hostPort,proto3" json:"host_port,omitempty"`
+	// tcp when unset.
+	Protocol PortProtocol `protobuf:"varint,3,opt,name=protocol,proto3,enum=agbox.v1.PortProtocol" json:"protocol,omitempty"`
+	// Address of the host to listen on; 127.0.0.1 when empty. "0.0.0.0" opens the
+	// port to the network.
+	HostIp        string `protobuf:"bytes,50,opt,name=host_ip,json=hostIp,proto3" json:"host_ip,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PortMapping) Reset() {
 	*x = PortMapping{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +1250,7 @@ func (x *PortMapping) String() string {
 func (*PortMapping) ProtoMessage() {}
 
 func (x *PortMapping) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[3]
+	mi := &file_agbox_v1_spec_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +1263,7 @@ func (x *PortMapping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortMapping.ProtoReflect.Descriptor instead.
 func (*PortMapping) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PortMapping) GetContainerPort() uint32 {
@@ -487,22 +1287,36 @@ func (x *PortMapping) GetProtocol() PortProtocol {
 	return PortProtocol_PORT_PROTOCOL_TCP
 }
 
+func (x *PortMapping) GetHostIp() string {
+	if x != nil {
+		return x.HostIp
+	}
+	return ""
+}
+
 // HealthcheckConfig has the engine's own fields and meanings.
 type HealthcheckConfig struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Test          []string               `protobuf:"bytes,1,rep,name=test,proto3" json:"test,omitempty"`
-	Interval      *durationpb.Duration   `protobuf:"bytes,2,opt,name=interval,proto3" json:"interval,omitempty"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	Retries       uint32                 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`
-	StartPeriod   *durationpb.Duration   `protobuf:"bytes,5,opt,name=start_period,json=startPeriod,proto3" json:"start_period,omitempty"`
-	StartInterval *durationpb.Duration   `protobuf:"bytes,6,opt,name=start_interval,json=startInterval,proto3" json:"start_interval,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ["CMD", program, arguments...], ["CMD-SHELL", line for the shell], or ["NONE"] to
+	// switch off that of the image; the image's when empty.
+	Test []string `protobuf:"bytes,1,rep,name=test,proto3" json:"test,omitempty"`
+	// Time between two tests; the engine's 30s when unset.
+	Interval *durationpb.Duration `protobuf:"bytes,2,opt,name=interval,proto3" json:"interval,omitempty"`
+	// Time after which a test has failed; the engine's 30s when unset.
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Failures in a row that make the container unhealthy; the engine's 3 when 0.
+	Retries uint32 `protobuf:"varint,4,opt,name=retries,proto3" json:"retries,omitempty"`
+	// Time after the start in which failures do not count.
+	StartPeriod *durationpb.Duration `protobuf:"bytes,5,opt,name=start_period,json=startPeriod,proto3" json:"start_period,omitempty"`
+	// Time between two tests within start_period, where the engine knows it.
+	StartInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=start_interval,json=startInterval,proto3" json:"start_interval,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HealthcheckConfig) Reset() {
 	*x = HealthcheckConfig{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +1328,7 @@ func (x *HealthcheckConfig) String() string {
 func (*HealthcheckConfig) ProtoMessage() {}
 
 func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[4]
+	mi := &file_agbox_v1_spec_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +1341,7 @@ func (x *HealthcheckConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthcheckConfig.ProtoReflect.Descriptor instead.
 func (*HealthcheckConfig) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthcheckConfig) GetTest() []string {
@@ -576,22 +1390,63 @@ func (x *HealthcheckConfig) GetStartInterval() *durationpb.Duration {
 type ServiceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name by which the service is reached.
-	Name               string             `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Image              string             `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	Envs               map[string]string  `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Healthcheck        *HealthcheckConfig `protobuf:"bytes,4,opt,name=healthcheck,proto3" json:"healthcheck,omitempty"`
-	PostStartOnPrimary []string           `protobuf:"bytes,5,rep,name=post_start_on_primary,json=postStartOnPrimary,proto3" json:"post_start_on_primary,omitempty"`
-	Command            []string           `protobuf:"bytes,6,rep,name=command,proto3" json:"command,omitempty"`
-	CpuLimit           string             `protobuf:"bytes,7,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
-	MemoryLimit        string             `protobuf:"bytes,8,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
-	DiskLimit          string             `protobuf:"bytes,9,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Image of the service.
+	Image string `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
+	// Environment of the service, over that of the image.
+	Envs map[string]string `protobuf:"bytes,3,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Instead of the image's healthcheck.
+	Healthcheck *HealthcheckConfig `protobuf:"bytes,4,opt,name=healthcheck,proto3" json:"healthcheck,omitempty"`
+	// Commands that run in the primary's shell, one after the other, each time the
+	// service has become healthy after a start. Each is an exec; a failure is a
+	// SANDBOX_SERVICE_FAILED event.
+	PostStartOnPrimary []string `protobuf:"bytes,5,rep,name=post_start_on_primary,json=postStartOnPrimary,proto3" json:"post_start_on_primary,omitempty"`
+	// Instead of the image's command; the image's entrypoint stays.
+	Command []string `protobuf:"bytes,6,rep,name=command,proto3" json:"command,omitempty"`
+	// As for the primary.
+	CpuLimit string `protobuf:"bytes,7,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
+	// As for the primary.
+	MemoryLimit string `protobuf:"bytes,8,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	// As for the primary.
+	DiskLimit string `protobuf:"bytes,9,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
+	// A sandbox is READY only with its required services healthy, or running where
+	// they have no healthcheck. Unset: required. What a required service depends on
+	// is required too. Others are made and started once the sandbox is READY.
+	Required *bool `protobuf:"varint,50,opt,name=required,proto3,oneof" json:"required,omitempty"`
+	// Ports of the service that are published on the host. Within the sandbox all can be
+	// reached anyway.
+	Ports []*PortMapping `protobuf:"bytes,51,rep,name=ports,proto3" json:"ports,omitempty"`
+	// Named volumes of the service.
+	Volumes []*VolumeSpec `protobuf:"bytes,52,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Folders in memory.
+	Tmpfs []*TmpfsSpec `protobuf:"bytes,53,rep,name=tmpfs,proto3" json:"tmpfs,omitempty"`
+	// Services that come first.
+	DependsOn []*ServiceDependency `protobuf:"bytes,54,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
+	// As for the primary.
+	PidsLimit uint32 `protobuf:"varint,55,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
+	// As for the primary.
+	Ulimits []*UlimitSpec `protobuf:"bytes,56,rep,name=ulimits,proto3" json:"ulimits,omitempty"`
+	// As for the primary.
+	ShmSize string `protobuf:"bytes,57,opt,name=shm_size,json=shmSize,proto3" json:"shm_size,omitempty"`
+	// What of the safe defaults the service gives up.
+	Security *SecuritySpec `protobuf:"bytes,58,opt,name=security,proto3" json:"security,omitempty"`
+	// User of the service; the image's when empty.
+	User string `protobuf:"bytes,59,opt,name=user,proto3" json:"user,omitempty"`
+	// Working directory of the service; the image's when empty.
+	WorkingDir string `protobuf:"bytes,60,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	// When the image is pulled; if_missing when unset.
+	PullPolicy PullPolicy `protobuf:"varint,61,opt,name=pull_policy,json=pullPolicy,proto3,enum=agbox.v1.PullPolicy" json:"pull_policy,omitempty"`
+	// As for the primary.
+	Platform string `protobuf:"bytes,62,opt,name=platform,proto3" json:"platform,omitempty"`
+	// As for the primary.
+	Gpus          string `protobuf:"bytes,63,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ServiceSpec) Reset() {
 	*x = ServiceSpec{}
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +1458,7 @@ func (x *ServiceSpec) String() string {
 func (*ServiceSpec) ProtoMessage() {}
 
 func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_spec_proto_msgTypes[5]
+	mi := &file_agbox_v1_spec_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +1471,7 @@ func (x *ServiceSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceSpec.ProtoReflect.Descriptor instead.
 func (*ServiceSpec) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ServiceSpec) GetName() string {
@@ -682,11 +1537,164 @@ func (x *ServiceSpec) GetDiskLimit() string {
 	return ""
 }
 
+func (x *ServiceSpec) GetRequired() bool {
+	if x != nil && x.Required != nil {
+		return *x.Required
+	}
+	return false
+}
+
+func (x *ServiceSpec) GetPorts() []*PortMapping {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetVolumes() []*VolumeSpec {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetTmpfs() []*TmpfsSpec {
+	if x != nil {
+		return x.Tmpfs
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetDependsOn() []*ServiceDependency {
+	if x != nil {
+		return x.DependsOn
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetPidsLimit() uint32 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
+}
+
+func (x *ServiceSpec) GetUlimits() []*UlimitSpec {
+	if x != nil {
+		return x.Ulimits
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetShmSize() string {
+	if x != nil {
+		return x.ShmSize
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetSecurity() *SecuritySpec {
+	if x != nil {
+		return x.Security
+	}
+	return nil
+}
+
+func (x *ServiceSpec) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetPullPolicy() PullPolicy {
+	if x != nil {
+		return x.PullPolicy
+	}
+	return PullPolicy_PULL_POLICY_UNSPECIFIED
+}
+
+func (x *ServiceSpec) GetPlatform() string {
+	if x != nil {
+		return x.Platform
+	}
+	return ""
+}
+
+func (x *ServiceSpec) GetGpus() string {
+	if x != nil {
+		return x.Gpus
+	}
+	return ""
+}
+
+// ServiceDependency is a service that has to come first.
+type ServiceDependency struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the other service.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How far it has to be; started when unset.
+	Condition     DependencyCondition `protobuf:"varint,2,opt,name=condition,proto3,enum=agbox.v1.DependencyCondition" json:"condition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServiceDependency) Reset() {
+	*x = ServiceDependency{}
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServiceDependency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServiceDependency) ProtoMessage() {}
+
+func (x *ServiceDependency) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_spec_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServiceDependency.ProtoReflect.Descriptor instead.
+func (*ServiceDependency) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ServiceDependency) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ServiceDependency) GetCondition() DependencyCondition {
+	if x != nil {
+		return x.Condition
+	}
+	return DependencyCondition_DEPENDENCY_CONDITION_UNSPECIFIED
+}
+
 var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\a\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe0\r\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x12+\n" +
@@ -701,53 +1709,158 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\xbaH\a\xaa\x01\x042\x02\b\x01R\aidleTtl\x12+\n" +
 	"\x05ports\x18\t \x03(\v2\x15.agbox.v1.PortMappingR\x05ports\x12\x18\n" +
 	"\acommand\x18\n" +
-	" \x03(\tR\acommand\x12\x1b\n" +
-	"\tcpu_limit\x18\v \x01(\tR\bcpuLimit\x12!\n" +
-	"\fmemory_limit\x18\f \x01(\tR\vmemoryLimit\x12\x1d\n" +
+	" \x03(\tR\acommand\x12$\n" +
+	"\tcpu_limit\x18\v \x01(\tB\a\xbaH\x04r\x02\x18 R\bcpuLimit\x12*\n" +
+	"\fmemory_limit\x18\f \x01(\tB\a\xbaH\x04r\x02\x18 R\vmemoryLimit\x12&\n" +
 	"\n" +
-	"disk_limit\x18\r \x01(\tR\tdiskLimit\x12\x12\n" +
-	"\x04gpus\x18\x0e \x01(\tR\x04gpus\x129\n" +
+	"disk_limit\x18\r \x01(\tB\a\xbaH\x04r\x02\x18 R\tdiskLimit\x12\x1c\n" +
+	"\x04gpus\x18\x0e \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\x04gpus\x129\n" +
 	"\x04name\x182 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
-	"\arevival\x183 \x01(\x0e2\x17.agbox.v1.RevivalPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\arevival\x1a9\n" +
+	"\arevival\x183 \x01(\x0e2\x17.agbox.v1.RevivalPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\arevival\x125\n" +
+	"\tworkspace\x184 \x01(\v2\x17.agbox.v1.WorkspaceSpecR\tworkspace\x123\n" +
+	"\x05tmpfs\x185 \x03(\v2\x13.agbox.v1.TmpfsSpecB\b\xbaH\x05\x92\x01\x02\x10@R\x05tmpfs\x128\n" +
+	"\avolumes\x186 \x03(\v2\x14.agbox.v1.VolumeSpecB\b\xbaH\x05\x92\x01\x02\x10@R\avolumes\x12?\n" +
+	"\vpull_policy\x187 \x01(\x0e2\x14.agbox.v1.PullPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"pullPolicy\x12I\n" +
+	"\bplatform\x188 \x01(\tB-\xbaH*r(2&^$|^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$R\bplatform\x12)\n" +
+	"\n" +
+	"pids_limit\x189 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\x80\x80\x02R\tpidsLimit\x128\n" +
+	"\aulimits\x18: \x03(\v2\x14.agbox.v1.UlimitSpecB\b\xbaH\x05\x92\x01\x02\x10 R\aulimits\x12\"\n" +
+	"\bshm_size\x18; \x01(\tB\a\xbaH\x04r\x02\x18 R\ashmSize\x122\n" +
+	"\bsecurity\x18< \x01(\v2\x16.agbox.v1.SecuritySpecR\bsecurity\x124\n" +
+	"\x04user\x18= \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\x129\n" +
+	"\vworking_dir\x18> \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\n" +
+	"workingDir\x12?\n" +
+	"\vpost_create\x18? \x03(\tB\x1e\xbaH\x1b\x92\x01\x18\x10@\"\x14r\x12\x10\x01\x18\xb8\xff\a2\n" +
+	"^[^\\x00]*$R\n" +
+	"postCreate\x12S\n" +
+	"\bhostname\x18@ \x01(\tB7\xbaH4r220^$|^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$R\bhostname\x12C\n" +
+	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"W\n" +
-	"\tMountSpec\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1a\n" +
-	"\bwritable\x18\x03 \x01(\bR\bwritable\"e\n" +
-	"\bCopySpec\x12\x16\n" +
-	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
-	"\x06target\x18\x02 \x01(\tR\x06target\x12)\n" +
-	"\x10exclude_patterns\x18\x03 \x03(\tR\x0fexcludePatterns\"\xa7\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x02\n" +
+	"\x0eToolProjection\x12\x12\n" +
+	"\x04tool\x18\x01 \x01(\tR\x04tool\x12,\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x18.agbox.v1.ProjectionKindR\x04kind\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x04 \x01(\tR\x06target\x12\x18\n" +
+	"\acontent\x18\x05 \x01(\tR\acontent\x126\n" +
+	"\x04envs\x18\x06 \x03(\v2\".agbox.v1.ToolProjection.EnvsEntryR\x04envs\x1a7\n" +
+	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\rWorkspaceSpec\x12\"\n" +
+	"\x06source\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x120\n" +
+	"\x06target\x18\x02 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x06target\x12\x14\n" +
+	"\x05mount\x18\x03 \x01(\bR\x05mount\x124\n" +
+	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12#\n" +
+	"\ruse_gitignore\x18\x05 \x01(\bR\fuseGitignore\"\x83\x01\n" +
+	"\tTmpfsSpec\x12-\n" +
+	"\x06target\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1b\n" +
+	"\x04size\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18 R\x04size\x12*\n" +
+	"\x04mode\x18\x03 \x01(\tB\x16\xbaH\x13r\x112\x0f^$|^[0-7]{3,4}$R\x04mode\"\x90\x01\n" +
+	"\n" +
+	"VolumeSpec\x126\n" +
+	"\x04name\x18\x01 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12-\n" +
+	"\x06target\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xf1\x01\n" +
+	"\n" +
+	"UlimitSpec\x12\x88\x01\n" +
+	"\x04name\x18\x01 \x01(\tBt\xbaHqroR\x04coreR\x03cpuR\x04dataR\x05fsizeR\x05locksR\amemlockR\bmsgqueueR\x04niceR\x06nofileR\x05nprocR\x03rssR\x06rtprioR\x06rttimeR\n" +
+	"sigpendingR\x05stackR\x04name\x12$\n" +
+	"\x04soft\x18\x02 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x04soft\x12)\n" +
+	"\x04hard\x18\x03 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01H\x00R\x04hard\x88\x01\x01B\a\n" +
+	"\x05_hard\"\xa6\x03\n" +
+	"\fSecuritySpec\x12:\n" +
+	"\acap_add\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\x06capAdd\x12<\n" +
+	"\bcap_drop\x18\x02 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\acapDrop\x120\n" +
+	"\x14allow_new_privileges\x18\x03 \x01(\bR\x12allowNewPrivileges\x12-\n" +
+	"\x12seccomp_unconfined\x18\x04 \x01(\bR\x11seccompUnconfined\x12?\n" +
+	"\adevices\x18\x05 \x03(\tB%\xbaH\"\x92\x01\x1f\x10@\"\x1br\x192\x17^/dev/[A-Za-z0-9_./-]+$R\adevices\x12\x1e\n" +
+	"\n" +
+	"privileged\x18\x06 \x01(\bR\n" +
+	"privileged\x124\n" +
+	"\x16allow_dangerous_mounts\x18\a \x01(\bR\x14allowDangerousMounts\x12$\n" +
+	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\"\x86\x01\n" +
+	"\tMountSpec\x12.\n" +
+	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
+	"^[^\\x00]*$R\x06source\x12-\n" +
+	"\x06target\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1a\n" +
+	"\bwritable\x18\x03 \x01(\bR\bwritable\"\xdd\x01\n" +
+	"\bCopySpec\x12.\n" +
+	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
+	"^[^\\x00]*$R\x06source\x12-\n" +
+	"\x06target\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x124\n" +
+	"\x10exclude_patterns\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12<\n" +
+	"\x05owner\x182 \x01(\tB&\xbaH#r!2\x1f^$|^[0-9]{1,10}(:[0-9]{1,10})?$R\x05owner\"\xe1\x01\n" +
 	"\vPortMapping\x122\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rB\v\xbaH\b*\x06\x18\xff\xff\x03(\x01R\rcontainerPort\x12&\n" +
 	"\thost_port\x18\x02 \x01(\rB\t\xbaH\x06*\x04\x18\xff\xff\x03R\bhostPort\x12<\n" +
-	"\bprotocol\x18\x03 \x01(\x0e2\x16.agbox.v1.PortProtocolB\b\xbaH\x05\x82\x01\x02\x10\x01R\bprotocol\"\xad\x02\n" +
+	"\bprotocol\x18\x03 \x01(\x0e2\x16.agbox.v1.PortProtocolB\b\xbaH\x05\x82\x01\x02\x10\x01R\bprotocol\x128\n" +
+	"\ahost_ip\x182 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^$|^[0-9a-fA-F.:]{2,45}$R\x06hostIp\"\xad\x02\n" +
 	"\x11HealthcheckConfig\x12\x12\n" +
 	"\x04test\x18\x01 \x03(\tR\x04test\x125\n" +
 	"\binterval\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xc6\x03\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x87\n" +
+	"\n" +
 	"\vServiceSpec\x12?\n" +
 	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x12\x1d\n" +
-	"\x05image\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05image\x123\n" +
-	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.ServiceSpec.EnvsEntryR\x04envs\x12=\n" +
-	"\vhealthcheck\x18\x04 \x01(\v2\x1b.agbox.v1.HealthcheckConfigR\vhealthcheck\x121\n" +
-	"\x15post_start_on_primary\x18\x05 \x03(\tR\x12postStartOnPrimary\x12\x18\n" +
-	"\acommand\x18\x06 \x03(\tR\acommand\x12\x1b\n" +
-	"\tcpu_limit\x18\a \x01(\tR\bcpuLimit\x12!\n" +
-	"\fmemory_limit\x18\b \x01(\tR\vmemoryLimit\x12\x1d\n" +
+	"\x05image\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05image\x12f\n" +
+	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.ServiceSpec.EnvsEntryB1\xbaH.\x9a\x01+\x10\x80\b\"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
+	"^[^\\x00]*$R\x04envs\x12=\n" +
+	"\vhealthcheck\x18\x04 \x01(\v2\x1b.agbox.v1.HealthcheckConfigR\vhealthcheck\x12;\n" +
+	"\x15post_start_on_primary\x18\x05 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x12postStartOnPrimary\x12\x18\n" +
+	"\acommand\x18\x06 \x03(\tR\acommand\x12$\n" +
+	"\tcpu_limit\x18\a \x01(\tB\a\xbaH\x04r\x02\x18 R\bcpuLimit\x12*\n" +
+	"\fmemory_limit\x18\b \x01(\tB\a\xbaH\x04r\x02\x18 R\vmemoryLimit\x12&\n" +
 	"\n" +
-	"disk_limit\x18\t \x01(\tR\tdiskLimit\x1a7\n" +
+	"disk_limit\x18\t \x01(\tB\a\xbaH\x04r\x02\x18 R\tdiskLimit\x12\x1f\n" +
+	"\brequired\x182 \x01(\bH\x00R\brequired\x88\x01\x01\x126\n" +
+	"\x05ports\x183 \x03(\v2\x15.agbox.v1.PortMappingB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x05ports\x128\n" +
+	"\avolumes\x184 \x03(\v2\x14.agbox.v1.VolumeSpecB\b\xbaH\x05\x92\x01\x02\x10@R\avolumes\x123\n" +
+	"\x05tmpfs\x185 \x03(\v2\x13.agbox.v1.TmpfsSpecB\b\xbaH\x05\x92\x01\x02\x10@R\x05tmpfs\x12D\n" +
+	"\n" +
+	"depends_on\x186 \x03(\v2\x1b.agbox.v1.ServiceDependencyB\b\xbaH\x05\x92\x01\x02\x10@R\tdependsOn\x12)\n" +
+	"\n" +
+	"pids_limit\x187 \x01(\rB\n" +
+	"\xbaH\a*\x05\x18\x80\x80\x80\x02R\tpidsLimit\x128\n" +
+	"\aulimits\x188 \x03(\v2\x14.agbox.v1.UlimitSpecB\b\xbaH\x05\x92\x01\x02\x10 R\aulimits\x12\"\n" +
+	"\bshm_size\x189 \x01(\tB\a\xbaH\x04r\x02\x18 R\ashmSize\x122\n" +
+	"\bsecurity\x18: \x01(\v2\x16.agbox.v1.SecuritySpecR\bsecurity\x124\n" +
+	"\x04user\x18; \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\x129\n" +
+	"\vworking_dir\x18< \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\n" +
+	"workingDir\x12?\n" +
+	"\vpull_policy\x18= \x01(\x0e2\x14.agbox.v1.PullPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"pullPolicy\x12I\n" +
+	"\bplatform\x18> \x01(\tB-\xbaH*r(2&^$|^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$R\bplatform\x12\x12\n" +
+	"\x04gpus\x18? \x01(\tR\x04gpus\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*|\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
+	"\t_required\"\x9b\x01\n" +
+	"\x11ServiceDependency\x12?\n" +
+	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x12E\n" +
+	"\tcondition\x18\x02 \x01(\x0e2\x1d.agbox.v1.DependencyConditionB\b\xbaH\x05\x82\x01\x02\x10\x01R\tcondition*\x9b\x01\n" +
+	"\x0eProjectionKind\x12\x1f\n" +
+	"\x1bPROJECTION_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15PROJECTION_KIND_MOUNT\x10\x01\x12\x18\n" +
+	"\x14PROJECTION_KIND_COPY\x10\x02\x12\x19\n" +
+	"\x15PROJECTION_KIND_CACHE\x10\x03\x12\x18\n" +
+	"\x14PROJECTION_KIND_FILE\x10\x04*t\n" +
+	"\n" +
+	"PullPolicy\x12\x1b\n" +
+	"\x17PULL_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16PULL_POLICY_IF_MISSING\x10\x01\x12\x16\n" +
+	"\x12PULL_POLICY_ALWAYS\x10\x02\x12\x15\n" +
+	"\x11PULL_POLICY_NEVER\x10\x03*|\n" +
 	"\rRevivalPolicy\x12\x1e\n" +
 	"\x1aREVIVAL_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REVIVAL_POLICY_FAIL\x10\x01\x12\x19\n" +
@@ -756,7 +1869,11 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\fPortProtocol\x12\x15\n" +
 	"\x11PORT_PROTOCOL_TCP\x10\x00\x12\x15\n" +
 	"\x11PORT_PROTOCOL_UDP\x10\x01\x12\x16\n" +
-	"\x12PORT_PROTOCOL_SCTP\x10\x02B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x12PORT_PROTOCOL_SCTP\x10\x02*\x7f\n" +
+	"\x13DependencyCondition\x12$\n" +
+	" DEPENDENCY_CONDITION_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cDEPENDENCY_CONDITION_STARTED\x10\x01\x12 \n" +
+	"\x1cDEPENDENCY_CONDITION_HEALTHY\x10\x02B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_spec_proto_rawDescOnce sync.Once
@@ -770,43 +1887,71 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_spec_proto_rawDescData
 }
 
-var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_agbox_v1_spec_proto_goTypes = []any{
-	(RevivalPolicy)(0),          // 0: agbox.v1.RevivalPolicy
-	(PortProtocol)(0),           // 1: agbox.v1.PortProtocol
-	(*CreateSpec)(nil),          // 2: agbox.v1.CreateSpec
-	(*MountSpec)(nil),           // 3: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 4: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 5: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 6: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 7: agbox.v1.ServiceSpec
-	nil,                         // 8: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 9: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 10: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 11: google.protobuf.Duration
+	(ProjectionKind)(0),         // 0: agbox.v1.ProjectionKind
+	(PullPolicy)(0),             // 1: agbox.v1.PullPolicy
+	(RevivalPolicy)(0),          // 2: agbox.v1.RevivalPolicy
+	(PortProtocol)(0),           // 3: agbox.v1.PortProtocol
+	(DependencyCondition)(0),    // 4: agbox.v1.DependencyCondition
+	(*CreateSpec)(nil),          // 5: agbox.v1.CreateSpec
+	(*ToolProjection)(nil),      // 6: agbox.v1.ToolProjection
+	(*WorkspaceSpec)(nil),       // 7: agbox.v1.WorkspaceSpec
+	(*TmpfsSpec)(nil),           // 8: agbox.v1.TmpfsSpec
+	(*VolumeSpec)(nil),          // 9: agbox.v1.VolumeSpec
+	(*UlimitSpec)(nil),          // 10: agbox.v1.UlimitSpec
+	(*SecuritySpec)(nil),        // 11: agbox.v1.SecuritySpec
+	(*MountSpec)(nil),           // 12: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 13: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 14: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 15: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 16: agbox.v1.ServiceSpec
+	(*ServiceDependency)(nil),   // 17: agbox.v1.ServiceDependency
+	nil,                         // 18: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 19: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 20: agbox.v1.ToolProjection.EnvsEntry
+	nil,                         // 21: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	3,  // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	4,  // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	7,  // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	8,  // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	9,  // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	11, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	5,  // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
-	0,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
-	1,  // 8: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	11, // 9: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	11, // 10: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	11, // 11: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	11, // 12: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	10, // 13: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	6,  // 14: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	12, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	13, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	16, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	18, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	19, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	22, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	14, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	2,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
+	7,  // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
+	8,  // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	9,  // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	1,  // 11: agbox.v1.CreateSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	10, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	11, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	6,  // 14: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	0,  // 15: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	20, // 16: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	3,  // 17: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	22, // 18: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	22, // 19: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	22, // 20: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	22, // 21: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	21, // 22: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	15, // 23: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	14, // 24: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	9,  // 25: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	8,  // 26: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	17, // 27: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	10, // 28: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	11, // 29: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 30: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	4,  // 31: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -814,13 +1959,15 @@ func file_agbox_v1_spec_proto_init() {
 	if File_agbox_v1_spec_proto != nil {
 		return
 	}
+	file_agbox_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   9,
+			NumEnums:      5,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

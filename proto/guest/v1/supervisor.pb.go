@@ -141,6 +141,143 @@ func (StartFailure) EnumDescriptor() ([]byte, []int) {
 	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{1}
 }
 
+// EndCause says why the supervisor ended an exec.
+type EndCause int32
+
+const (
+	EndCause_END_CAUSE_NONE EndCause = 0
+	// By Cancel.
+	EndCause_END_CAUSE_REQUEST EndCause = 1
+	// It ran for timeout_ms.
+	EndCause_END_CAUSE_TIMEOUT EndCause = 2
+	// It wrote nothing for idle_timeout_ms.
+	EndCause_END_CAUSE_IDLE_TIMEOUT EndCause = 3
+)
+
+// Enum value maps for EndCause.
+var (
+	EndCause_name = map[int32]string{
+		0: "END_CAUSE_NONE",
+		1: "END_CAUSE_REQUEST",
+		2: "END_CAUSE_TIMEOUT",
+		3: "END_CAUSE_IDLE_TIMEOUT",
+	}
+	EndCause_value = map[string]int32{
+		"END_CAUSE_NONE":         0,
+		"END_CAUSE_REQUEST":      1,
+		"END_CAUSE_TIMEOUT":      2,
+		"END_CAUSE_IDLE_TIMEOUT": 3,
+	}
+)
+
+func (x EndCause) Enum() *EndCause {
+	p := new(EndCause)
+	*p = x
+	return p
+}
+
+func (x EndCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EndCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_guest_v1_supervisor_proto_enumTypes[2].Descriptor()
+}
+
+func (EndCause) Type() protoreflect.EnumType {
+	return &file_guest_v1_supervisor_proto_enumTypes[2]
+}
+
+func (x EndCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EndCause.Descriptor instead.
+func (EndCause) EnumDescriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
+}
+
+type ReleaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseRequest) Reset() {
+	*x = ReleaseRequest{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseRequest) ProtoMessage() {}
+
+func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{0}
+}
+
+type ReleaseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in HelloResponse.
+	MainExecId    string `protobuf:"bytes,1,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseResponse) Reset() {
+	*x = ReleaseResponse{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseResponse) ProtoMessage() {}
+
+func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ReleaseResponse) GetMainExecId() string {
+	if x != nil {
+		return x.MainExecId
+	}
+	return ""
+}
+
 type HelloRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of this protocol that the daemon speaks.
@@ -152,7 +289,7 @@ type HelloRequest struct {
 
 func (x *HelloRequest) Reset() {
 	*x = HelloRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -164,7 +301,7 @@ func (x *HelloRequest) String() string {
 func (*HelloRequest) ProtoMessage() {}
 
 func (x *HelloRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[0]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -177,7 +314,7 @@ func (x *HelloRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloRequest.ProtoReflect.Descriptor instead.
 func (*HelloRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{0}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *HelloRequest) GetProtocol() uint32 {
@@ -200,15 +337,18 @@ type HelloResponse struct {
 	Protocol          uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	SupervisorVersion string `protobuf:"bytes,2,opt,name=supervisor_version,json=supervisorVersion,proto3" json:"supervisor_version,omitempty"`
 	// Random; new for every start of the supervisor.
-	BootId        string                 `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	BootId    string                 `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Exec id of the container's own command in this life of the supervisor; empty
+	// when it idles.
+	MainExecId    string `protobuf:"bytes,5,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HelloResponse) Reset() {
 	*x = HelloResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +360,7 @@ func (x *HelloResponse) String() string {
 func (*HelloResponse) ProtoMessage() {}
 
 func (x *HelloResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[1]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +373,7 @@ func (x *HelloResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloResponse.ProtoReflect.Descriptor instead.
 func (*HelloResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{1}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HelloResponse) GetProtocol() uint32 {
@@ -264,27 +404,41 @@ func (x *HelloResponse) GetStartedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *HelloResponse) GetMainExecId() string {
+	if x != nil {
+		return x.MainExecId
+	}
+	return ""
+}
+
 // BootConfig is what the supervisor reads once, when the container starts.
 type BootConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Owner of all that the supervisor writes for the host.
 	OwnerUid uint32 `protobuf:"varint,1,opt,name=owner_uid,json=ownerUid,proto3" json:"owner_uid,omitempty"`
 	OwnerGid uint32 `protobuf:"varint,2,opt,name=owner_gid,json=ownerGid,proto3" json:"owner_gid,omitempty"`
-	// The container's own command, run as exec "main"; empty: idle.
+	// The container's own command, run as exec main_exec_id; empty: idle.
 	Command []string `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
 	// User of the main command, as in StartRequest.
 	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
 	// Working directory of the main command.
 	Cwd string `protobuf:"bytes,5,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	// Bytes of output kept per stream of an exec; 0: no limit.
-	MaxLogBytes   uint64 `protobuf:"varint,6,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	MaxLogBytes uint64 `protobuf:"varint,6,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	// Exec id of the main command in the first life of the container; "-2", "-3"
+	// and so on are added in later ones. "main" when empty.
+	MainExecId string `protobuf:"bytes,7,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
+	// Bytes of output kept for the whole sandbox; 0: no limit.
+	MaxSandboxLogBytes uint64 `protobuf:"varint,8,opt,name=max_sandbox_log_bytes,json=maxSandboxLogBytes,proto3" json:"max_sandbox_log_bytes,omitempty"`
+	// Do not start the command before Release: what it needs is still to be copied in.
+	HoldCommand   bool `protobuf:"varint,9,opt,name=hold_command,json=holdCommand,proto3" json:"hold_command,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BootConfig) Reset() {
 	*x = BootConfig{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +450,7 @@ func (x *BootConfig) String() string {
 func (*BootConfig) ProtoMessage() {}
 
 func (x *BootConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[2]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +463,7 @@ func (x *BootConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootConfig.ProtoReflect.Descriptor instead.
 func (*BootConfig) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{2}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *BootConfig) GetOwnerUid() uint32 {
@@ -354,6 +508,27 @@ func (x *BootConfig) GetMaxLogBytes() uint64 {
 	return 0
 }
 
+func (x *BootConfig) GetMainExecId() string {
+	if x != nil {
+		return x.MainExecId
+	}
+	return ""
+}
+
+func (x *BootConfig) GetMaxSandboxLogBytes() uint64 {
+	if x != nil {
+		return x.MaxSandboxLogBytes
+	}
+	return 0
+}
+
+func (x *BootConfig) GetHoldCommand() bool {
+	if x != nil {
+		return x.HoldCommand
+	}
+	return false
+}
+
 type StartRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	ExecId  string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
@@ -363,14 +538,30 @@ type StartRequest struct {
 	// Absolute; "/" when empty.
 	Cwd string `protobuf:"bytes,4,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	// user, uid, user:group or uid:gid; root when empty.
-	User          string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
+	// Run it on a terminal: its output is all on stdout, and WriteStdin types.
+	Tty bool `protobuf:"varint,6,opt,name=tty,proto3" json:"tty,omitempty"`
+	// First size of the terminal; 24 rows and 80 columns when 0.
+	Rows    uint32 `protobuf:"varint,7,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns uint32 `protobuf:"varint,8,opt,name=columns,proto3" json:"columns,omitempty"`
+	// Keep standard input open for WriteStdin; without it the process reads an end
+	// of file at once. A terminal can always be typed at.
+	Stdin bool `protobuf:"varint,9,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// End the exec, as Cancel does, after this many milliseconds; 0: never.
+	TimeoutMs uint64 `protobuf:"varint,10,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// End it when it has written nothing for this many milliseconds; 0: never.
+	IdleTimeoutMs uint64 `protobuf:"varint,11,opt,name=idle_timeout_ms,json=idleTimeoutMs,proto3" json:"idle_timeout_ms,omitempty"`
+	// Milliseconds between SIGTERM and SIGKILL of the two.
+	GraceMs uint32 `protobuf:"varint,12,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// Bytes of output kept per stream; 0: as the container was configured.
+	MaxLogBytes   uint64 `protobuf:"varint,13,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +573,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[3]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +586,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{3}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StartRequest) GetExecId() string {
@@ -433,6 +624,62 @@ func (x *StartRequest) GetUser() string {
 	return ""
 }
 
+func (x *StartRequest) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *StartRequest) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *StartRequest) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+func (x *StartRequest) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *StartRequest) GetTimeoutMs() uint64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *StartRequest) GetIdleTimeoutMs() uint64 {
+	if x != nil {
+		return x.IdleTimeoutMs
+	}
+	return 0
+}
+
+func (x *StartRequest) GetGraceMs() uint32 {
+	if x != nil {
+		return x.GraceMs
+	}
+	return 0
+}
+
+func (x *StartRequest) GetMaxLogBytes() uint64 {
+	if x != nil {
+		return x.MaxLogBytes
+	}
+	return 0
+}
+
 type StartResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Exec          *ExecRecord            `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
@@ -442,7 +689,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +701,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[4]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +714,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StartResponse) GetExec() *ExecRecord {
@@ -488,7 +735,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +747,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +760,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CancelRequest) GetExecId() string {
@@ -540,7 +787,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +799,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +812,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CancelResponse) GetRunning() bool {
@@ -585,7 +832,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +844,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +857,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SignalRequest) GetExecId() string {
@@ -637,7 +884,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +896,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,10 +909,253 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SignalResponse) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
+type WriteStdinRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// Who types: a random name that its caller keeps. What a writer has written is
+	// counted, so that after a broken call it can go on exactly where it was.
+	Writer string `protobuf:"bytes,2,opt,name=writer,proto3" json:"writer,omitempty"`
+	// Place of the first byte of data in all that this writer writes. Bytes before
+	// the count of its writer are known already and skipped; a place beyond it is
+	// refused.
+	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// At most 1 MiB. Empty asks for the count.
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// Nothing follows: close standard input. On a terminal its end-of-file
+	// character is typed.
+	Eof           bool `protobuf:"varint,5,opt,name=eof,proto3" json:"eof,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteStdinRequest) Reset() {
+	*x = WriteStdinRequest{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteStdinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteStdinRequest) ProtoMessage() {}
+
+func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
+func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WriteStdinRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *WriteStdinRequest) GetWriter() string {
+	if x != nil {
+		return x.Writer
+	}
+	return ""
+}
+
+func (x *WriteStdinRequest) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *WriteStdinRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteStdinRequest) GetEof() bool {
+	if x != nil {
+		return x.Eof
+	}
+	return false
+}
+
+type WriteStdinResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Bytes of this writer that the process has been given, in all.
+	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// False when the exec is not running, or does not read its input any more.
+	Open          bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteStdinResponse) Reset() {
+	*x = WriteStdinResponse{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteStdinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteStdinResponse) ProtoMessage() {}
+
+func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
+func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WriteStdinResponse) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *WriteStdinResponse) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+type ResizeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ExecId        string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	Rows          uint32                 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	Columns       uint32                 `protobuf:"varint,3,opt,name=columns,proto3" json:"columns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeRequest) Reset() {
+	*x = ResizeRequest{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeRequest) ProtoMessage() {}
+
+func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
+func (*ResizeRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ResizeRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *ResizeRequest) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ResizeRequest) GetColumns() uint32 {
+	if x != nil {
+		return x.Columns
+	}
+	return 0
+}
+
+type ResizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False when the exec is not running.
+	Running       bool `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeResponse) Reset() {
+	*x = ResizeResponse{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeResponse) ProtoMessage() {}
+
+func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
+func (*ResizeResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ResizeResponse) GetRunning() bool {
 	if x != nil {
 		return x.Running
 	}
@@ -682,7 +1172,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +1184,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +1197,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRequest) GetExecIds() []string {
@@ -729,7 +1219,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +1231,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +1244,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchResponse) GetExec() *ExecRecord {
@@ -784,7 +1274,7 @@ type ExecRecord struct {
 	// As a shell would give it: 128 + signal when a signal ended the process.
 	ExitCode int32 `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	Signal   int32 `protobuf:"varint,7,opt,name=signal,proto3" json:"signal,omitempty"`
-	// Cancel was called before the process ended.
+	// The supervisor ended it: end_cause says why.
 	Cancelled bool         `protobuf:"varint,8,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	Failure   StartFailure `protobuf:"varint,9,opt,name=failure,proto3,enum=guest.v1.StartFailure" json:"failure,omitempty"`
 	// A sentence: why nothing was started, or why the process was killed, for
@@ -795,14 +1285,23 @@ type ExecRecord struct {
 	StdoutDroppedBytes uint64 `protobuf:"varint,13,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes uint64 `protobuf:"varint,14,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// The life of the supervisor that started it.
-	BootId        string `protobuf:"bytes,15,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BootId string `protobuf:"bytes,15,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
+	// Of a supervisor before this field cancelled alone is set.
+	EndCause EndCause `protobuf:"varint,16,opt,name=end_cause,json=endCause,proto3,enum=guest.v1.EndCause" json:"end_cause,omitempty"`
+	// The kernel killed a process of it because memory ran out.
+	OomKilled bool `protobuf:"varint,17,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
+	// Processor time of the tree, microseconds, as far as its processes have ended.
+	UserUs   uint64 `protobuf:"varint,18,opt,name=user_us,json=userUs,proto3" json:"user_us,omitempty"`
+	SystemUs uint64 `protobuf:"varint,19,opt,name=system_us,json=systemUs,proto3" json:"system_us,omitempty"`
+	// Most memory that the tree was seen to hold, bytes.
+	PeakMemoryBytes uint64 `protobuf:"varint,20,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +1313,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +1326,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -935,20 +1434,61 @@ func (x *ExecRecord) GetBootId() string {
 	return ""
 }
 
+func (x *ExecRecord) GetEndCause() EndCause {
+	if x != nil {
+		return x.EndCause
+	}
+	return EndCause_END_CAUSE_NONE
+}
+
+func (x *ExecRecord) GetOomKilled() bool {
+	if x != nil {
+		return x.OomKilled
+	}
+	return false
+}
+
+func (x *ExecRecord) GetUserUs() uint64 {
+	if x != nil {
+		return x.UserUs
+	}
+	return 0
+}
+
+func (x *ExecRecord) GetSystemUs() uint64 {
+	if x != nil {
+		return x.SystemUs
+	}
+	return 0
+}
+
+func (x *ExecRecord) GetPeakMemoryBytes() uint64 {
+	if x != nil {
+		return x.PeakMemoryBytes
+	}
+	return 0
+}
+
 var File_guest_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
-	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"Q\n" +
+	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"\x0eReleaseRequest\"3\n" +
+	"\x0fReleaseResponse\x12 \n" +
+	"\fmain_exec_id\x18\x01 \x01(\tR\n" +
+	"mainExecId\"Q\n" +
 	"\fHelloRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12%\n" +
-	"\x0edaemon_version\x18\x02 \x01(\tR\rdaemonVersion\"\xae\x01\n" +
+	"\x0edaemon_version\x18\x02 \x01(\tR\rdaemonVersion\"\xd0\x01\n" +
 	"\rHelloResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
 	"\x12supervisor_version\x18\x02 \x01(\tR\x11supervisorVersion\x12\x17\n" +
 	"\aboot_id\x18\x03 \x01(\tR\x06bootId\x129\n" +
 	"\n" +
-	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\"\xaa\x01\n" +
+	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
+	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
+	"mainExecId\"\xa2\x02\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -956,13 +1496,27 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\acommand\x18\x03 \x03(\tR\acommand\x12\x12\n" +
 	"\x04user\x18\x04 \x01(\tR\x04user\x12\x10\n" +
 	"\x03cwd\x18\x05 \x01(\tR\x03cwd\x12\"\n" +
-	"\rmax_log_bytes\x18\x06 \x01(\x04R\vmaxLogBytes\"y\n" +
+	"\rmax_log_bytes\x18\x06 \x01(\x04R\vmaxLogBytes\x12 \n" +
+	"\fmain_exec_id\x18\a \x01(\tR\n" +
+	"mainExecId\x121\n" +
+	"\x15max_sandbox_log_bytes\x18\b \x01(\x04R\x12maxSandboxLogBytes\x12!\n" +
+	"\fhold_command\x18\t \x01(\bR\vholdCommand\"\xd5\x02\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
 	"\x03env\x18\x03 \x03(\tR\x03env\x12\x10\n" +
 	"\x03cwd\x18\x04 \x01(\tR\x03cwd\x12\x12\n" +
-	"\x04user\x18\x05 \x01(\tR\x04user\"9\n" +
+	"\x04user\x18\x05 \x01(\tR\x04user\x12\x10\n" +
+	"\x03tty\x18\x06 \x01(\bR\x03tty\x12\x12\n" +
+	"\x04rows\x18\a \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\b \x01(\rR\acolumns\x12\x14\n" +
+	"\x05stdin\x18\t \x01(\bR\x05stdin\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\n" +
+	" \x01(\x04R\ttimeoutMs\x12&\n" +
+	"\x0fidle_timeout_ms\x18\v \x01(\x04R\ridleTimeoutMs\x12\x19\n" +
+	"\bgrace_ms\x18\f \x01(\rR\agraceMs\x12\"\n" +
+	"\rmax_log_bytes\x18\r \x01(\x04R\vmaxLogBytes\"9\n" +
 	"\rStartResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"C\n" +
 	"\rCancelRequest\x12\x17\n" +
@@ -974,12 +1528,27 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\"*\n" +
 	"\x0eSignalResponse\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning\"\x82\x01\n" +
+	"\x11WriteStdinRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x16\n" +
+	"\x06writer\x18\x02 \x01(\tR\x06writer\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\x12\x10\n" +
+	"\x03eof\x18\x05 \x01(\bR\x03eof\"@\n" +
+	"\x12WriteStdinResponse\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04open\x18\x02 \x01(\bR\x04open\"V\n" +
+	"\rResizeRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\rR\x04rows\x12\x18\n" +
+	"\acolumns\x18\x03 \x01(\rR\acolumns\"*\n" +
+	"\x0eResizeResponse\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\")\n" +
 	"\fWatchRequest\x12\x19\n" +
 	"\bexec_ids\x18\x01 \x03(\tR\aexecIds\"U\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\x12\x1a\n" +
-	"\bwatching\x18\x02 \x01(\bR\bwatching\"\xcb\x04\n" +
+	"\bwatching\x18\x02 \x01(\bR\bwatching\"\xfd\x05\n" +
 	"\n" +
 	"ExecRecord\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12)\n" +
@@ -999,7 +1568,13 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\fstderr_bytes\x18\f \x01(\x04R\vstderrBytes\x120\n" +
 	"\x14stdout_dropped_bytes\x18\r \x01(\x04R\x12stdoutDroppedBytes\x120\n" +
 	"\x14stderr_dropped_bytes\x18\x0e \x01(\x04R\x12stderrDroppedBytes\x12\x17\n" +
-	"\aboot_id\x18\x0f \x01(\tR\x06bootId*i\n" +
+	"\aboot_id\x18\x0f \x01(\tR\x06bootId\x12/\n" +
+	"\tend_cause\x18\x10 \x01(\x0e2\x12.guest.v1.EndCauseR\bendCause\x12\x1d\n" +
+	"\n" +
+	"oom_killed\x18\x11 \x01(\bR\toomKilled\x12\x17\n" +
+	"\auser_us\x18\x12 \x01(\x04R\x06userUs\x12\x1b\n" +
+	"\tsystem_us\x18\x13 \x01(\x04R\bsystemUs\x12*\n" +
+	"\x11peak_memory_bytes\x18\x14 \x01(\x04R\x0fpeakMemoryBytes*i\n" +
 	"\tExecPhase\x12\x16\n" +
 	"\x12EXEC_PHASE_UNKNOWN\x10\x00\x12\x16\n" +
 	"\x12EXEC_PHASE_RUNNING\x10\x01\x12\x15\n" +
@@ -1011,14 +1586,23 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x052\xb6\x02\n" +
+	"\x13START_FAILURE_OTHER\x10\x05*h\n" +
+	"\bEndCause\x12\x12\n" +
+	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
+	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +
+	"\x11END_CAUSE_TIMEOUT\x10\x02\x12\x1a\n" +
+	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x032\xfc\x03\n" +
 	"\n" +
 	"Supervisor\x128\n" +
 	"\x05Hello\x12\x16.guest.v1.HelloRequest\x1a\x17.guest.v1.HelloResponse\x128\n" +
 	"\x05Start\x12\x16.guest.v1.StartRequest\x1a\x17.guest.v1.StartResponse\x12;\n" +
 	"\x06Cancel\x12\x17.guest.v1.CancelRequest\x1a\x18.guest.v1.CancelResponse\x12;\n" +
-	"\x06Signal\x12\x17.guest.v1.SignalRequest\x1a\x18.guest.v1.SignalResponse\x12:\n" +
-	"\x05Watch\x12\x16.guest.v1.WatchRequest\x1a\x17.guest.v1.WatchResponse0\x01B/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
+	"\x06Signal\x12\x17.guest.v1.SignalRequest\x1a\x18.guest.v1.SignalResponse\x12G\n" +
+	"\n" +
+	"WriteStdin\x12\x1b.guest.v1.WriteStdinRequest\x1a\x1c.guest.v1.WriteStdinResponse\x12;\n" +
+	"\x06Resize\x12\x17.guest.v1.ResizeRequest\x1a\x18.guest.v1.ResizeResponse\x12:\n" +
+	"\x05Watch\x12\x16.guest.v1.WatchRequest\x1a\x17.guest.v1.WatchResponse0\x01\x12>\n" +
+	"\aRelease\x12\x18.guest.v1.ReleaseRequest\x1a\x19.guest.v1.ReleaseResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
 var (
 	file_guest_v1_supervisor_proto_rawDescOnce sync.Once
@@ -1032,48 +1616,62 @@ func file_guest_v1_supervisor_proto_rawDescGZIP() []byte {
 	return file_guest_v1_supervisor_proto_rawDescData
 }
 
-var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_guest_v1_supervisor_proto_goTypes = []any{
 	(ExecPhase)(0),                // 0: guest.v1.ExecPhase
 	(StartFailure)(0),             // 1: guest.v1.StartFailure
-	(*HelloRequest)(nil),          // 2: guest.v1.HelloRequest
-	(*HelloResponse)(nil),         // 3: guest.v1.HelloResponse
-	(*BootConfig)(nil),            // 4: guest.v1.BootConfig
-	(*StartRequest)(nil),          // 5: guest.v1.StartRequest
-	(*StartResponse)(nil),         // 6: guest.v1.StartResponse
-	(*CancelRequest)(nil),         // 7: guest.v1.CancelRequest
-	(*CancelResponse)(nil),        // 8: guest.v1.CancelResponse
-	(*SignalRequest)(nil),         // 9: guest.v1.SignalRequest
-	(*SignalResponse)(nil),        // 10: guest.v1.SignalResponse
-	(*WatchRequest)(nil),          // 11: guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 12: guest.v1.WatchResponse
-	(*ExecRecord)(nil),            // 13: guest.v1.ExecRecord
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(EndCause)(0),                 // 2: guest.v1.EndCause
+	(*ReleaseRequest)(nil),        // 3: guest.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 4: guest.v1.ReleaseResponse
+	(*HelloRequest)(nil),          // 5: guest.v1.HelloRequest
+	(*HelloResponse)(nil),         // 6: guest.v1.HelloResponse
+	(*BootConfig)(nil),            // 7: guest.v1.BootConfig
+	(*StartRequest)(nil),          // 8: guest.v1.StartRequest
+	(*StartResponse)(nil),         // 9: guest.v1.StartResponse
+	(*CancelRequest)(nil),         // 10: guest.v1.CancelRequest
+	(*CancelResponse)(nil),        // 11: guest.v1.CancelResponse
+	(*SignalRequest)(nil),         // 12: guest.v1.SignalRequest
+	(*SignalResponse)(nil),        // 13: guest.v1.SignalResponse
+	(*WriteStdinRequest)(nil),     // 14: guest.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),    // 15: guest.v1.WriteStdinResponse
+	(*ResizeRequest)(nil),         // 16: guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 17: guest.v1.ResizeResponse
+	(*WatchRequest)(nil),          // 18: guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 19: guest.v1.WatchResponse
+	(*ExecRecord)(nil),            // 20: guest.v1.ExecRecord
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
 }
 var file_guest_v1_supervisor_proto_depIdxs = []int32{
-	14, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
-	13, // 1: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
-	13, // 2: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
+	21, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	20, // 1: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
+	20, // 2: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
 	0,  // 3: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
-	14, // 4: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
-	14, // 5: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
+	21, // 4: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
+	21, // 5: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
 	1,  // 6: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
-	2,  // 7: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
-	5,  // 8: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
-	7,  // 9: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
-	9,  // 10: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
-	11, // 11: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
-	3,  // 12: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
-	6,  // 13: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
-	8,  // 14: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
-	10, // 15: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
-	12, // 16: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	2,  // 7: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
+	5,  // 8: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
+	8,  // 9: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
+	10, // 10: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
+	12, // 11: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
+	14, // 12: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
+	16, // 13: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
+	18, // 14: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
+	3,  // 15: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
+	6,  // 16: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
+	9,  // 17: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
+	11, // 18: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
+	13, // 19: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
+	15, // 20: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
+	17, // 21: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
+	19, // 22: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
+	4,  // 23: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
+	16, // [16:24] is the sub-list for method output_type
+	8,  // [8:16] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_supervisor_proto_init() }
@@ -1086,8 +1684,8 @@ func file_guest_v1_supervisor_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_supervisor_proto_rawDesc), len(file_guest_v1_supervisor_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   12,
+			NumEnums:      3,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,7 +12,10 @@ type SupervisorService interface {
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
+	WriteStdin(context.Context, *WriteStdinRequest) (*WriteStdinResponse, error)
+	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	Watch(context.Context, *WatchRequest, Supervisor_WatchServer) error
+	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 }
 
 type Supervisor_WatchServer interface {
@@ -59,6 +62,27 @@ func RegisterSupervisorService(srv *ttrpc.Server, svc SupervisorService) {
 				}
 				return svc.Signal(ctx, &req)
 			},
+			"WriteStdin": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req WriteStdinRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.WriteStdin(ctx, &req)
+			},
+			"Resize": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ResizeRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Resize(ctx, &req)
+			},
+			"Release": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ReleaseRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Release(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"Watch": {
@@ -81,7 +105,10 @@ type SupervisorClient interface {
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	Signal(context.Context, *SignalRequest) (*SignalResponse, error)
+	WriteStdin(context.Context, *WriteStdinRequest) (*WriteStdinResponse, error)
+	Resize(context.Context, *ResizeRequest) (*ResizeResponse, error)
 	Watch(context.Context, *WatchRequest) (Supervisor_WatchClient, error)
+	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 }
 
 type supervisorClient struct {
@@ -126,6 +153,22 @@ func (c *supervisorClient) Signal(ctx context.Context, req *SignalRequest) (*Sig
 	return &resp, nil
 }
 
+func (c *supervisorClient) WriteStdin(ctx context.Context, req *WriteStdinRequest) (*WriteStdinResponse, error) {
+	var resp WriteStdinResponse
+	if err := c.client.Call(ctx, "guest.v1.Supervisor", "WriteStdin", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *supervisorClient) Resize(ctx context.Context, req *ResizeRequest) (*ResizeResponse, error) {
+	var resp ResizeResponse
+	if err := c.client.Call(ctx, "guest.v1.Supervisor", "Resize", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
 func (c *supervisorClient) Watch(ctx context.Context, req *WatchRequest) (Supervisor_WatchClient, error) {
 	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
 		StreamingClient: false,
@@ -153,4 +196,12 @@ func (x *supervisorWatchClient) Recv() (*WatchResponse, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (c *supervisorClient) Release(ctx context.Context, req *ReleaseRequest) (*ReleaseResponse, error) {
+	var resp ReleaseResponse
+	if err := c.client.Call(ctx, "guest.v1.Supervisor", "Release", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
 }

@@ -10,7 +10,11 @@ import (
 
 // Protocol is the version of guest/v1 that this build speaks. Fields are only
 // ever added, so every version from 1 on can be talked to.
-const Protocol = 1
+const Protocol = 2
+
+// LimitsSince is the version from which on a supervisor honours the limits of a
+// StartRequest: timeouts, and the bytes of output that are kept.
+const LimitsSince = 2
 
 const (
 	// MaxFrame is the longest frame of a request in bytes; it is ttrpc's own.
@@ -18,12 +22,23 @@ const (
 	// MaxReply is the longest frame of a reply in bytes: one ExecRecord, whose
 	// longest field is the failure message, fits many times.
 	MaxReply = 64 << 10
+	// MaxChunk is the most bytes of a file in one message of a transfer.
+	MaxChunk = 256 << 10
+	// MaxWord is the longest message of a transfer that is no chunk, in bytes.
+	MaxWord = 64 << 10
 	// MaxFailureMessage is the longest ExecRecord.failure_message in bytes.
 	MaxFailureMessage = 4 << 10
 	// MaxBootID is the longest boot id in bytes.
 	MaxBootID = 64
 	// MaxWatched is the largest number of execs in one WatchRequest.
 	MaxWatched = 16 << 10
+	// MaxStdin is the most data of one WriteStdinRequest in bytes.
+	MaxStdin = 1 << 20
+	// SmallStdin is the most data with which a WriteStdin may wait for ever. Calls
+	// with more end early, with a count that says so, when nothing is read.
+	SmallStdin = 4 << 10
+	// MaxWriter is the longest name of a writer of standard input in bytes.
+	MaxWriter = 64
 )
 
 // What the kernel accepts in execve(2) with its usual stack limit of 8 MiB.

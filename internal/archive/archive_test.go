@@ -1,0 +1,337 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sample is some moment with nanoseconds.
+var sample = time.Date(2001, 2, 3, 4, 5, 6, 789012345, time.UTC)
+
+// tarOf makes an archive. A header without a type is a regular file with content.
+func tarOf(t testing.TB, entries ...any) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, e := range entries {
+		h, ok := e.(*tar.Header)
+		if !ok {
+			h = &tar.Header{Name: e.(string), Typeflag: tar.TypeReg}
+		}
+		content := ""
+		if h.Typeflag == tar.TypeReg || h.Typeflag == 0 {
+			content, h.Size = "hostile", int64(len("hostile"))
+		}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func regular(name string) *tar.Header { return &tar.Header{Name: name, Typeflag: tar.TypeReg} }
+func dir(name string) *tar.Header {
+	return &tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755}
+}
+func symlink(name, to string) *tar.Header {
+	return &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: to}
+}
+func hardLink(name, to string) *tar.Header {
+	return &tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}
+}
+
+// arena is a target and what surrounds it.
+type arena struct {
+	t            testing.TB
+	root, target string
+	before       map[string]string
+}
+
+func newArena(t testing.TB) *arena {
+	root := t.TempDir()
+	a := &arena{t: t, root: root, target: filepath.Join(root, "target")}
+	a.must(os.Mkdir(a.target, 0o755))
+	a.must(os.Mkdir(filepath.Join(root, "outside"), 0o755))
+	a.must(os.WriteFile(filepath.Join(root, "outside", "secret"), []byte("secret"), 0o600))
+	a.must(os.WriteFile(filepath.Join(root, "x"), []byte("x"), 0o600))
+	a.before = a.outside()
+	return a
+}
+
+func (a *arena) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// outside is everything but what is in the target.
+func (a *arena) outside() map[string]string {
+	seen := make(map[string]string)
+	a.must(filepath.WalkDir(a.root, func(p string, d fs.DirEntry, err error) error {
+		a.must(err)
+		if p == a.target {
+			return fs.SkipDir
+		}
+		st, err := d.Info()
+		a.must(err)
+		content := ""
+		if st.Mode().IsRegular() {
+			raw, err := os.ReadFile(p)
+			a.must(err)
+			content = string(raw)
+		}
+		links := uint64(1)
+		if !st.IsDir() {
+			links = uint64(st.Sys().(*syscall.Stat_t).Nlink)
+		}
+		seen[p] = fmt.Sprint(st.Mode(), links, content)
+		return nil
+	}))
+	return seen
+}
+
+func (a *arena) unpack(raw []byte, o UnpackOptions) (Unpacked, error) {
+	a.t.Helper()
+	d, err := os.Open(a.target)
+	a.must(err)
+	defer d.Close()
+	return Unpack(context.Background(), bytes.NewReader(raw), int(d.Fd()), o)
+}
+
+// wantOutsideAsBefore is what all the guards are for.
+func (a *arena) wantOutsideAsBefore() {
+	a.t.Helper()
+	after := a.outside()
+	for p, was := range a.before {
+		if after[p] != was {
+			a.t.Errorf("%s was %q and is %q", p, was, after[p])
+		}
+	}
+	for p := range after {
+		if _, ok := a.before[p]; !ok {
+			a.t.Errorf("%s was made outside the target", p)
+		}
+	}
+}
+
+// hostile archives, and what is refused in them. ROOT stands for the folder around
+// the target.
+var hostile = []struct {
+	name    string
+	entries []any
+	only    string
+	refused string
+}{
+	{"dots", []any{"../../etc/x", "../outside/new"}, "", "leads out of the target"},
+	{"dots in the middle", []any{dir("a"), "a/../../x"}, "", "leads out of the target"},
+	{"only dots", []any{dir("..")}, "", "leads out of the target"},
+	{"absolute name", []any{"ROOT/x"}, "", "absolute name"},
+	{"absolute directory", []any{dir("ROOT/outside/new")}, "", "absolute name"},
+	{"the target itself", []any{symlink(".", "ROOT/outside")}, "", "replace the target itself"},
+	{"write through an absolute symbolic link", []any{symlink("l", "ROOT/outside"), "l/secret"}, "", "through the symbolic link"},
+	{"write through a relative symbolic link", []any{symlink("l", "../outside"), "l/new"}, "", "through the symbolic link"},
+	{"write through a link in a link", []any{dir("a"), symlink("a/l", ".."), symlink("m", "a/l"), "m/../x"}, "", "leads out of the target"},
+	{"directory in a symbolic link", []any{symlink("l", "../outside"), dir("l/new")}, "", "through the symbolic link"},
+	{"directory over a symbolic link", []any{symlink("l", "../outside"), dir("l"), "l/new"}, "", ""},
+	{"symbolic link in a symbolic link", []any{symlink("l", "../outside"), symlink("l/m", "x")}, "", "through the symbolic link"},
+	{"file over a symbolic link", []any{symlink("l", "../x"), "l"}, "", "-"},
+	{"file over a symbolic link to a new name", []any{symlink("l", "../new"), "l"}, "", "-"},
+	{"hard link out by dots", []any{hardLink("h", "../x"), "h"}, "", "outside the target"},
+	{"hard link to an absolute name", []any{hardLink("h", "ROOT/x"), "h"}, "", "outside the target"},
+	{"hard link through a symbolic link", []any{symlink("l", "../outside"), hardLink("h", "l/secret"), "h"}, "", "through the symbolic link"},
+	{"hard link to a symbolic link, then a file", []any{symlink("l", "../x"), hardLink("h", "l"), "h"}, "", "-"},
+	{"hard link to the target", []any{hardLink("h", ".")}, "", "outside the target"},
+	{"hard link in a symbolic link", []any{symlink("l", "../outside"), "f", hardLink("l/h", "f")}, "", "through the symbolic link"},
+	{"device", []any{&tar.Header{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}, "", "is a device"},
+	{"block device", []any{&tar.Header{Name: "d", Typeflag: tar.TypeBlock, Devmajor: 8}}, "", "is a device"},
+	{"FIFO", []any{&tar.Header{Name: "p", Typeflag: tar.TypeFifo}}, "", "is a FIFO"},
+	{"FIFO in a symbolic link", []any{symlink("l", "../outside"), &tar.Header{Name: "l/p", Typeflag: tar.TypeFifo}}, "", "is a FIFO"},
+	{"another name than was asked for", []any{"good", ".bashrc"}, "good", "not the"},
+	{"a name that only begins so", []any{"good2"}, "good", "not the"},
+	{"hard link to another name", []any{hardLink("good", "present")}, "good", "outside the target"},
+	{"unknown type", []any{&tar.Header{Name: "u", Typeflag: 'Q'}}, "", "unknown type"},
+	{"too deep", []any{strings.Repeat("d/", 300) + "f"}, "", "directories deep"},
+	{"mode of what is outside", []any{symlink("l", "../x"), &tar.Header{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../x", Mode: 0o777}}, "", "-"},
+}
+
+func TestHostileArchivesWriteNothingOutsideTheTarget(t *testing.T) {
+	for _, c := range hostile {
+		t.Run(c.name, func(t *testing.T) {
+			a := newArena(t)
+			a.must(os.WriteFile(filepath.Join(a.target, "present"), []byte("present"), 0o600))
+			for i, e := range c.entries {
+				switch e := e.(type) {
+				case string:
+					c.entries[i] = regular(strings.ReplaceAll(e, "ROOT", a.root))
+				case *tar.Header:
+					h := *e
+					h.Name, h.Linkname = strings.ReplaceAll(h.Name, "ROOT", a.root), strings.ReplaceAll(h.Linkname, "ROOT", a.root)
+					c.entries[i] = &h
+				}
+			}
+			_, err := a.unpack(tarOf(t, c.entries...), UnpackOptions{Only: c.only})
+			a.wantOutsideAsBefore()
+			switch {
+			case c.refused == "-" && err != nil:
+				t.Errorf("it was refused: %v", err)
+			case c.refused == "" && err == nil:
+				t.Error("it was accepted")
+			case c.refused != "-" && c.refused != "" && (!IsRefusal(err) || !strings.Contains(err.Error(), c.refused)):
+				t.Errorf("the error is %v, want a refusal that says %q", err, c.refused)
+			}
+		})
+	}
+}
+
+func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
+	a := newArena(t)
+	a.must(os.Symlink("../outside", filepath.Join(a.target, "old")))
+	if _, err := a.unpack(tarOf(t, "old/new"), UnpackOptions{}); !IsRefusal(err) {
+		t.Errorf("writing through it: %v", err)
+	}
+	if _, err := a.unpack(tarOf(t, dir("old"), "old/new"), UnpackOptions{}); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a directory in its place: %v", err)
+	}
+	a.wantOutsideAsBefore()
+	if _, err := a.unpack(tarOf(t, "old"), UnpackOptions{}); err != nil {
+		t.Errorf("a file in its place: %v", err)
+	}
+	a.wantOutsideAsBefore()
+}
+
+func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
+	a := newArena(t)
+	// Another name of a file outside stands in the target.
+	a.must(os.Link(filepath.Join(a.root, "x"), filepath.Join(a.target, "f")))
+	if _, err := a.unpack(tarOf(t, "f"), UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(a.root, "x"))
+	a.must(err)
+	if string(raw) != "x" {
+		t.Errorf("the file outside is now %q", raw)
+	}
+}
+
+func TestADirectoryDoesNotGiveWayToAFile(t *testing.T) {
+	a := newArena(t)
+	a.must(os.MkdirAll(filepath.Join(a.target, "d", "in"), 0o755))
+	if _, err := a.unpack(tarOf(t, "d"), UnpackOptions{}); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("a file over a directory: %v", err)
+	}
+	a.must(os.WriteFile(filepath.Join(a.target, "f"), nil, 0o600))
+	if _, err := a.unpack(tarOf(t, dir("f")), UnpackOptions{}); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a directory over a file: %v", err)
+	}
+}
+
+func TestDamagedArchivesAreRefused(t *testing.T) {
+	whole := tarOf(t, "a", "b")
+	huge := append([]byte(nil), whole...)
+	for name, raw := range map[string][]byte{
+		"cut in a header":  whole[:1300],
+		"cut in a content": whole[:514],
+		"no archive":       []byte(strings.Repeat("no archive ", 100)),
+		"huge claim":       claim(t, huge, 1<<60),
+	} {
+		a := newArena(t)
+		if _, err := a.unpack(raw, UnpackOptions{}); !IsRefusal(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, _ := os.ReadDir(a.target); name == "huge claim" && len(left) > 0 {
+			t.Errorf("%s: %s is left", name, left[0].Name())
+		}
+	}
+}
+
+// claim has the first entry of an archive claim another size.
+func claim(t *testing.T, raw []byte, size int64) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if err := w.WriteHeader(&tar.Header{Name: "huge", Mode: 0o644, Size: size, Format: tar.FormatPAX}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write(raw)
+	_ = w.Flush()
+	return buf.Bytes()
+}
+
+func TestSpecialFilesAreSkippedOrMadeOnlyWhenAsked(t *testing.T) {
+	raw := tarOf(t, &tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o640}, "f")
+	a := newArena(t)
+	got, err := a.unpack(raw, UnpackOptions{Special: SkipSpecial})
+	if err != nil || got.Skipped != 1 || got.Files != 1 {
+		t.Errorf("skipped: %+v, %v", got, err)
+	}
+	if _, err := a.unpack(raw, UnpackOptions{Special: MakeSpecial}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Lstat(filepath.Join(a.target, "p"))
+	a.must(err)
+	if st.Mode() != fs.ModeNamedPipe|0o640 {
+		t.Errorf("the FIFO is %v", st.Mode())
+	}
+}
+
+func TestPrivilegesOfProgramsAreTakenAwayUnlessAskedFor(t *testing.T) {
+	raw := tarOf(t, &tar.Header{Name: "su", Typeflag: tar.TypeReg, Mode: 0o6755}, &tar.Header{Name: "d", Typeflag: tar.TypeDir, Mode: 0o3777})
+	for _, keep := range []bool{false, true} {
+		a := newArena(t)
+		if _, err := a.unpack(raw, UnpackOptions{KeepPrivileges: keep}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"su", "d"} {
+			st, err := os.Stat(filepath.Join(a.target, name))
+			a.must(err)
+			if kept := st.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0; kept != keep {
+				t.Errorf("%s is %v with KeepPrivileges %v", name, st.Mode(), keep)
+			}
+		}
+	}
+}
+
+func TestASparseFileIsUnpackedWithItsHoles(t *testing.T) {
+	raw, err := os.ReadFile("testdata/sparse.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newArena(t)
+	if _, err := a.unpack(raw, UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Stat(filepath.Join(a.target, "sparse"))
+	a.must(err)
+	blocks := st.Sys().(*syscall.Stat_t).Blocks * 512
+	if st.Size() != 64<<20+4 || blocks > 4<<20 {
+		t.Errorf("it has %d bytes in %d", st.Size(), blocks)
+	}
+	raw, err = os.ReadFile("testdata/sparse-huge.tar")
+	a.must(err)
+	if _, err := a.unpack(raw, UnpackOptions{}); !IsRefusal(err) {
+		t.Errorf("a sparse file of 8 TiB: %v", err)
+	}
+}

@@ -1,0 +1,322 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// PackOptions say how to pack.
+type PackOptions struct {
+	// Name is that of the tree in the archive; "." packs what is in it alone.
+	Name string
+	// Do runs everything that touches files.
+	Do Do
+	// Filter leaves things out; nil keeps everything.
+	Filter Filter
+	// Owner gives everything to one user; nil keeps the owners.
+	Owner *Owner
+	// Progress is called for each entry, and for each piece of a file, with what
+	// has come since the last call. May be nil.
+	Progress func(files, bytes int64)
+}
+
+// Pack writes what name stands for in the directory dir to w, as a whole tar
+// archive. A symbolic link is packed as such. An empty name packs dir itself. Sockets
+// are left out, and so is what disappears meanwhile; a file that shrinks meanwhile
+// is filled up with zeros.
+func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions) error {
+	p := &packer{ctx: ctx, o: o, tar: tar.NewWriter(w), buf: make([]byte, chunk), links: make(map[inode]string)}
+	if o.Progress == nil {
+		p.o.Progress = func(int64, int64) {}
+	}
+	if err := p.top(dir, name); err != nil {
+		return err
+	}
+	return p.tar.Close()
+}
+
+// Owner is a user and a group, as numbers.
+type Owner struct{ UID, GID int }
+
+// Filter says what of a tree is left out.
+type Filter interface {
+	// Enter is called with each directory before anything in it is asked about. Name
+	// is its path below the tree, "" for the tree itself; dir is open for the call.
+	Enter(name string, dir int) error
+	// Skip tells whether to leave something out, with all that is below it.
+	Skip(name string, isDir bool) bool
+}
+
+type inode struct{ dev, ino uint64 }
+
+const (
+	// maxLinks bounds the files with several names that are remembered, and
+	// maxLinkBytes their names. What is beyond is packed once for each name.
+	maxLinks     = 32 << 10
+	maxLinkBytes = 2 << 20
+)
+
+type packer struct {
+	ctx   context.Context
+	o     PackOptions
+	tar   *tar.Writer
+	buf   []byte
+	depth int
+	// links holds the first name of each file that has several.
+	links     map[inode]string
+	linkBytes int
+}
+
+func (p *packer) top(dir int, name string) error {
+	if name != "" {
+		return p.pack(dir, name, p.o.Name)
+	}
+	var e entry
+	err := p.o.Do.run(func() (err error) {
+		e.fd, err = unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Fstat(e.fd, &e.st)
+		}
+		return err
+	})
+	if err != nil {
+		return failed("open", p.o.Name, err)
+	}
+	return p.directory(&e, p.o.Name)
+}
+
+// entry is a file that is being packed.
+type entry struct {
+	st unix.Stat_t
+	// fd is open for regular files and directories, else -1.
+	fd     int
+	target string
+	xattrs map[string]string
+	// head is the content of a small file.
+	head int
+}
+
+// pack packs one file, and what is below it.
+func (p *packer) pack(dir int, base, name string) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	e := entry{fd: -1}
+	err := p.o.Do.run(func() error { return e.open(dir, base, p.buf) })
+	switch {
+	case errors.Is(err, unix.ENOENT) && p.depth > 0:
+		return nil
+	case err != nil:
+		return failed("read", name, err)
+	}
+	if p.skip(&e, name) {
+		if e.fd >= 0 {
+			_ = unix.Close(e.fd)
+		}
+		return nil
+	}
+	switch e.st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return p.directory(&e, name)
+	case unix.S_IFREG:
+		defer func() { _ = unix.Close(e.fd) }()
+		return p.regular(&e, name)
+	case unix.S_IFSOCK:
+		return nil
+	}
+	p.o.Progress(1, 0)
+	h := p.header(&e, name)
+	p.linked(&e, h)
+	return failed("pack", name, p.tar.WriteHeader(h))
+}
+
+// linked makes the entry of a file that has come before under another name a hard
+// link to that.
+func (p *packer) linked(e *entry, h *tar.Header) bool {
+	if e.st.Nlink < 2 {
+		return false
+	}
+	id := inode{uint64(e.st.Dev), e.st.Ino}
+	if first, ok := p.links[id]; ok {
+		h.Typeflag, h.Linkname, h.Size, h.PAXRecords = tar.TypeLink, first, 0, nil
+		return true
+	}
+	if len(p.links) < maxLinks && p.linkBytes+len(h.Name) < maxLinkBytes {
+		p.links[id] = h.Name
+		p.linkBytes += len(h.Name)
+	}
+	return false
+}
+
+// below is a name from the tree down; the tree itself is "".
+func (p *packer) below(name string) string {
+	if p.o.Name == "." {
+		return strings.TrimPrefix(name, ".")
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(name, p.o.Name), "/")
+}
+
+func (p *packer) skip(e *entry, name string) bool {
+	return p.o.Filter != nil && p.depth > 0 && p.o.Filter.Skip(p.below(name), e.st.Mode&unix.S_IFMT == unix.S_IFDIR)
+}
+
+func (p *packer) header(e *entry, name string) *tar.Header {
+	h := e.header(name)
+	if o := p.o.Owner; o != nil {
+		h.Uid, h.Gid = o.UID, o.GID
+	}
+	return h
+}
+
+// open looks at a file without following it, and opens what has content. The
+// first piece of a regular file is read at once, which is all of most files.
+func (e *entry) open(dir int, base string, buf []byte) error {
+	if err := unix.Fstatat(dir, base, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	flags := unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	switch e.st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		var err error
+		e.target, err = readlinkat(dir, base)
+		return err
+	case unix.S_IFDIR:
+		flags |= unix.O_DIRECTORY
+	case unix.S_IFREG:
+	default:
+		return nil
+	}
+	fd, err := openat(dir, base, flags, 0)
+	if err != nil {
+		return err
+	}
+	// It may be another file by now.
+	kind := e.st.Mode & unix.S_IFMT
+	if err = unix.Fstat(fd, &e.st); err == nil && e.st.Mode&unix.S_IFMT != kind {
+		err = unix.EAGAIN
+	}
+	if err == nil && kind == unix.S_IFREG && e.st.Size > 0 {
+		e.head, err = readFull(fd, buf[:min(e.st.Size, small)])
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	e.fd, e.xattrs = fd, xattrs(fd)
+	return nil
+}
+
+func (e *entry) header(name string) *tar.Header {
+	h := &tar.Header{
+		Name: name, Mode: int64(e.st.Mode & 0o7777), Uid: int(e.st.Uid), Gid: int(e.st.Gid),
+		ModTime: time.Unix(e.st.Mtim.Unix()), Format: tar.FormatPAX, PAXRecords: e.xattrs,
+	}
+	switch e.st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		h.Typeflag = tar.TypeDir
+		h.Name = strings.TrimSuffix(name, "/") + "/"
+	case unix.S_IFREG:
+		h.Typeflag, h.Size = tar.TypeReg, e.st.Size
+	case unix.S_IFLNK:
+		h.Typeflag, h.Linkname = tar.TypeSymlink, e.target
+	case unix.S_IFIFO:
+		h.Typeflag = tar.TypeFifo
+	case unix.S_IFCHR, unix.S_IFBLK:
+		h.Typeflag = tar.TypeChar
+		if e.st.Mode&unix.S_IFMT == unix.S_IFBLK {
+			h.Typeflag = tar.TypeBlock
+		}
+		h.Devmajor, h.Devminor = int64(unix.Major(uint64(e.st.Rdev))), int64(unix.Minor(uint64(e.st.Rdev)))
+	}
+	return h
+}
+
+func (p *packer) regular(e *entry, name string) error {
+	h := p.header(e, name)
+	if p.linked(e, h) {
+		p.o.Progress(1, 0)
+		return failed("pack", name, p.tar.WriteHeader(h))
+	}
+	if err := p.tar.WriteHeader(h); err != nil {
+		return failed("pack", name, err)
+	}
+	if _, err := p.tar.Write(p.buf[:e.head]); err != nil {
+		return err
+	}
+	p.o.Progress(1, int64(e.head))
+	for left := e.st.Size - int64(e.head); left > 0; {
+		if err := p.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := p.piece(e.fd, min(left, chunk))
+		if err != nil {
+			return failed("read", name, err)
+		}
+		if _, err := p.tar.Write(p.buf[:n]); err != nil {
+			return err
+		}
+		p.o.Progress(0, int64(n))
+		left -= int64(n)
+	}
+	return nil
+}
+
+// piece reads n bytes, and zeros where the file has ended.
+func (p *packer) piece(fd int, n int64) (int, error) {
+	var got int
+	err := p.o.Do.run(func() (err error) {
+		got, err = readFull(fd, p.buf[:n])
+		return err
+	})
+	clear(p.buf[got:n])
+	return int(n), err
+}
+
+// directory packs a directory and what is in it, and closes it.
+func (p *packer) directory(e *entry, name string) error {
+	// The file reads names in pieces, so a directory of millions takes no memory.
+	dir := os.NewFile(uintptr(e.fd), name)
+	defer dir.Close() // only read
+	p.o.Progress(1, 0)
+	if f := p.o.Filter; f != nil {
+		if err := p.o.Do.run(func() error { return f.Enter(p.below(name), e.fd) }); err != nil {
+			return failed("read", name, err)
+		}
+	}
+	if err := p.tar.WriteHeader(p.header(e, name)); err != nil {
+		return failed("pack", name, err)
+	}
+	if p.depth++; p.depth > maxDepth {
+		return failed("pack", name, unix.ENAMETOOLONG)
+	}
+	defer func() { p.depth-- }()
+	below := name + "/"
+	if name == "." {
+		below = ""
+	}
+	for {
+		var names []string
+		err := p.o.Do.run(func() (err error) {
+			names, err = dir.Readdirnames(512)
+			return err
+		})
+		for _, base := range names {
+			if err := p.pack(e.fd, base, below+base); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return failed("list", name, err)
+		}
+	}
+}

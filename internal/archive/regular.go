@@ -1,0 +1,149 @@
+package archive
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// regular makes a file. Nobody but us has it open, and it has no other name: what
+// is written cannot reach anything that was there before.
+func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
+	sparse := isSparse(h)
+	if h.Size < 0 || sparse && h.Size > maxSparse {
+		return refuse(h.Name, "claims a size of %d bytes", h.Size)
+	}
+	// Waiting for bytes is not done under Do; so the first ones come before.
+	n, err := io.ReadFull(u.tar, u.buf[:min(h.Size, small)])
+	if err != nil && !errors.Is(err, io.EOF) {
+		return u.damaged(err)
+	}
+	f := &file{base: base, fd: -1, sparse: sparse}
+	whole := int64(n) == h.Size
+	err = u.o.Do.run(func() error {
+		at, err := u.place.enter(dir, h.Name)
+		if err != nil {
+			return err
+		}
+		f.at = at
+		if err := f.create(); err != nil {
+			return err
+		}
+		if err := f.write(u.buf[:n]); err != nil || !whole {
+			return err
+		}
+		return u.finish(h, f)
+	})
+	if err == nil && !whole {
+		u.o.Progress(0, int64(n))
+		u.done.Bytes += int64(n)
+		n = 0
+		err = u.large(h, f)
+	}
+	if err != nil {
+		_ = u.o.Do.run(f.discard)
+		return err
+	}
+	return u.count(1, int64(n), u.o.Do.run(f.close))
+}
+
+func isSparse(h *tar.Header) bool {
+	if h.Typeflag == tar.TypeGNUSparse {
+		return true
+	}
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+// large writes the rest of a file that did not fit the first piece.
+func (u *unpacker) large(h *tar.Header, f *file) error {
+	for f.size < h.Size {
+		if err := u.ctx.Err(); err != nil {
+			return err
+		}
+		piece := u.buf[:min(h.Size-f.size, chunk)]
+		if _, err := io.ReadFull(u.tar, piece); err != nil {
+			return u.damaged(io.ErrUnexpectedEOF)
+		}
+		if err := u.o.Do.run(func() error { return f.write(piece) }); err != nil {
+			return err
+		}
+		u.o.Progress(0, int64(len(piece)))
+		u.done.Bytes += int64(len(piece))
+	}
+	return u.o.Do.run(func() error { return u.finish(h, f) })
+}
+
+// finish gives a written file all that its entry says: first the owner, because
+// a change of it takes mode bits and capabilities away.
+func (u *unpacker) finish(h *tar.Header, f *file) error {
+	if f.sparse {
+		if err := unix.Ftruncate(f.fd, f.size); err != nil {
+			return err
+		}
+	}
+	if uid, gid := u.owner(h); uid >= 0 {
+		if err := unix.Fchown(f.fd, uid, gid); err != nil {
+			return err
+		}
+	}
+	if err := unix.Fchmod(f.fd, u.mode(h)); err != nil {
+		return err
+	}
+	setXattrs(f.fd, h.PAXRecords, u.o.KeepPrivileges)
+	t := timesOf(h.ModTime)
+	return unix.UtimesNanoAt(f.at, f.base, t[:], unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// file is a regular file that is being made.
+type file struct {
+	// at is the directory it is in; good until the next entry.
+	at     int
+	base   string
+	fd     int
+	size   int64
+	sparse bool
+}
+
+func (f *file) create() error {
+	return fresh(f.at, f.base, func() (err error) {
+		f.fd, err = openat(f.at, f.base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+		return err
+	})
+}
+
+// write appends; of a sparse file, zeros become holes.
+func (f *file) write(p []byte) error {
+	defer func() { f.size += int64(len(p)) }()
+	if f.sparse && isZero(p) {
+		_, err := unix.Seek(f.fd, int64(len(p)), io.SeekCurrent)
+		return err
+	}
+	return writeFull(f.fd, p)
+}
+
+func (f *file) close() error {
+	fd := f.fd
+	f.fd = -1
+	return unix.Close(fd)
+}
+
+// discard removes a file that was not finished.
+func (f *file) discard() error {
+	if f.fd < 0 {
+		return nil
+	}
+	var ours, there unix.Stat_t
+	if unix.Fstat(f.fd, &ours) == nil && unix.Fstatat(f.at, f.base, &there, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		ours.Ino == there.Ino && ours.Dev == there.Dev {
+		_ = unix.Unlinkat(f.at, f.base, 0)
+	}
+	return f.close()
+}

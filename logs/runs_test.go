@@ -1,0 +1,98 @@
+package logs
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// layOut lays the pieces out as WriteRuns takes them.
+func layOut(pieces []piece) (stdout, stderr []byte, runs []Run) {
+	for _, p := range pieces {
+		runs = append(runs, Run{Stream: p.stream, Length: len(p.data)})
+		if p.stream == Stdout {
+			stdout = append(stdout, p.data...)
+		} else {
+			stderr = append(stderr, p.data...)
+		}
+	}
+	return stdout, stderr, runs
+}
+
+func manyPieces(n int) (pieces []piece) {
+	for i := range n {
+		pieces = append(pieces, piece{Stdout + Stream(i%2), fmt.Sprintf("%d\n", i)})
+	}
+	return pieces
+}
+
+func TestRunsAreWrittenAsSingleWritesAre(t *testing.T) {
+	for _, n := range []int{0, 1, 2, runsAtOnce, runsAtOnce + 1, 3*runsAtOnce + 7} {
+		for _, limit := range []uint64{0, 100, 1 << 20} {
+			d, path := openDir(t)
+			opt := testOptions
+			opt.MaxBytes = limit
+			one, many := create(t, d, "one", opt), create(t, d, "many", opt)
+			pieces := manyPieces(n)
+			for range 2 { // the second time behind what is there
+				writeAll(one, pieces...)
+				stdout, stderr, runs := layOut(pieces)
+				many.WriteRuns(testTime, stdout, stderr, runs)
+			}
+			for _, name := range []func(string) string{StdoutName, StderrName, IndexName} {
+				if !bytes.Equal(readFile(t, path, name("one")), readFile(t, path, name("many"))) {
+					t.Errorf("%d runs with limit %d: %s differs", n, limit, name("many"))
+				}
+			}
+			if one.Counts() != many.Counts() {
+				t.Errorf("%d runs with limit %d: counted %+v, not %+v", n, limit, many.Counts(), one.Counts())
+			}
+			must(t, one.Close())
+			must(t, many.Close())
+		}
+	}
+}
+
+// halfFile fails where it is told to, after a part was written.
+type halfFile struct {
+	file
+	broken bool
+}
+
+func (f *halfFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.broken {
+		n, _ := f.file.WriteAt(p[:len(p)/2], off)
+		return n, fmt.Errorf("no room")
+	}
+	return f.file.WriteAt(p, off)
+}
+
+func TestRunsThatCannotBeWrittenAreDroppedAndCounted(t *testing.T) {
+	for broken := range 3 {
+		d, _ := openDir(t)
+		w := create(t, d, "e", testOptions)
+		files := [3]*halfFile{{file: w.outputs[0].file}, {file: w.outputs[1].file}, {file: w.index}}
+		w.outputs[0].file, w.outputs[1].file, w.index = files[0], files[1], files[2]
+		pieces := manyPieces(20)
+		stdout, stderr, runs := layOut(pieces)
+		w.WriteRuns(testTime, stdout, stderr, runs)
+		files[broken].broken = true
+		w.WriteRuns(testTime, stdout, stderr, runs)
+		files[broken].broken = false
+		w.WriteRuns(testTime.Add(2*retryAfter), stdout, stderr, runs)
+		c := w.Counts()
+		if c.Stdout+c.StdoutDropped != uint64(3*len(stdout)) || c.Stderr+c.StderrDropped != uint64(3*len(stderr)) {
+			t.Errorf("file %d: counted %+v of %d and %d bytes", broken, c, 3*len(stdout), 3*len(stderr))
+		}
+		must(t, w.Close())
+		r := open(t, d, "e", Cursor{})
+		gotOut, gotErr := streams(drain(t, r, 4096))
+		if uint64(len(gotOut)) != c.Stdout || uint64(len(gotErr)) != c.Stderr {
+			t.Errorf("file %d: read %d and %d bytes, counted %+v", broken, len(gotOut), len(gotErr), c)
+		}
+		if !bytes.HasPrefix([]byte(gotOut), stdout) || !bytes.HasSuffix([]byte(gotOut), stdout) {
+			t.Errorf("file %d: what could be written is not there: %q", broken, gotOut)
+		}
+		must(t, r.Close())
+	}
+}

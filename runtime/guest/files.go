@@ -1,0 +1,77 @@
+package guest
+
+import (
+	"context"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// FileOp is a small call about files: an operation and what to do it on.
+type FileOp int
+
+// The small calls about files.
+const (
+	StatFile FileOp = iota
+	ListFiles
+	MakeDirectory
+	RemoveFile
+	MoveFile
+)
+
+// File makes a small call about files. Its errors are also those of the file
+// system in the container, each with a published reason.
+func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+	client := guestv1.NewFilesClient(c.rpc)
+	call := map[FileOp]func(context.Context, *guestv1.FileRequest) (*guestv1.FileReply, error){
+		StatFile: client.Stat, ListFiles: client.List, MakeDirectory: client.MakeDirectory,
+		RemoveFile: client.Remove, MoveFile: client.Move,
+	}[op]
+	reply, err := call(ctx, req)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if reply.GetError() != nil {
+		return nil, fileError(reply.GetError())
+	}
+	if op == StatFile && len(reply.GetFiles()) != 1 {
+		return nil, c.lie("it described another file than was asked for")
+	}
+	return reply, nil
+}
+
+type fileClass struct {
+	class  error
+	reason agboxv1.ErrorReason
+}
+
+var fileClasses = map[guestv1.FileFailure]fileClass{
+	guestv1.FileFailure_FILE_FAILURE_NOT_FOUND:      {errdefs.ErrNotFound, agboxv1.ErrorReason_FILE_NOT_FOUND},
+	guestv1.FileFailure_FILE_FAILURE_EXISTS:         {errdefs.ErrAlreadyExists, agboxv1.ErrorReason_FILE_EXISTS},
+	guestv1.FileFailure_FILE_FAILURE_NOT_DIRECTORY:  {errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_NOT_A_DIRECTORY},
+	guestv1.FileFailure_FILE_FAILURE_IS_DIRECTORY:   {errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IS_A_DIRECTORY},
+	guestv1.FileFailure_FILE_FAILURE_NOT_EMPTY:      {errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_DIRECTORY_NOT_EMPTY},
+	guestv1.FileFailure_FILE_FAILURE_PERMISSION:     {errdefs.ErrPermissionDenied, agboxv1.ErrorReason_FILE_PERMISSION},
+	guestv1.FileFailure_FILE_FAILURE_NOT_REGULAR:    {errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_FILE_NOT_REGULAR},
+	guestv1.FileFailure_FILE_FAILURE_FULL:           {errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL},
+	guestv1.FileFailure_FILE_FAILURE_REFUSED:        {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_ARCHIVE_REFUSED},
+	guestv1.FileFailure_FILE_FAILURE_USER_NOT_FOUND: {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_USER_NOT_FOUND},
+	guestv1.FileFailure_FILE_FAILURE_BUSY:           {errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED},
+	guestv1.FileFailure_FILE_FAILURE_INVALID:        {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
+}
+
+// fileError is what a supervisor says of a file, for people. It may be a lie, but
+// is no more than a bounded text.
+func fileError(e *guestv1.FileError) error {
+	to, ok := fileClasses[e.GetKind()]
+	if !ok {
+		to = fileClass{errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_FILE_FAILED}
+	}
+	const longest = 2048
+	text := e.GetMessage()
+	return fault.New(to.class, to.reason, "%s", strings.ToValidUTF8(text[:min(len(text), longest)], "\uFFFD"))
+}

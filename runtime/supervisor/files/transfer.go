@@ -1,0 +1,153 @@
+package files
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/agbox/agbox/internal/bulk"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// transfer is bytes under way. The goroutine that serves its connection owns it.
+type transfer struct {
+	what  string
+	path  []byte
+	actor *actor
+	work
+}
+
+// work is what differs between transfers.
+type work interface {
+	// begin opens what is needed; what it returns is sent to the daemon.
+	begin() (*guestv1.FileStat, error)
+	// run moves the bytes until they are through, or ctx ends. An error of the pipe
+	// is an error like any other; nobody will hear of it.
+	run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error)
+	// close frees everything and removes what is half done. begin may have failed.
+	close()
+}
+
+// Serve carries the transfer that a connection is for; first is what was read of
+// the connection already. The caller closes the connection afterwards.
+func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
+	// The sandbox must outlive whatever goes wrong here.
+	defer func() { _ = recover() }()
+	ctx, cancel := context.WithCancel(s.stopping)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // ends a read or write under way
+	p := wire.NewPipe(conn, first)
+	req := new(guestv1.TransferRequest)
+	if p.Expect(wire.Preamble) != nil || p.Word(req) != nil {
+		return
+	}
+	t, fail := s.prepare(req)
+	if fail != nil {
+		_ = p.SendWord("", &guestv1.TransferResponse{Error: fail})
+		return
+	}
+	end, err := s.carry(ctx, t, p, req.GetWatch() != nil)
+	if err != nil {
+		end = &guestv1.TransferEnd{Error: explain(t.what, t.path, err)}
+	}
+	if end != nil && p.SendWord("", end) == nil {
+		_ = conn.CloseRead() // a daemon that is still writing hears of it
+	}
+}
+
+// carry carries out a transfer. It returns nothing when all has been said.
+func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
+	if !s.add(watch) {
+		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
+	}
+	defer s.remove(watch)
+	defer t.close()
+	first, err := t.begin()
+	if err != nil {
+		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, err)})
+	}
+	if err := p.SendWord("", &guestv1.TransferResponse{File: first}); err != nil {
+		return nil, err
+	}
+	moved := bulk.NewMeter(&s.heap)
+	defer moved.Close()
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the supervisor failed: %v", p)
+		}
+	}()
+	return t.run(ctx, p, moved)
+}
+
+// prepare works a request out.
+func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.FileError) {
+	a, fail := s.actor(req.GetUser())
+	if fail != nil {
+		return nil, fail
+	}
+	t := &transfer{actor: a}
+	var err error
+	switch kind := req.GetKind().(type) {
+	case *guestv1.TransferRequest_Read:
+		t.what, t.path, t.work = "Reading", kind.Read.GetPath(), &reading{actor: a, ReadTransfer: kind.Read, fd: -1}
+	case *guestv1.TransferRequest_Write:
+		t.what, t.path, t.work = "Writing", kind.Write.GetPath(), &writing{actor: a, WriteTransfer: kind.Write, dir: -1, fd: -1}
+	case *guestv1.TransferRequest_Out:
+		t.what, t.path, t.work = "Copying", kind.Out.GetPath(), &packing{actor: a, OutTransfer: kind.Out, dir: -1}
+	case *guestv1.TransferRequest_In:
+		t.what, t.path, t.work = "Copying to", kind.In.GetPath(), &unpacking{actor: a, InTransfer: kind.In, dir: -1}
+	case *guestv1.TransferRequest_Watch:
+		t.what, t.path, t.work = "Watching", kind.Watch.GetPath(), newWatching(a, kind.Watch)
+	default:
+		err = invalid("is asked for in a way that this supervisor does not know: create a new sandbox")
+	}
+	if err == nil {
+		_, err = clean(t.path)
+	}
+	if err != nil {
+		return nil, explain(t.what, t.path, err)
+	}
+	return t, nil
+}
+
+func (s *Service) add(watch bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.transfers >= maxTransfers || watch && s.watches >= maxWatches {
+		return false
+	}
+	s.transfers++
+	if watch {
+		s.watches++
+	}
+	return true
+}
+
+func (s *Service) remove(watch bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.transfers--
+	if watch {
+		s.watches--
+	}
+}
+
+// metered counts what passes.
+type metered struct {
+	io.ReadWriter
+	moved *bulk.Meter
+}
+
+func (m metered) Read(p []byte) (int, error) {
+	n, err := m.ReadWriter.Read(p)
+	m.moved.Add(n)
+	return n, err
+}
+
+func (m metered) Write(p []byte) (int, error) {
+	n, err := m.ReadWriter.Write(p)
+	m.moved.Add(n)
+	return n, err
+}

@@ -1,0 +1,113 @@
+package files
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/bulk"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// packing is a transfer of a tree to outside.
+type packing struct {
+	*guestv1.OutTransfer
+	actor *actor
+	dir   int
+	base  string
+	name  string
+}
+
+func (p *packing) begin() (*guestv1.FileStat, error) {
+	from := string(p.GetPath())
+	var st *guestv1.FileStat
+	err := p.actor.do(func() (err error) {
+		flags := unix.O_PATH
+		if !p.GetFollow() && !strings.HasSuffix(from, "/") {
+			flags |= unix.O_NOFOLLOW
+		}
+		fd, err := open(from, flags, 0)
+		if err != nil {
+			return err
+		}
+		if st, err = describe(fd, path.Base(from)); err != nil {
+			closeFD(fd)
+			return err
+		}
+		if st.GetMode()&unix.S_IFMT == unix.S_IFDIR {
+			p.dir = fd // the tree is what is open here
+			return nil
+		}
+		defer closeFD(fd)
+		if p.GetFollow() {
+			if from, err = readlink(fd); err != nil {
+				return err
+			}
+		}
+		p.dir, p.base, err = parent(from)
+		return err
+	})
+	p.name = string(p.GetName())
+	if p.name == "" {
+		p.name = path.Base(path.Clean(string(p.GetPath())))
+	}
+	switch {
+	case err != nil:
+	case p.name == "/":
+		p.name = "."
+	case p.name == ".." || strings.ContainsAny(p.name, "/\x00") || p.name == "." && p.base != "":
+		err = invalid("cannot be packed under the name %s", show([]byte(p.name)))
+	}
+	return st, err
+}
+
+func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
+	err := archive.Pack(ctx, out, p.dir, p.base, archive.PackOptions{Name: p.name, Do: p.actor.do})
+	if err == nil {
+		err = out.Flush()
+	}
+	return new(guestv1.TransferEnd), errors.Join(err, pipe.End())
+}
+
+func (p *packing) close() {
+	if p.dir >= 0 {
+		closeFD(p.dir)
+		p.dir = -1
+	}
+}
+
+// unpacking is a transfer of a tree from outside.
+type unpacking struct {
+	*guestv1.InTransfer
+	actor *actor
+	dir   int
+}
+
+func (u *unpacking) begin() (*guestv1.FileStat, error) {
+	return nil, u.actor.do(func() (err error) {
+		u.dir, err = open(string(u.GetPath()), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		return err
+	})
+}
+
+func (u *unpacking) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+	got, err := archive.Unpack(ctx, metered{pipe, moved}, u.dir, archive.UnpackOptions{
+		Only: string(u.GetOnly()), KeepOwner: !u.GetNoOwner() && u.actor.root(), KeepPrivileges: true,
+		Special: archive.Special(u.GetSpecial()), Do: u.actor.do,
+	})
+	return &guestv1.TransferEnd{Files: uint64(got.Files), Bytes: uint64(got.Bytes), Skipped: uint64(got.Skipped)}, err
+}
+
+func (u *unpacking) close() {
+	if u.dir >= 0 {
+		closeFD(u.dir)
+		u.dir = -1
+	}
+}

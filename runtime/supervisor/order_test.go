@@ -1,0 +1,261 @@
+package supervisor_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/logs"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// asWriter in the environment makes the test binary a program that writes numbered
+// messages on both outputs, from one thread and as fast as it can: "PATTERN COUNT".
+const asWriter = "AGBOX_TEST_AS_WRITER"
+
+func init() {
+	if what := os.Getenv(asWriter); what != "" {
+		runtime.LockOSThread()
+		var pattern string
+		var count int
+		_, _ = fmt.Sscan(what, &pattern, &count)
+		writeNumbered(pattern, count)
+		os.Exit(0)
+	}
+}
+
+// header is how long the number and the length before a message are.
+const header = len("00000000 000000 ")
+
+// writeNumbered writes count messages. In the pattern "alternate" they are short
+// and change streams each time; in "random" runs and lengths are random, with
+// full pages among them; "nonblock" is "random" with outputs that do not block, as
+// event loops have them; "big" is "random" with writes of many pages.
+func writeNumbered(pattern string, count int) {
+	chance := rand.New(rand.NewPCG(uint64(count), 7))
+	if pattern == "nonblock" {
+		for fd := 1; fd <= 2; fd++ {
+			_ = syscall.SetNonblock(fd, true)
+		}
+	}
+	buf := []byte(strings.Repeat("x", 300_000))
+	fd, run := 1, 1
+	for i := range count {
+		length := header + 1
+		if pattern == "big" {
+			length = 4096*chance.IntN(70) + header + chance.IntN(2)*chance.IntN(4000)
+		} else if pattern != "alternate" {
+			switch chance.IntN(10) {
+			case 0:
+				length = 4096
+			case 1, 2:
+				length += chance.IntN(4096 - length)
+			default:
+				length += chance.IntN(60)
+			}
+		}
+		copy(buf, fmt.Sprintf("%08d %06d ", i, length))
+		for {
+			n, err := syscall.Write(fd, buf[:length])
+			if err == syscall.EAGAIN {
+				_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1)
+				n = -1
+			}
+			if err == syscall.EINTR || n < 0 {
+				continue
+			}
+			if n != length {
+				os.Exit(1)
+			}
+			break
+		}
+		if run--; run == 0 {
+			fd, run = 3-fd, 1
+			if pattern != "alternate" {
+				run += chance.IntN(5) * chance.IntN(5)
+			}
+		}
+	}
+}
+
+// writer is a request that runs writeNumbered.
+func writer(t testing.TB, id, pattern string, count int) *guestv1.StartRequest {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := request(id, self)
+	r.Env = []string{asWriter + "=" + pattern + " " + strconv.Itoa(count)}
+	return r
+}
+
+// disorder returns how many messages of an exec do not follow the one before them
+// in the order of the index, and how many there are.
+func (b *box) disorder(id string) (wrong, count int) {
+	b.t.Helper()
+	streams := [2]string{b.file("logs/" + logs.StdoutName(id)), b.file("logs/" + logs.StderrName(id))}
+	index := b.file("logs/" + logs.IndexName(id))
+	want := 0
+	var inside [2]uint64 // bytes of a message that was begun in an earlier record
+	for ; len(index) >= 32; index = index[32:] {
+		stream, offset, length := index[20]-1, binary.BigEndian.Uint64([]byte(index[8:16])), binary.BigEndian.Uint32([]byte(index[16:20]))
+		at, end := offset+inside[stream], offset+uint64(length)
+		for at < end {
+			message := streams[stream][at:]
+			number, err1 := strconv.Atoi(message[:8])
+			size, err2 := strconv.Atoi(message[9:15])
+			if err1 != nil || err2 != nil {
+				b.t.Fatalf("%s: a message is broken: %q", id, message[:header])
+			}
+			if number != want {
+				wrong++
+			}
+			want = number + 1
+			count++
+			at += uint64(size)
+		}
+		inside[stream] = at - end
+	}
+	return wrong, count
+}
+
+// writeAtOnce runs writers and checks the order of each.
+func (b *box) writeAtOnce(execs int, name, pattern string, count int) {
+	b.t.Helper()
+	records, c := b.ends(), b.dial()
+	for i := range execs {
+		b.start(c, writer(b.t, name+strconv.Itoa(i), pattern, count))
+	}
+	for range execs {
+		if r := next(b.t, records); r.GetExitCode() != 0 {
+			b.t.Fatalf("the writer ended with %v", r)
+		}
+	}
+	for i := range execs {
+		if wrong, got := b.disorder(name + strconv.Itoa(i)); wrong > 0 || got != count {
+			b.t.Errorf("%s: %d of %d messages are there, %d out of order", name, got, count, wrong)
+		}
+	}
+}
+
+// busy keeps all processors busy until the test ends.
+func busy(t testing.TB) {
+	for range runtime.NumCPU() {
+		p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "while :; do :; done"}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.Kill(); _, _ = p.Wait() })
+	}
+}
+
+// holdBack stops the supervisor again and again, each time long enough for pipes
+// to fill, and lets it run for so long, until the test ends.
+func (b *box) holdBack(run time.Duration) {
+	done := make(chan struct{})
+	var holding sync.WaitGroup
+	holding.Go(func() {
+		for {
+			b.signal(syscall.SIGSTOP)
+			<-time.After(2 * time.Millisecond)
+			b.signal(syscall.SIGCONT)
+			select {
+			case <-time.After(run):
+			case <-done:
+				return
+			}
+		}
+	})
+	b.t.Cleanup(func() { close(done); holding.Wait() })
+}
+
+func TestOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
+	for name, prepare := range map[string]func(*box){
+		"quiet":         func(*box) {},
+		"busy":          func(b *box) { busy(b.t) },
+		"held back":     func(b *box) { b.holdBack(2 * time.Millisecond) },
+		"held and busy": func(b *box) { busy(b.t); b.holdBack(20 * time.Millisecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			prepare(b)
+			for i := range 3 {
+				b.writeAtOnce(1, fmt.Sprint("alternate", i), "alternate", 10_000)
+				b.writeAtOnce(1, fmt.Sprint("random", i), "random", 5_000)
+			}
+			b.writeAtOnce(3, "three", "random", 3_000)
+			b.writeAtOnce(1, "nonblock", "nonblock", 5_000)
+		})
+	}
+}
+
+func TestAFloodIsInTheOrderInWhichItWasWritten(t *testing.T) {
+	b := newBox(t)
+	b.writeAtOnce(1, "flood", "alternate", 1_000_000)
+}
+
+func TestAShellsOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
+	b := newBox(t)
+	r := b.run(sh("e", `i=0; while [ $i -lt 5000 ]; do printf '%08d 000017 \n' $((2*i)); printf '%08d 000017 \n' $((2*i+1)) >&2; i=$((i+1)); done`))
+	if wrong, count := b.disorder("e"); wrong > 0 || count != 10_000 || r.GetExitCode() != 0 {
+		t.Errorf("%d lines, %d out of order, %v", count, wrong, r)
+	}
+}
+
+// Of writes of many pages there is no promise of order, but all of them are there.
+func TestWritesOfManyPagesAreWhole(t *testing.T) {
+	b := newBox(t)
+	r := b.run(writer(t, "e", "big", 2000))
+	if _, count := b.disorder("e"); count != 2000 || r.GetExitCode() != 0 {
+		t.Errorf("%d messages, %v", count, r)
+	}
+}
+
+func TestNoByteIsLostWhenTheKernelCanQueueNoSignals(t *testing.T) {
+	b := newBox(t)
+	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, &unix.Rlimit{}, nil))
+	for _, pattern := range []string{"alternate", "big"} {
+		r := b.run(writer(t, pattern, pattern, 2000))
+		if _, count := b.disorder(pattern); count != 2000 || r.GetExitCode() != 0 {
+			t.Errorf("%d messages, %v", count, r)
+		}
+	}
+}
+
+func TestExecsStartWithNoSignalBlockedOrIgnored(t *testing.T) {
+	b := newBox(t)
+	for i := range 20 {
+		id := fmt.Sprint("e", i)
+		b.run(request(id, "grep", "-E", "^Sig(Blk|Ign|Pnd)", "/proc/self/status"))
+		if out := b.stdout(id); strings.Count(out, "0000000000000000") != 3 {
+			t.Errorf("an exec has %s", out)
+		}
+	}
+}
+
+// BenchmarkWrite is how long a program takes for one short write, in turn on both
+// outputs.
+func BenchmarkWrite(b *testing.B) {
+	const count = 200_000
+	box := newBox(b)
+	c, records := box.dial(), box.ends()
+	i := 0
+	for b.Loop() {
+		i++
+		box.start(c, writer(b, fmt.Sprint("e", i), "alternate", count))
+		if r := next(b, records); r.GetExitCode() != 0 {
+			b.Fatal(r)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(i*count), "ns/write")
+}
