@@ -1,0 +1,37 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+var (
+	blockBegins = regexp.MustCompile(`^(?:message|enum) (\w+) \{`)
+	fieldBegins = regexp.MustCompile(`^(?:optional |repeated |map<[^>]*> )?(?:[\w.]+ )?(\w+) = -?\d+`)
+)
+
+// readComments reads the comments of a .proto file as they are written in this
+// repository: above what they speak of, a name to a line, no message within
+// another. The key is "Message" or "Message.field".
+func readComments(proto string) map[string]string {
+	comments := make(map[string]string)
+	var block string
+	var pending []string
+	for line := range strings.Lines(proto) {
+		line = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(line, "//"); ok {
+			pending = append(pending, strings.TrimSpace(text))
+			continue
+		}
+		if m := blockBegins.FindStringSubmatch(line); m != nil {
+			block = m[1]
+			comments[block] = strings.Join(pending, " ")
+		} else if m := fieldBegins.FindStringSubmatch(line); m != nil && block != "" {
+			comments[block+"."+m[1]] = strings.Join(pending, " ")
+		} else if line == "}" {
+			block = ""
+		}
+		pending = nil
+	}
+	return comments
+}

@@ -1,0 +1,169 @@
+package gitignore
+
+import "strings"
+
+// match compares a glob with a text. In a path, '*', '?' and '[' do not match a
+// slash, and "**" between slashes matches any number of folders.
+func match(glob, text string, path bool) bool {
+	// tried remembers what has failed, or many stars would take for ever.
+	tried := make(map[[2]int]bool)
+	return (&matcher{glob, text, path, tried}).from(0, 0)
+}
+
+type matcher struct {
+	glob, text string
+	path       bool
+	failed     map[[2]int]bool
+}
+
+func (m *matcher) from(g, t int) bool {
+	at := [2]int{g, t}
+	if m.failed[at] {
+		return false
+	}
+	ok := m.try(g, t)
+	if !ok {
+		m.failed[at] = true
+	}
+	return ok
+}
+
+func (m *matcher) try(g, t int) bool {
+	for g < len(m.glob) {
+		if m.glob[g] == '*' {
+			return m.stars(g, t)
+		}
+		if t == len(m.text) {
+			return false
+		}
+		next, ok := m.one(g, m.text[t])
+		if !ok {
+			return false
+		}
+		g, t = next, t+1
+	}
+	return t == len(m.text)
+}
+
+// stars matches from a star on.
+func (m *matcher) stars(g, t int) bool {
+	end := g
+	for end < len(m.glob) && m.glob[end] == '*' {
+		end++
+	}
+	first := g == 0 || m.glob[g-1] == '/'
+	last := end == len(m.glob)
+	folders := m.path && end-g >= 2 && first && (last || m.glob[end] == '/')
+	if folders && !last && m.from(end+1, t) {
+		return true // "**/" may stand for nothing
+	}
+	for i := t; ; i++ {
+		if m.from(end, i) {
+			return true
+		}
+		if i == len(m.text) || m.path && !folders && m.text[i] == '/' {
+			return false
+		}
+	}
+}
+
+// one compares one byte and returns where the glob goes on.
+func (m *matcher) one(g int, c byte) (next int, ok bool) {
+	switch m.glob[g] {
+	case '?':
+		return g + 1, c != '/'
+	case '[':
+		return m.class(g, c)
+	case '\\':
+		if g+1 == len(m.glob) {
+			return g, false
+		}
+		return g + 2, m.glob[g+1] == c
+	}
+	return g + 1, m.glob[g] == c
+}
+
+// class compares a byte with [...]. A class that is not closed matches nothing.
+func (m *matcher) class(g int, c byte) (next int, ok bool) {
+	i := g + 1
+	negated := i < len(m.glob) && (m.glob[i] == '!' || m.glob[i] == '^')
+	if negated {
+		i++
+	}
+	found := false
+	for first := true; ; first = false {
+		if i >= len(m.glob) {
+			return i, false
+		}
+		if m.glob[i] == ']' && !first {
+			return i + 1, found != negated && c != '/'
+		}
+		if m.glob[i] == '[' && i+1 < len(m.glob) && m.glob[i+1] == ':' {
+			if word, _, closed := strings.Cut(m.glob[i+2:], ":]"); closed && !strings.Contains(word, "]") {
+				in, known := named(word, c)
+				if !known {
+					return i, false
+				}
+				found = found || in
+				i += len(word) + 4
+				continue
+			}
+		}
+		low, after, whole := m.literal(i)
+		if !whole {
+			return i, false
+		}
+		high := low
+		if after+1 < len(m.glob) && m.glob[after] == '-' && m.glob[after+1] != ']' {
+			if high, after, whole = m.literal(after + 1); !whole {
+				return i, false
+			}
+		}
+		found = found || low <= c && c <= high
+		i = after
+	}
+}
+
+// literal reads a byte of a class, which a backslash may protect.
+func (m *matcher) literal(i int) (c byte, next int, ok bool) {
+	if m.glob[i] == '\\' {
+		i++
+	}
+	if i >= len(m.glob) {
+		return 0, i, false
+	}
+	return m.glob[i], i + 1, true
+}
+
+// named tells whether a byte belongs to a class of POSIX.
+func named(word string, c byte) (in, known bool) {
+	lower, upper, digit := c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9'
+	graph := c > ' ' && c < 0x7f
+	switch word {
+	case "alpha":
+		return lower || upper, true
+	case "alnum":
+		return lower || upper || digit, true
+	case "digit":
+		return digit, true
+	case "lower":
+		return lower, true
+	case "upper":
+		return upper, true
+	case "space":
+		return c == ' ' || c >= '\t' && c <= '\r', true
+	case "blank":
+		return c == ' ' || c == '\t', true
+	case "punct":
+		return graph && !lower && !upper && !digit, true
+	case "print":
+		return graph || c == ' ', true
+	case "graph":
+		return graph, true
+	case "cntrl":
+		return c < ' ' || c == 0x7f, true
+	case "xdigit":
+		return digit || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F', true
+	}
+	return false, false
+}

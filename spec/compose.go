@@ -1,0 +1,214 @@
+package spec
+
+import (
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/document"
+)
+
+// composeFile is one compose file that is being read.
+type composeFile struct {
+	document.Reader
+	resolver *resolver
+	file     *agboxv1.ConfigFile
+	// primary is the name of the service that is the primary; may be empty.
+	primary string
+	into    *layer
+	// told are variables of which it was said that they are not set.
+	told map[string]bool
+}
+
+// compose reads the services of a compose file.
+func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
+	node := r.yaml(file.GetPath(), file.GetContent())
+	if node == nil {
+		return
+	}
+	c := &composeFile{
+		resolver: r, file: file, primary: primary, told: make(map[string]bool),
+		Reader: document.Reader{File: file.GetPath(), Report: r.report},
+	}
+	spec := new(agboxv1.CreateSpec)
+	c.into = newLayer(spec, c.At(node, ""))
+	if node.Kind != document.Map {
+		r.unreadable = true
+		r.report.Problem(c.At(node, "services"), "This is not a compose file: it should be a map with the key services")
+		return
+	}
+	c.expand(node, "")
+	for _, e := range node.Entries {
+		c.top(e)
+	}
+	c.services(node.Get("services"))
+	r.add(spec, c.into.at, dirOf(file))
+}
+
+// expand replaces the variables in all values.
+func (c *composeFile) expand(n *document.Node, path string) {
+	for _, e := range n.Entries {
+		c.expand(e.Value, document.Child(path, e.Key.Text))
+	}
+	for i, item := range n.Items {
+		c.expand(item, document.Item(path, i))
+	}
+	if n.Kind != document.String || !strings.Contains(n.Text, "$") {
+		return
+	}
+	text, unset, err := interpolate(n.Text, func(name string) (string, bool) {
+		value, ok := c.file.GetVariables()[name]
+		return value, ok
+	})
+	if err != nil {
+		c.Report.Problem(c.At(n, path), "%s", document.Sentence(err))
+		return
+	}
+	for _, name := range unset {
+		if !c.told[name] {
+			c.told[name] = true
+			c.Report.Notice(c.At(n, path), "The variable %s is not set in your environment and stands for nothing: set it, or write ${%[1]s:-default}", name)
+		}
+	}
+	n.Text = text
+}
+
+// top reads a key of the file itself.
+func (c *composeFile) top(e document.Entry) {
+	at := c.At(e.Key, e.Key.Text)
+	switch key := e.Key.Text; {
+	case key == "services", key == "version", key == "name", strings.HasPrefix(key, "x-"):
+		// version and name are about nothing that a sandbox has.
+	case key == "volumes":
+		c.topVolumes(e.Value, at)
+	case key == "networks":
+		c.networks(e.Value, at)
+	case key == "include":
+		c.Report.Problem(at, "Files that this one includes are not read: name them as base files themselves, and remove include")
+	default:
+		c.Report.Notice(at, "%s is not supported and was left out", e.Key.Text)
+	}
+}
+
+func (c *composeFile) topVolumes(n *document.Node, at *document.Origin) {
+	if len(n.Entries) > 0 {
+		c.Report.Notice(at, "Volumes last as long as the sandbox here: what is in them goes with it")
+	}
+	for _, e := range n.Entries {
+		below := c.At(e.Key, document.Child(at.Path, e.Key.Text))
+		for _, option := range e.Value.Entries {
+			switch key := option.Key.Text; {
+			case key == "external" && option.Value.Text != "false":
+				c.Report.Problem(below, "The volume %s is external, and a sandbox has volumes of its own only: mount a folder of the host instead, or remove external", e.Key.Text)
+			case key != "external" && !strings.HasPrefix(key, "x-"):
+				c.Report.Notice(below, "%s of the volume %s is not supported and was left out", key, e.Key.Text)
+			}
+		}
+	}
+}
+
+func (c *composeFile) networks(n *document.Node, at *document.Origin) {
+	internal := false
+	for _, e := range n.Entries {
+		if e.Value.Get("internal") != nil && e.Value.Get("internal").Text == "true" {
+			internal = true
+			c.Report.Problem(c.At(e.Key, document.Child(at.Path, e.Key.Text)),
+				"The network %s is internal, and the network of a sandbox always reaches the outside: remove internal if that may be", e.Key.Text)
+		}
+	}
+	if !internal {
+		c.Report.Notice(at, "Networks are not supported and were left out: all containers of a sandbox share one network of their own")
+	}
+}
+
+func (c *composeFile) services(n *document.Node) {
+	if n == nil || n.Kind != document.Map {
+		at := c.into.at.Under("services")
+		if n != nil {
+			at = c.At(n, "services")
+		}
+		c.Report.Problem(at, "Here should be services, a map from their names to what they are")
+		return
+	}
+	c.choosePrimary(n)
+	for _, e := range n.Entries {
+		at := c.At(e.Key, document.Child("services", e.Key.Text))
+		if e.Value.Kind != document.Map {
+			c.Report.Problem(at, "Service %.80s should be a map with the key image", e.Key.Text)
+			continue
+		}
+		if p := e.Value.Get("profiles"); p != nil && len(p.Items) > 0 && e.Key.Text != c.primary {
+			c.Report.Notice(at, "Service %s was left out, because it belongs to a profile (%s)", e.Key.Text, p.Items[0].Text)
+			continue
+		}
+		c.service(e, at)
+	}
+}
+
+// choosePrimary finds the service that the request names, or else the one that
+// calls itself the primary.
+func (c *composeFile) choosePrimary(services *document.Node) {
+	if c.primary != "" && services.Get(c.primary) == nil {
+		names := make([]string, 0, len(services.Entries))
+		for _, e := range services.Entries {
+			names = append(names, e.Key.Text)
+		}
+		c.Report.Problem(c.At(services, "services"), "There is no service %.80q to be the primary: there are %.200s", c.primary, strings.Join(names, ", "))
+		c.resolver.unreadable = true
+		return
+	}
+	for _, e := range services.Entries {
+		x := e.Value.Get("x-agbox")
+		if x == nil {
+			continue
+		}
+		at := c.At(x, document.Child(document.Child("services", e.Key.Text), "x-agbox"))
+		switch {
+		case x.Text != "primary" && (x.Get("primary") == nil || x.Get("primary").Text != "true"):
+			c.Report.Problem(at, "x-agbox says which service is the primary: write 'x-agbox: primary', or remove it")
+		case c.primary == "":
+			c.primary = e.Key.Text
+		case c.primary != e.Key.Text && c.file.GetPrimary() == "":
+			c.Report.Problem(at, "Service %s is the primary already: remove x-agbox from one of the two", c.primary)
+		}
+	}
+	c.resolver.noPrimary = c.primary == ""
+}
+
+func (c *composeFile) service(e document.Entry, at *document.Origin) {
+	s := &composeService{composeFile: c, name: e.Key.Text, node: e.Value, primary: e.Key.Text == c.primary}
+	if s.primary {
+		s.layer = c.into
+	} else {
+		service := new(agboxv1.ServiceSpec)
+		s.layer = newLayer(service, at)
+		s.set("name", e.Key.Text, at)
+		defer func() {
+			spec := c.into.spec()
+			spec.Services = append(spec.Services, service)
+			list := c.into.list("services", at)
+			list.Items = append(list.Items, s.at)
+		}()
+	}
+	for _, entry := range e.Value.Entries {
+		s.key(entry, c.At(entry.Key, document.Child(at.Path, entry.Key.Text)))
+	}
+	s.finish(at)
+}
+
+// quiet are keys whose effect is there without them.
+var quiet = []string{"image", "expose", "profiles", "attach", "x-agbox"}
+
+// list is the items of a list, or one value as if it were one.
+func items(n *document.Node) []*document.Node {
+	if n.Kind == document.List {
+		return n.Items
+	}
+	if n.Kind == document.Null {
+		return nil
+	}
+	return []*document.Node{n}
+}
+
+func isQuiet(key string) bool { return strings.HasPrefix(key, "x-") || slices.Contains(quiet, key) }

@@ -1,0 +1,323 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+func (s *composeService) ports(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := s.At(item, document.Item(at.Path, i))
+		text := item.Text
+		if item.Kind == document.Map {
+			var ok bool
+			if text, ok = s.longPort(item, below); !ok {
+				continue
+			}
+		}
+		ports, err := notation.Ports(text)
+		if err != nil {
+			s.Report.Problem(below, "%s", document.Sentence(err))
+			continue
+		}
+		for _, p := range ports {
+			s.add("ports", p, below)
+			if p.GetHostIp() == "" && s.local == nil {
+				s.local = below
+			}
+		}
+	}
+}
+
+// longPort writes the long form of a port in the short one.
+func (s *composeService) longPort(n *document.Node, at *document.Origin) (string, bool) {
+	text := nodeText(n.Get("target"))
+	ip, published := nodeText(n.Get("host_ip")), nodeText(n.Get("published"))
+	if published != "" {
+		text = published + ":" + text
+		if ip != "" {
+			text = "[" + ip + "]:" + text
+		}
+	} else if ip != "" {
+		text = "[" + ip + "]:" + text
+	}
+	if p := nodeText(n.Get("protocol")); p != "" {
+		text += "/" + p
+	}
+	for _, e := range n.Entries {
+		switch e.Key.Text {
+		case "target", "host_ip", "published", "protocol", "name", "mode":
+		default:
+			s.leftOut(s.At(e.Key, document.Child(at.Path, e.Key.Text)), e.Key.Text+" of a port", "")
+		}
+	}
+	if n.Get("target") == nil {
+		s.Report.Problem(at, "A port needs a target, the port of the container: write for example {target: 80, published: 8080}")
+		return "", false
+	}
+	return text, true
+}
+
+func (s *composeService) volumes(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := s.At(item, document.Item(at.Path, i))
+		if item.Kind == document.Map {
+			s.longVolume(item, below)
+			continue
+		}
+		source, target, options := "", item.Text, ""
+		if !strings.HasPrefix(target, "/") || strings.Contains(target, ":") {
+			at := strings.Index(item.Text, ":/")
+			if at <= 0 {
+				s.Report.Problem(below, "%.80q is not a volume: write SOURCE:TARGET, with an absolute TARGET", item.Text)
+				continue
+			}
+			source = item.Text[:at]
+			target, options, _ = strings.Cut(item.Text[at+1:], ":")
+		}
+		readOnly := false
+		for option := range strings.SplitSeq(options, ",") {
+			switch option {
+			case "ro":
+				readOnly = true
+			case "", "rw", "z", "Z", "cached", "consistent", "delegated", "nocopy":
+			default:
+				s.leftOut(below, "The option "+option+" of a volume", "")
+			}
+		}
+		s.volume(source, target, readOnly, below)
+	}
+}
+
+func (s *composeService) longVolume(n *document.Node, at *document.Origin) {
+	source, target, readOnly := nodeText(n.Get("source")), nodeText(n.Get("target")), nodeText(n.Get("read_only")) == "true"
+	for _, e := range n.Entries {
+		switch e.Key.Text {
+		case "type", "source", "target", "read_only":
+		case "tmpfs":
+			for _, option := range e.Value.Entries {
+				if option.Key.Text != "size" && option.Key.Text != "mode" {
+					s.leftOut(s.At(option.Key, at.Path), option.Key.Text+" of a tmpfs", "")
+				}
+			}
+		default:
+			s.leftOut(s.At(e.Key, document.Child(at.Path, e.Key.Text)), e.Key.Text+" of a volume", "")
+		}
+	}
+	switch kind := nodeText(n.Get("type")); kind {
+	case "tmpfs":
+		t := &agboxv1.TmpfsSpec{Target: target, Size: nodeText(n.Get("tmpfs").Get("size")), Mode: nodeText(n.Get("tmpfs").Get("mode"))}
+		s.add("tmpfs", t, at)
+	case "bind":
+		s.bind(source, target, readOnly, at)
+	case "volume":
+		s.named(source, target, readOnly, at)
+	default:
+		s.Report.Problem(at, "The type %.80q of a volume is not supported: write bind, volume or tmpfs", kind)
+	}
+}
+
+func (s *composeService) volume(source, target string, readOnly bool, at *document.Origin) {
+	if strings.ContainsAny(source, "/~") || source == "." || source == ".." {
+		s.bind(source, target, readOnly, at)
+		return
+	}
+	s.named(source, target, readOnly, at)
+}
+
+func (s *composeService) bind(source, target string, readOnly bool, at *document.Origin) {
+	if !s.primary {
+		s.leftOut(at, "The mount of "+source, "services have no folders of the host; put the files into the image")
+		return
+	}
+	s.add("mounts", &agboxv1.MountSpec{Source: source, Target: target, Writable: !readOnly}, at)
+}
+
+func (s *composeService) named(name, target string, readOnly bool, at *document.Origin) {
+	if name == "" {
+		s.anonymous++
+		name = fmt.Sprintf("%s-%d", strings.ToLower(s.name), s.anonymous)
+	}
+	s.add("volumes", &agboxv1.VolumeSpec{Name: name, Target: target, ReadOnly: readOnly}, at)
+}
+
+func (s *composeService) deploy(n *document.Node, at *document.Origin) {
+	for _, e := range n.Entries {
+		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
+		switch key := e.Key.Text; {
+		case key == "resources":
+			s.resources(e.Value, below)
+		case key == "replicas" && e.Value.Text == "1", strings.HasPrefix(key, "x-"):
+		default:
+			s.leftOut(below, "deploy."+key, "")
+		}
+	}
+}
+
+func (s *composeService) resources(n *document.Node, at *document.Origin) {
+	for _, e := range n.Entries {
+		for _, option := range e.Value.Entries {
+			below := s.At(option.Key, document.Child(document.Child(at.Path, e.Key.Text), option.Key.Text))
+			switch e.Key.Text + "." + option.Key.Text {
+			case "limits.cpus":
+				s.text("cpu_limit", option.Value, below)
+			case "limits.memory":
+				s.text("memory_limit", option.Value, below)
+			case "limits.pids":
+				s.pids(option.Value, below)
+			case "reservations.devices":
+				s.gpuDevices(option.Value, below)
+			default:
+				s.leftOut(below, "deploy.resources."+e.Key.Text+"."+option.Key.Text, "")
+			}
+		}
+	}
+}
+
+func (s *composeService) gpus(n *document.Node, at *document.Origin) {
+	if n.Kind == document.String {
+		s.text("gpus", n, at)
+		return
+	}
+	s.gpuDevices(n, at)
+}
+
+// gpuDevices reads a device request; only those for GPUs have a meaning here.
+func (s *composeService) gpuDevices(n *document.Node, at *document.Origin) {
+	for i, d := range items(n) {
+		below := s.At(d, document.Item(at.Path, i))
+		gpu := d.Get("capabilities") == nil
+		for _, c := range items(orNull(d.Get("capabilities"))) {
+			gpu = gpu || c.Text == "gpu"
+		}
+		var ids []string
+		for _, id := range items(orNull(d.Get("device_ids"))) {
+			ids = append(ids, id.Text)
+		}
+		switch count := nodeText(d.Get("count")); {
+		case !gpu:
+			s.leftOut(below, "A device request that is not for GPUs", "")
+		case len(ids) > 0:
+			s.set("gpus", strings.Join(ids, ","), below)
+		case count == "" || count == "-1":
+			s.set("gpus", "all", below)
+		default:
+			s.set("gpus", count, below)
+		}
+	}
+}
+
+func orNull(n *document.Node) *document.Node {
+	if n == nil {
+		return new(document.Node)
+	}
+	return n
+}
+
+// pullPolicies are compose's words.
+var pullPolicies = map[string]agboxv1.PullPolicy{
+	"always": agboxv1.PullPolicy_PULL_POLICY_ALWAYS, "never": agboxv1.PullPolicy_PULL_POLICY_NEVER,
+	"missing": agboxv1.PullPolicy_PULL_POLICY_IF_MISSING, "if_not_present": agboxv1.PullPolicy_PULL_POLICY_IF_MISSING,
+}
+
+func (s *composeService) pullPolicy(n *document.Node, at *document.Origin) {
+	if p, known := pullPolicies[n.Text]; known {
+		s.set("pull_policy", p.Number(), at)
+		return
+	}
+	s.leftOut(at, "The pull_policy "+strconv.Quote(n.Text), "there are always, missing and never")
+}
+
+func (s *composeService) restart(n *document.Node, at *document.Origin) {
+	switch policy, _, _ := strings.Cut(n.Text, ":"); {
+	case s.primary && (policy == "always" || policy == "unless-stopped"):
+		s.set("revival", agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE.Number(), at)
+	case s.primary && policy != "no":
+		s.leftOut(at, "restart: "+n.Text, "write revival into the sandbox file")
+	case !s.primary && policy == "no":
+		s.leftOut(at, "restart: no", "services that end are started again, within limits")
+	}
+}
+
+func (s *composeService) build(_ *document.Node, at *document.Origin) {
+	if s.node.Get("image") != nil {
+		s.leftOut(at, "build", "the image is taken as it is; `agbox image build` makes one")
+	}
+}
+
+func (s *composeService) extends(_ *document.Node, at *document.Origin) {
+	s.Report.Problem(at, "What service %s extends is not read: write its keys here, and remove extends", s.name)
+}
+
+func (s *composeService) networkMode(n *document.Node, at *document.Origin) {
+	if n.Text == "none" {
+		s.Report.Problem(at, "Service %s is to have no network, and in a sandbox every container has one: remove network_mode if that may be", s.name)
+		return
+	}
+	s.leftOut(at, "network_mode: "+n.Text, "all containers of a sandbox share one network of their own")
+}
+
+func securityFlag(field string) func(*composeService, *document.Node, *document.Origin) {
+	return func(s *composeService, n *document.Node, at *document.Origin) {
+		if n.Kind != document.Bool {
+			s.Report.Problem(at, "Here should be true or false")
+		} else if n.Text == "true" {
+			s.below("security", at).set(field, true, at)
+		}
+	}
+}
+
+func securityList(field string) func(*composeService, *document.Node, *document.Origin) {
+	return func(s *composeService, n *document.Node, at *document.Origin) {
+		for i, item := range items(n) {
+			s.below("security", at).words(field, []string{capability(item.Text)}, s.At(item, document.Item(at.Path, i)))
+		}
+	}
+}
+
+// capability is the name without its prefix, which other tools allow.
+func capability(name string) string {
+	return strings.TrimPrefix(strings.ToUpper(name), "CAP_")
+}
+
+func (s *composeService) devices(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := s.At(item, document.Item(at.Path, i))
+		parts := strings.Split(item.Text, ":")
+		if len(parts) > 1 && parts[1] != parts[0] || len(parts) > 2 && parts[2] != "rwm" {
+			s.leftOut(below, "The device "+item.Text, "a device has the same name inside, and all rights")
+			continue
+		}
+		s.below("security", at).words("devices", parts[:1], below)
+	}
+}
+
+func (s *composeService) securityOpt(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := s.At(item, document.Item(at.Path, i))
+		if !securityOption(item.Text, s.below("security", at), below) {
+			s.leftOut(below, "The security_opt "+item.Text, "")
+		}
+	}
+}
+
+// securityOption reads an option of the engine; false for what has no meaning here.
+func securityOption(text string, security *layer, at *document.Origin) bool {
+	switch strings.ReplaceAll(text, "=", ":") {
+	case "seccomp:unconfined":
+		security.set("seccomp_unconfined", true, at)
+	case "no-new-privileges", "no-new-privileges:true":
+		// The default.
+	case "no-new-privileges:false":
+		security.set("allow_new_privileges", true, at)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,344 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// composeService is one service of a compose file that is being read, into a
+// service of the sandbox or into the primary.
+type composeService struct {
+	*composeFile
+	*layer
+	name    string
+	node    *document.Node
+	primary bool
+	// anonymous counts volumes without a name.
+	anonymous int
+	// local tells that a port was published without an address.
+	local *document.Origin
+}
+
+// composeKeys read the keys of a service that have a meaning here.
+var composeKeys = map[string]func(*composeService, *document.Node, *document.Origin){
+	"image":        composeText("image"),
+	"platform":     composeText("platform"),
+	"user":         composeText("user"),
+	"working_dir":  composeText("working_dir"),
+	"mem_limit":    composeText("memory_limit"),
+	"cpus":         composeText("cpu_limit"),
+	"shm_size":     composeText("shm_size"),
+	"hostname":     (*composeService).hostName,
+	"labels":       (*composeService).labels,
+	"pids_limit":   (*composeService).pids,
+	"command":      (*composeService).command,
+	"entrypoint":   (*composeService).entrypoint,
+	"environment":  (*composeService).environment,
+	"env_file":     (*composeService).envFile,
+	"ports":        (*composeService).ports,
+	"volumes":      (*composeService).volumes,
+	"tmpfs":        (*composeService).tmpfs,
+	"ulimits":      (*composeService).ulimits,
+	"depends_on":   (*composeService).dependsOn,
+	"healthcheck":  (*composeService).healthcheck,
+	"deploy":       (*composeService).deploy,
+	"gpus":         (*composeService).gpus,
+	"pull_policy":  (*composeService).pullPolicy,
+	"restart":      (*composeService).restart,
+	"build":        (*composeService).build,
+	"extends":      (*composeService).extends,
+	"network_mode": (*composeService).networkMode,
+	"privileged":   securityFlag("privileged"),
+	"read_only":    securityFlag("read_only_root"),
+	"cap_add":      securityList("cap_add"),
+	"cap_drop":     securityList("cap_drop"),
+	"devices":      (*composeService).devices,
+	"security_opt": (*composeService).securityOpt,
+}
+
+func composeText(field string) func(*composeService, *document.Node, *document.Origin) {
+	return func(s *composeService, n *document.Node, at *document.Origin) { s.text(field, n, at) }
+}
+
+func (s *composeService) key(e document.Entry, at *document.Origin) {
+	if read := composeKeys[e.Key.Text]; read != nil {
+		read(s, e.Value, at)
+		return
+	}
+	if !isQuiet(e.Key.Text) {
+		s.leftOut(at, e.Key.Text, "")
+	}
+}
+
+// leftOut says that a key has no effect.
+func (s *composeService) leftOut(at *document.Origin, what, why string) {
+	if why != "" {
+		why = ": " + why
+	}
+	s.Report.Notice(at, "%s of service %s is not supported and was left out%s", what, s.name, why)
+}
+
+// finish says what only the whole service shows.
+func (s *composeService) finish(at *document.Origin) {
+	if s.node.Get("image") == nil {
+		s.resolver.imageTold = s.resolver.imageTold || s.primary
+		s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: build one, for example with `agbox image build`, and name it here", s.name)
+	}
+	if s.primary && s.node.Get("command") != nil && s.node.Get("entrypoint") == nil {
+		s.Report.Notice(locate(s.at, "command"), "The command of the primary runs without the entrypoint of its image: name that too if it is needed")
+	}
+	if s.local != nil {
+		s.Report.Notice(s.local, "Ports of service %s without an address are published on 127.0.0.1 only: write 0.0.0.0 before them to open them to the network", s.name)
+	}
+}
+
+// word reads a scalar.
+func (s *composeService) word(n *document.Node, at *document.Origin) (string, bool) {
+	if n.Kind == document.List || n.Kind == document.Map || n.Kind == document.Null {
+		s.Report.Problem(at, "Here should be one word or number")
+		return "", false
+	}
+	return n.Text, true
+}
+
+func (s *composeService) text(field string, n *document.Node, at *document.Origin) {
+	if text, ok := s.word(n, at); ok {
+		s.set(field, text, at)
+	}
+}
+
+func (s *composeService) hostName(n *document.Node, at *document.Origin) {
+	if s.primary {
+		s.text("hostname", n, at)
+	} else if n.Text != s.name {
+		s.leftOut(at, "hostname", "it is reached as "+s.name)
+	}
+}
+
+func (s *composeService) pids(n *document.Node, at *document.Origin) {
+	switch v, err := strconv.ParseUint(n.Text, 10, 32); {
+	case n.Text == "-1":
+		s.leftOut(at, "An unlimited pids_limit", "there is always one, 4096 unless it is given")
+	case err != nil:
+		s.Report.Problem(at, "%.80q is not a number of processes: write for example 512", n.Text)
+	default:
+		s.set("pids_limit", uint32(v), at)
+	}
+}
+
+// commandWords reads a command in either form of compose.
+func (s *composeService) commandWords(n *document.Node, at *document.Origin) ([]string, bool) {
+	if n.Kind == document.String {
+		words, err := notation.ShellWords(n.Text)
+		if err != nil {
+			s.Report.Problem(at, "%s", document.Sentence(err))
+			return nil, false
+		}
+		return words, true
+	}
+	var words []string
+	for i, item := range items(n) {
+		text, ok := s.word(item, s.At(item, document.Item(at.Path, i)))
+		if !ok {
+			return nil, false
+		}
+		words = append(words, text)
+	}
+	return words, true
+}
+
+func (s *composeService) command(n *document.Node, at *document.Origin) {
+	if words, ok := s.commandWords(n, at); ok {
+		s.words("command", words, at)
+	}
+}
+
+// entrypoint comes before the command, wherever the file has it.
+func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
+	if !s.primary {
+		s.Report.Problem(at, "Service %s cannot have another entrypoint than its image: make an image that has it, or remove entrypoint", s.name)
+		return
+	}
+	words, ok := s.commandWords(n, at)
+	if !ok {
+		return
+	}
+	spec := s.spec()
+	rest := spec.GetCommand()
+	var origins []*document.Origin
+	if o := s.at.Fields["command"]; o != nil {
+		origins = o.Items
+	}
+	spec.Command = nil
+	delete(s.at.Fields, "command")
+	s.words("command", words, at)
+	spec.Command = append(spec.Command, rest...)
+	o := s.list("command", at)
+	o.Items = append(o.Items, origins...)
+}
+
+// pairs reads a map, or a list of KEY=VALUE; KEY alone has no value.
+func (s *composeService) pairs(n *document.Node, at *document.Origin, set func(key, value string, at *document.Origin), unset func(key string, at *document.Origin)) {
+	for _, e := range n.Entries {
+		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
+		switch e.Value.Kind {
+		case document.Null:
+			unset(e.Key.Text, below)
+		case document.List, document.Map:
+			s.Report.Problem(below, "Here should be text")
+		default:
+			set(e.Key.Text, e.Value.Text, below)
+		}
+	}
+	for i, item := range n.Items {
+		below := s.At(item, document.Item(at.Path, i))
+		if key, value, ok := strings.Cut(item.Text, "="); ok {
+			set(key, value, below)
+		} else if text, ok := s.word(item, below); ok {
+			unset(text, below)
+		}
+	}
+	if n.Kind != document.Map && n.Kind != document.List && n.Kind != document.Null {
+		s.Report.Problem(at, "Here should be a map, or a list of KEY=VALUE")
+	}
+}
+
+func (s *composeService) environment(n *document.Node, at *document.Origin) {
+	set := func(key, value string, at *document.Origin) { s.entry("envs", key, value, at) }
+	s.pairs(n, at, set, func(key string, at *document.Origin) {
+		if value, ok := s.file.GetVariables()[key]; ok {
+			set(key, value, at)
+			return
+		}
+		s.Report.Notice(at, "The variable %s has no value here and none in your environment, and was left out", key)
+	})
+}
+
+func (s *composeService) envFile(_ *document.Node, at *document.Origin) {
+	s.leftOut(at, "env_file", "write its variables under environment")
+}
+
+func (s *composeService) labels(n *document.Node, at *document.Origin) {
+	if !s.primary {
+		s.leftOut(at, "labels", "only a sandbox has labels")
+		return
+	}
+	set := func(key, value string, at *document.Origin) { s.entry("labels", key, value, at) }
+	s.pairs(n, at, set, func(key string, at *document.Origin) { set(key, "", at) })
+}
+
+func (s *composeService) tmpfs(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := s.At(item, document.Item(at.Path, i))
+		t, err := notation.Tmpfs(item.Text)
+		if err != nil {
+			s.Report.Problem(below, "%s", document.Sentence(err))
+			continue
+		}
+		s.add("tmpfs", t, below)
+	}
+}
+
+func (s *composeService) ulimits(n *document.Node, at *document.Origin) {
+	for _, e := range n.Entries {
+		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
+		soft, hard := e.Value.Text, e.Value.Text
+		if e.Value.Kind == document.Map {
+			soft, hard = nodeText(e.Value.Get("soft")), nodeText(e.Value.Get("hard"))
+		}
+		u, err := notation.Ulimit(fmt.Sprintf("%s=%s:%s", e.Key.Text, soft, hard))
+		if err != nil {
+			s.Report.Problem(below, "A ulimit is a number, or a map of soft and hard")
+			continue
+		}
+		s.add("ulimits", u, below)
+	}
+}
+
+func nodeText(n *document.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Text
+}
+
+// conditions are compose's words for how far another service has to be.
+var conditions = map[string]agboxv1.DependencyCondition{
+	"":                agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
+	"service_started": agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
+	"service_healthy": agboxv1.DependencyCondition_DEPENDENCY_CONDITION_HEALTHY,
+}
+
+func (s *composeService) dependsOn(n *document.Node, at *document.Origin) {
+	depend := func(name, condition string, at *document.Origin) {
+		c, known := conditions[condition]
+		switch {
+		case !known:
+			s.Report.Problem(at, "The condition %.80q of service %s cannot be met here: write service_started or service_healthy", condition, s.name)
+		case s.primary:
+			// A sandbox is ready only with its services.
+		case name == s.composeFile.primary:
+			s.leftOut(at, "The dependency on "+name, "services start before the primary is ready")
+		default:
+			s.add("depends_on", &agboxv1.ServiceDependency{Name: name, Condition: c}, at)
+		}
+	}
+	for i, item := range n.Items {
+		depend(item.Text, "", s.At(item, document.Item(at.Path, i)))
+	}
+	for _, e := range n.Entries {
+		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
+		for _, option := range e.Value.Entries {
+			if key := option.Key.Text; key != "condition" && !(key == "required" && option.Value.Text == "true") {
+				s.leftOut(s.At(option.Key, document.Child(below.Path, key)), key+" of the dependency on "+e.Key.Text, "")
+			}
+		}
+		depend(e.Key.Text, nodeText(e.Value.Get("condition")), below)
+	}
+}
+
+func (s *composeService) healthcheck(n *document.Node, at *document.Origin) {
+	if s.primary {
+		s.leftOut(at, "healthcheck", "the primary is up when commands can run in it")
+		return
+	}
+	l := s.below("healthcheck", at)
+	for _, e := range n.Entries {
+		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
+		switch key := e.Key.Text; key {
+		case "test":
+			if e.Value.Kind == document.String {
+				l.words("test", []string{"CMD-SHELL", e.Value.Text}, below)
+			} else if words, ok := s.commandWords(e.Value, below); ok {
+				l.words("test", words, below)
+			}
+		case "disable":
+			if e.Value.Text == "true" {
+				l.words("test", []string{"NONE"}, below)
+			}
+		case "retries":
+			if v, err := strconv.ParseUint(e.Value.Text, 10, 32); err != nil {
+				s.Report.Problem(below, "%.80q is not a number: write for example 3", e.Value.Text)
+			} else {
+				l.set("retries", uint32(v), below)
+			}
+		case "interval", "timeout", "start_period", "start_interval":
+			d, err := notation.Duration(e.Value.Text)
+			if err != nil {
+				s.Report.Problem(below, "%s", document.Sentence(err))
+				continue
+			}
+			l.set(key, durationpb.New(d).ProtoReflect(), below)
+		default:
+			s.leftOut(below, key+" of the healthcheck", "")
+		}
+	}
+}

@@ -1,0 +1,368 @@
+package spec
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// devcontainer is one devcontainer.json that is being read into the primary.
+type devcontainer struct {
+	document.Reader
+	*layer
+	file *agboxv1.ConfigFile
+	// folder is the project's on the host; inside is where it is in the container.
+	folder, inside string
+	node           *document.Node
+	told           map[string]bool
+	// imageTold notes that it was said why there is no image.
+	imageTold func()
+}
+
+// devcontainer reads the description of a development container.
+func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
+	node := document.JSONC(file.GetPath(), file.GetContent(), r.report)
+	if node == nil {
+		r.unreadable = true
+		return
+	}
+	spec := new(agboxv1.CreateSpec)
+	d := &devcontainer{
+		Reader: document.Reader{File: file.GetPath(), Report: r.report},
+		file:   file, node: node, folder: projectOf(file.GetPath()), told: make(map[string]bool),
+		imageTold: func() { r.imageTold = true },
+	}
+	d.layer = newLayer(spec, d.At(node, ""))
+	if node.Kind != document.Map {
+		r.unreadable = true
+		r.report.Problem(d.At(node, "image"), "This is not a devcontainer.json: it should be an object with the key image")
+		return
+	}
+	// The variables of the other values need it, and the environment.
+	d.inside = "/workspaces/" + path.Base(d.folder)
+	d.inside = d.expand(document.Entry{Value: orNull(node.Get("workspaceFolder"))}, "workspaceFolder", d.inside)
+	if env := node.Take("containerEnv"); env.Key != nil {
+		d.environment(env.Value, d.At(env.Key, env.Key.Text))
+	}
+	for _, e := range node.Entries {
+		d.key(e, d.At(e.Key, e.Key.Text))
+	}
+	d.commands()
+	d.workspace()
+	r.add(spec, d.at, dirOf(file))
+}
+
+// projectOf is the folder to which a devcontainer.json belongs: the one that
+// holds it, or holds the folder .devcontainer in which it is.
+func projectOf(file string) string {
+	dir := filepath.Dir(file)
+	if i := strings.LastIndex(dir+"/", "/.devcontainer/"); i > 0 {
+		return dir[:i]
+	}
+	return dir
+}
+
+// expand replaces the variables of a value; a value that is not there is other.
+func (d *devcontainer) expand(e document.Entry, path, other string) string {
+	if e.Value.Kind != document.String {
+		return other
+	}
+	return d.text(e.Value.Text, d.At(e.Value, path))
+}
+
+var devVariable = regexp.MustCompile(`\$\{([A-Za-z]+)(?::([^}:]*))?(?::([^}]*))?\}`)
+
+// text replaces the variables of a text.
+func (d *devcontainer) text(text string, at *document.Origin) string {
+	return devVariable.ReplaceAllStringFunc(text, func(found string) string {
+		parts := devVariable.FindStringSubmatch(found)
+		switch parts[1] {
+		case "localWorkspaceFolder":
+			return d.folder
+		case "localWorkspaceFolderBasename":
+			return path.Base(d.folder)
+		case "containerWorkspaceFolder":
+			return d.inside
+		case "containerWorkspaceFolderBasename":
+			return path.Base(d.inside)
+		case "localEnv", "env":
+			if value, ok := d.file.GetVariables()[parts[2]]; ok {
+				return value
+			}
+			if parts[3] == "" && !d.told[parts[2]] {
+				d.told[parts[2]] = true
+				d.Report.Notice(at, "The variable %s is not set in your environment and stands for nothing", parts[2])
+			}
+			return parts[3]
+		case "containerEnv":
+			if value, ok := d.spec().GetEnvs()[parts[2]]; ok {
+				return value
+			}
+			d.Report.Notice(at, "The environment of the container is not known before it runs: %s stands for %q here", found, parts[3])
+			return parts[3]
+		}
+		d.Report.Notice(at, "%s is not supported and stands for nothing", found)
+		return ""
+	})
+}
+
+// devLeftOut are keys without a meaning here, and why.
+var devLeftOut = map[string]string{
+	"build":               "make the image first, for example with `agbox image build`, and name it",
+	"dockerFile":          "make the image first, for example with `agbox image build`, and name it",
+	"context":             "make the image first, for example with `agbox image build`, and name it",
+	"features":            "put what they install into the image, or into postCreateCommand",
+	"initializeCommand":   "nothing runs on the host",
+	"postStartCommand":    "run it with `agbox exec`",
+	"postAttachCommand":   "run it with `agbox exec`",
+	"customizations":      "it is about an editor",
+	"runArgs":             "write what they mean into the sandbox file",
+	"overrideCommand":     "the command of the image runs beside the commands that you start",
+	"shutdownAction":      "stop the sandbox with `agbox stop`, or give idle_ttl",
+	"updateRemoteUserUID": "files keep their owners",
+	"hostRequirements":    "give cpu_limit, memory_limit and gpus in the sandbox file",
+}
+
+// key reads one key that stands for itself.
+func (d *devcontainer) key(e document.Entry, at *document.Origin) {
+	switch key := e.Key.Text; key {
+	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "service", "runServices":
+		// init is what the supervisor does; the others are read together.
+	case "name":
+		d.entry("labels", "devcontainer.name", e.Value.Text, at)
+	case "image":
+		d.set("image", d.expand(e, key, ""), at)
+	case "remoteEnv":
+		d.environment(e.Value, at)
+	case "mounts":
+		d.mounts(e.Value, at)
+	case "forwardPorts", "appPort":
+		d.ports(e.Value, at)
+	case "remoteUser":
+		d.set("user", d.expand(e, key, ""), at)
+	case "containerUser":
+		if d.node.Get("remoteUser") == nil {
+			d.set("user", d.expand(e, key, ""), at)
+		}
+	case "capAdd":
+		for i, item := range items(e.Value) {
+			d.below("security", at).words("cap_add", []string{capability(item.Text)}, d.At(item, document.Item(at.Path, i)))
+		}
+	case "privileged":
+		if e.Value.Text == "true" {
+			d.below("security", at).set("privileged", true, at)
+		}
+	case "securityOpt":
+		for i, item := range items(e.Value) {
+			below := d.At(item, document.Item(at.Path, i))
+			if !securityOption(item.Text, d.below("security", at), below) {
+				d.Report.Notice(below, "The securityOpt %s is not supported and was left out", item.Text)
+			}
+		}
+	case "build", "dockerFile", "context":
+		if d.node.Get("image") != nil || key == "context" {
+			d.leftOut(key, at)
+			return
+		}
+		d.imageTold()
+		d.Report.Problem(at, "No image is built here: build it, for example with `agbox image build`, and name it as image")
+	case "dockerComposeFile":
+		d.imageTold()
+		d.Report.Problem(at, "The compose file is not read from here: name it as a base itself, with %q as its primary", nodeText(d.node.Get("service")))
+	default:
+		d.leftOut(key, at)
+	}
+}
+
+func (d *devcontainer) leftOut(key string, at *document.Origin) {
+	why := ""
+	if devLeftOut[key] != "" {
+		why = ": " + devLeftOut[key]
+	}
+	d.Report.Notice(at, "%s is not supported and was left out%s", key, why)
+}
+
+func (d *devcontainer) environment(n *document.Node, at *document.Origin) {
+	for _, e := range n.Entries {
+		below := d.At(e.Key, document.Child(at.Path, e.Key.Text))
+		switch e.Value.Kind {
+		case document.Null:
+			d.Report.Notice(below, "Variables cannot be taken away: %s stays as the image has it", e.Key.Text)
+		case document.List, document.Map:
+			d.Report.Problem(below, "Here should be text")
+		default:
+			d.entry("envs", e.Key.Text, d.text(e.Value.Text, below), below)
+		}
+	}
+	if n.Kind != document.Map {
+		d.Report.Problem(at, "Here should be an object of variables")
+	}
+}
+
+func (d *devcontainer) ports(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := d.At(item, document.Item(at.Path, i))
+		text := item.Text
+		if item.Kind == document.Int {
+			text += ":" + text // forwarded to the same port
+		} else if name, _, ok := strings.Cut(text, ":"); ok && strings.Trim(name, "0123456789.[]") != "" && name != "localhost" {
+			d.Report.Notice(below, "%s is a port of a service and was left out: publish it there", text)
+			continue
+		}
+		ports, err := notation.Ports(strings.TrimPrefix(text, "localhost:"))
+		if err != nil {
+			d.Report.Problem(below, "%s", document.Sentence(err))
+			continue
+		}
+		for _, p := range ports {
+			d.add("ports", p, below)
+		}
+	}
+}
+
+func (d *devcontainer) mounts(n *document.Node, at *document.Origin) {
+	for i, item := range items(n) {
+		below := d.At(item, document.Item(at.Path, i))
+		m, err := d.mount(item, below)
+		if err != nil {
+			d.Report.Problem(below, "%s", document.Sentence(err))
+			continue
+		}
+		switch m["type"] {
+		case "bind":
+			d.add("mounts", &agboxv1.MountSpec{Source: m["source"], Target: m["target"], Writable: m["readonly"] == ""}, below)
+		case "tmpfs":
+			d.add("tmpfs", &agboxv1.TmpfsSpec{Target: m["target"], Size: m["tmpfs-size"], Mode: m["tmpfs-mode"]}, below)
+		case "volume":
+			name := m["source"]
+			if name == "" {
+				name = fmt.Sprintf("volume-%d", i+1)
+			}
+			d.Report.Notice(below, "Volumes last as long as the sandbox here: what is in %s goes with it", name)
+			d.add("volumes", &agboxv1.VolumeSpec{Name: name, Target: m["target"], ReadOnly: m["readonly"] != ""}, below)
+		}
+	}
+}
+
+// mountKeys are the engine's words for the parts of a mount, by ours.
+var mountKeys = map[string]string{
+	"type": "type", "source": "source", "src": "source", "target": "target", "dst": "target", "destination": "target",
+	"readonly": "readonly", "ro": "readonly", "tmpfs-size": "tmpfs-size", "tmpfs-mode": "tmpfs-mode",
+}
+
+// mount reads a mount as an object or as the string of docker run --mount.
+func (d *devcontainer) mount(n *document.Node, at *document.Origin) (map[string]string, error) {
+	m := map[string]string{}
+	set := func(key, value string) {
+		name, known := mountKeys[key]
+		switch {
+		case name == "readonly" && (value == "false" || value == "0"):
+		case name == "readonly":
+			m[name] = "true"
+		case known:
+			m[name] = d.text(value, at)
+		case key != "consistency":
+			d.Report.Notice(at, "%s of a mount is not supported and was left out", key)
+		}
+	}
+	switch n.Kind {
+	case document.String:
+		for part := range strings.SplitSeq(n.Text, ",") {
+			key, value, _ := strings.Cut(part, "=")
+			set(strings.TrimSpace(key), value)
+		}
+	case document.Map:
+		for _, e := range n.Entries {
+			set(e.Key.Text, e.Value.Text)
+		}
+	}
+	if m["type"] == "" {
+		m["type"] = "volume" // as the engine has it
+		if filepath.IsAbs(m["source"]) {
+			m["type"] = "bind"
+		}
+	}
+	if m["target"] == "" {
+		return nil, fmt.Errorf("the mount has no target: write for example \"source=${localWorkspaceFolder}/data,target=/data,type=bind\"")
+	}
+	if m["type"] != "bind" && m["type"] != "volume" && m["type"] != "tmpfs" {
+		return nil, fmt.Errorf("%.80q is not the type of a mount: write bind, volume or tmpfs", m["type"])
+	}
+	return m, nil
+}
+
+// commands reads what runs once after the container was made, in the order in
+// which it runs.
+func (d *devcontainer) commands() {
+	for _, key := range []string{"onCreateCommand", "updateContentCommand", "postCreateCommand"} {
+		n := d.node.Get(key)
+		if n == nil {
+			continue
+		}
+		if n.Kind != document.Map {
+			d.command(n, d.At(n, key))
+			continue
+		}
+		for _, e := range n.Entries {
+			d.command(e.Value, d.At(e.Key, document.Child(key, e.Key.Text)))
+		}
+	}
+}
+
+func (d *devcontainer) command(n *document.Node, at *document.Origin) {
+	switch n.Kind {
+	case document.Null:
+	case document.String:
+		d.words("post_create", []string{d.text(n.Text, at)}, at)
+	case document.List:
+		var words []string
+		for _, item := range n.Items {
+			words = append(words, d.text(item.Text, at))
+		}
+		d.words("post_create", []string{notation.ShellLine(words)}, at)
+	default:
+		d.Report.Problem(at, "A command is a string for the shell, or a list of words")
+	}
+}
+
+// workspace is the project, bound as a development container has it.
+func (d *devcontainer) workspace() {
+	n := d.node.Get("workspaceMount")
+	at := d.layer.at.Under("workspaceMount")
+	if n != nil {
+		at = d.At(n, "workspaceMount")
+	}
+	if inside := d.node.Get("workspaceFolder"); inside != nil {
+		d.set("working_dir", d.inside, d.At(inside, "workspaceFolder"))
+		if n == nil {
+			at = d.At(inside, "workspaceFolder")
+		}
+	}
+	if n != nil && n.Text == "" {
+		return // none is wanted
+	}
+	source, target := d.folder, d.inside
+	if n != nil {
+		m, err := d.mount(n, at)
+		if err != nil {
+			d.Report.Problem(at, "%s", document.Sentence(err))
+			return
+		}
+		if m["type"] != "bind" {
+			d.Report.Problem(at, "The workspace is a folder of the host here: write type=bind, or remove workspaceMount")
+			return
+		}
+		source, target = m["source"], m["target"]
+	}
+	w := d.below("workspace", at)
+	w.set("source", source, at)
+	w.set("target", target, at)
+	w.set("mount", true, at)
+}

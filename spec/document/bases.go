@@ -1,0 +1,99 @@
+package document
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// formats are the words for the languages of base files.
+var formats = map[string]agboxv1.ConfigFormat{
+	"agbox":        agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX,
+	"devcontainer": agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER,
+	"compose":      agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE,
+}
+
+// FormatOf tells the language of a file by its name; UNSPECIFIED if it does not tell.
+func FormatOf(name string) agboxv1.ConfigFormat {
+	switch base, ext := strings.ToLower(path.Base(filepath.ToSlash(name))), path.Ext(name); {
+	case strings.HasSuffix(base, "devcontainer.json") || ext == ".jsonc" || path.Base(path.Dir(name)) == ".devcontainer" && ext == ".json":
+		return agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER
+	case ext != ".yaml" && ext != ".yml":
+		return agboxv1.ConfigFormat_CONFIG_FORMAT_UNSPECIFIED
+	case strings.Contains(base, "compose"):
+		return agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE
+	}
+	return agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX
+}
+
+// BaseFile is a file that a sandbox file names as its base.
+type BaseFile struct {
+	// File is as it was written: relative to the folder of the file that names it.
+	File string
+	// Format is UNSPECIFIED where the name tells it.
+	Format agboxv1.ConfigFormat
+	// Primary is the service of a compose file that is the primary.
+	Primary string
+	// At is where it is named.
+	At *Origin
+}
+
+// TakeBases takes the key "base" out of a sandbox file.
+func TakeBases(name string, config *Node, report *Report) []BaseFile {
+	entry := config.Take("base")
+	if entry.Value == nil || entry.Value.Kind == Null {
+		return nil
+	}
+	items := []*Node{entry.Value}
+	if entry.Value.Kind == List {
+		items = entry.Value.Items
+	}
+	var all []BaseFile
+	for i, n := range items {
+		b := BaseFile{At: &Origin{File: name, Line: n.Line, Column: n.Column, Path: Item("base", i)}}
+		switch n.Kind {
+		case String:
+			b.File = n.Text
+		case Map:
+			for _, e := range n.Entries {
+				b.set(e, report)
+			}
+		}
+		if b.File == "" {
+			report.Problem(b.At, "Here should be the name of a file, for example compose.yaml, or a map of file, format and primary")
+			continue
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func (b *BaseFile) set(e Entry, report *Report) {
+	at := &Origin{File: b.At.File, Line: e.Key.Line, Column: e.Key.Column, Path: Child(b.At.Path, e.Key.Text)}
+	format, known := formats[e.Value.Text]
+	switch {
+	case e.Key.Text == "file" && e.Value.Kind == String:
+		b.File = e.Value.Text
+	case e.Key.Text == "primary" && e.Value.Kind == String:
+		b.Primary = e.Value.Text
+	case e.Key.Text == "format" && known:
+		b.Format = format
+	case e.Key.Text == "format":
+		report.Problem(at, "The format of a base is agbox, compose or devcontainer")
+	default:
+		report.Problem(at, "A base has the fields file, format and primary, which are words: write for example {file: compose.yaml, primary: web}")
+	}
+}
+
+// Bases are the files that a sandbox file names as its base, for whoever has to
+// read them. What is wrong with the file is told by package spec.
+func Bases(config []byte) []BaseFile {
+	report := new(Report)
+	node := YAML("", config, report)
+	if node == nil || node.Kind != Map {
+		return nil
+	}
+	return TakeBases("", node, report)
+}

@@ -1,0 +1,208 @@
+// Package document reads the text of a configuration file into a tree that knows
+// where everything stands, and a tree into a message of the API. It goes on after
+// a mistake, so that all of them are told at once.
+package document
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Kind tells what a node is.
+type Kind int
+
+// The kinds of nodes.
+const (
+	Null Kind = iota
+	Bool
+	Int
+	Float
+	String
+	List
+	Map
+)
+
+// Node is a value in a file.
+type Node struct {
+	Kind Kind
+	// Text is a scalar as it was written, without quotes and escapes.
+	Text string
+	// Items are the elements of a list.
+	Items []*Node
+	// Entries are the keys of a map, in the order of the file. No key is there twice.
+	Entries []Entry
+	// Line and Column are where the value begins, from 1.
+	Line, Column int
+}
+
+// Entry is a key of a map with its value.
+type Entry struct {
+	Key   *Node
+	Value *Node
+}
+
+// Get returns the value of a key, nil if it is not there.
+func (n *Node) Get(key string) *Node {
+	if n == nil {
+		return nil
+	}
+	for _, e := range n.Entries {
+		if e.Key.Text == key {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// Take removes a key and returns its entry; nil values if it is not there.
+func (n *Node) Take(key string) Entry {
+	for i, e := range n.Entries {
+		if e.Key.Text == key {
+			n.Entries = append(n.Entries[:i:i], n.Entries[i+1:]...)
+			return e
+		}
+	}
+	return Entry{}
+}
+
+// what names a node in a sentence.
+func (n *Node) what() string {
+	switch n.Kind {
+	case Null:
+		return "nothing"
+	case List:
+		return "a list"
+	case Map:
+		return "a map"
+	case Bool:
+		return n.Text
+	}
+	return shorten(n.Text)
+}
+
+// scalar tells whether a node is one word or none.
+func (n *Node) scalar() bool { return n.Kind != List && n.Kind != Map }
+
+// Origin tells where a field of a message comes from.
+type Origin struct {
+	// File as it was named; empty for what was in no file.
+	File string
+	// Line and Column are from 1; 0 where not known.
+	Line, Column int
+	// Path is the field as its own file has it, for example "services[0].image".
+	Path string
+	// Fields are those of a message, or the keys of a map, that were written.
+	Fields map[string]*Origin
+	// Items are those of a list.
+	Items []*Origin
+}
+
+// Under is the origin of something in o that has no place of its own.
+func (o *Origin) Under(path string) *Origin {
+	return &Origin{File: o.File, Line: o.Line, Column: o.Column, Path: path}
+}
+
+// Report collects what is wrong, and what is worth saying besides.
+type Report struct {
+	Problems []*agboxv1.SpecProblem
+	Notices  []*agboxv1.SpecProblem
+	// spoiled are the fields of which something was said: one mistake is told once.
+	spoiled map[string]bool
+}
+
+// MaxProblems bounds how many are told: a file that is something else altogether
+// would give one for each of its lines.
+const MaxProblems = 100
+
+// Problem tells that the field at o is wrong, unless that was said before.
+func (r *Report) Problem(o *Origin, format string, args ...any) {
+	if r.Spoiled(o) {
+		return
+	}
+	r.Spoil(o.File, o.Path)
+	if len(r.Problems) < MaxProblems {
+		r.Problems = append(r.Problems, problem(o, format, args...))
+	}
+}
+
+// Notice tells something that is not wrong.
+func (r *Report) Notice(o *Origin, format string, args ...any) {
+	if len(r.Notices) < MaxProblems {
+		r.Notices = append(r.Notices, problem(o, format, args...))
+	}
+}
+
+// Spoil has further problems of a field kept silent.
+func (r *Report) Spoil(file, path string) {
+	if r.spoiled == nil {
+		r.spoiled = make(map[string]bool)
+	}
+	r.spoiled[file+":"+path] = true
+}
+
+// Spoiled tells whether something was said of the field at o.
+func (r *Report) Spoiled(o *Origin) bool { return o.Path != "" && r.spoiled[o.File+":"+o.Path] }
+
+func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
+	message := fmt.Sprintf(format, args...)
+	if !strings.HasSuffix(message, ".") {
+		message += "."
+	}
+	return &agboxv1.SpecProblem{
+		File: o.File, Line: uint32(o.Line), Column: uint32(o.Column),
+		Field: strings.Map(visible, o.Path), Message: strings.Map(visible, message),
+	}
+}
+
+// visible keeps what stands in a file from steering the reader's terminal.
+func visible(c rune) rune {
+	if unicode.IsPrint(c) {
+		return c
+	}
+	return '?'
+}
+
+// Child is the path of a key below a path.
+func Child(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// Item is the path of an element of the list at a path.
+func Item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// Key is the path of a key of the map at a path, whatever characters it has.
+func Key(path, key string) string { return fmt.Sprintf("%s[%s]", path, shorten(key)) }
+
+// shorten shows a text in quotes.
+func shorten(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "..."
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// Line is a problem as one line: "FILE:LINE:COLUMN: FIELD: SENTENCE", without
+// what is not known.
+func Line(p *agboxv1.SpecProblem) string {
+	var b strings.Builder
+	if p.GetFile() != "" {
+		b.WriteString(p.GetFile())
+		for _, n := range []uint32{p.GetLine(), p.GetColumn()} {
+			if n > 0 {
+				fmt.Fprintf(&b, ":%d", n)
+			}
+		}
+		b.WriteString(": ")
+	}
+	if p.GetField() != "" {
+		b.WriteString(p.GetField() + ": ")
+	}
+	return b.String() + p.GetMessage()
+}

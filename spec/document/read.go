@@ -1,0 +1,358 @@
+package document
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// Reader fills messages from the nodes of one file.
+type Reader struct {
+	File   string
+	Report *Report
+}
+
+const durationName = protoreflect.FullName("google.protobuf.Duration")
+
+// filledIn are fields that the daemon sets and no caller may.
+var filledIn = []protoreflect.Name{"tool_projections"}
+
+// FilledIn tells whether a field is the daemon's to set.
+func FilledIn(field protoreflect.Name) bool { return slices.Contains(filledIn, field) }
+
+// At is the origin of a node.
+func (r *Reader) At(n *Node, path string) *Origin {
+	return &Origin{File: r.File, Line: n.Line, Column: n.Column, Path: path}
+}
+
+// Message fills m from a map and returns where its fields come from. What is
+// wrong is reported and left out.
+func (r *Reader) Message(n *Node, m protoreflect.Message, path string) *Origin {
+	return r.message(n, m, r.At(n, path))
+}
+
+func (r *Reader) message(n *Node, m protoreflect.Message, o *Origin) *Origin {
+	path := o.Path
+	o.Fields = make(map[string]*Origin)
+	if n.Kind == Null {
+		return o
+	}
+	if n.Kind != Map {
+		r.Report.Problem(o, "Here should be a map of fields such as %s, and there is %s", example(m.Descriptor()), n.what())
+		return o
+	}
+	fields := m.Descriptor().Fields()
+	for _, e := range n.Entries {
+		at := r.At(e.Key, Child(path, e.Key.Text))
+		f := fields.ByName(protoreflect.Name(e.Key.Text))
+		if f == nil || FilledIn(f.Name()) {
+			r.unknown(at, e.Key.Text, m.Descriptor(), path)
+			continue
+		}
+		// A field is where its key is: the value may begin in a later line.
+		if got := r.field(e.Value, f, m, at); got != nil {
+			o.Fields[e.Key.Text] = got
+		}
+	}
+	return o
+}
+
+// example names fields of a message for a sentence.
+func example(d protoreflect.MessageDescriptor) string {
+	names := make([]string, 0, 3)
+	for i := range min(d.Fields().Len(), 3) {
+		names = append(names, string(d.Fields().Get(i).Name()))
+	}
+	return strings.Join(names, ", ")
+}
+
+// field sets one field and returns its origin, nil if it was left out.
+func (r *Reader) field(n *Node, f protoreflect.FieldDescriptor, m protoreflect.Message, o *Origin) *Origin {
+	switch {
+	case f.IsMap():
+		return r.entries(n, f, m.Mutable(f).Map(), o)
+	case f.IsList():
+		return r.items(n, f, m.Mutable(f).List(), o)
+	case f.Kind() == protoreflect.MessageKind && f.Message().FullName() != durationName:
+		if n.Kind == String {
+			if short, ok := r.short(n, f, o); short != nil {
+				m.Set(f, protoreflect.ValueOfMessage(short[0].ProtoReflect()))
+				return Describe(short[0].ProtoReflect(), o)
+			} else if ok {
+				return nil
+			}
+		}
+		if n.Kind == Null {
+			return nil
+		}
+		return r.message(n, m.Mutable(f).Message(), o)
+	}
+	v, ok := r.scalar(n, f, o)
+	if !ok {
+		return nil
+	}
+	m.Set(f, v)
+	return o
+}
+
+// entries reads a map of strings; a list of KEY=VALUE is one too.
+func (r *Reader) entries(n *Node, f protoreflect.FieldDescriptor, into protoreflect.Map, o *Origin) *Origin {
+	o.Fields = make(map[string]*Origin)
+	add := func(at *Origin, key, value string) {
+		if before := o.Fields[key]; before != nil {
+			r.Report.Problem(at, "%s is set already, in line %d: remove one of the two", shorten(key), before.Line)
+			return
+		}
+		into.Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
+		o.Fields[key] = at
+	}
+	switch n.Kind {
+	case Null:
+	case Map:
+		for _, e := range n.Entries {
+			at := r.At(e.Key, Key(o.Path, e.Key.Text))
+			if v, ok := r.text(e.Value, f.MapValue(), at, true); ok {
+				add(at, e.Key.Text, v)
+			}
+		}
+	case List:
+		for i, item := range n.Items {
+			at := r.At(item, Item(o.Path, i))
+			key, value, ok := strings.Cut(item.Text, "=")
+			if item.Kind != String || !ok {
+				r.Report.Problem(at, "%s has no value: write KEY=VALUE, or KEY: VALUE in a map", item.what())
+				continue
+			}
+			add(at, key, value)
+		}
+	default:
+		r.Report.Problem(o, "Here should be a map such as KEY: VALUE, and there is %s", n.what())
+	}
+	return o
+}
+
+// items reads a list. One word may stand for several items, such as a range of ports.
+func (r *Reader) items(n *Node, f protoreflect.FieldDescriptor, into protoreflect.List, o *Origin) *Origin {
+	switch {
+	case n.Kind == Null:
+		return o
+	case n.Kind == String && f.Kind() == protoreflect.StringKind && wholes[f.Name()] != nil:
+		words, err := wholes[f.Name()](n.Text)
+		if err != nil {
+			r.Report.Problem(o, "%s", Sentence(err))
+			return nil
+		}
+		for _, w := range words {
+			into.Append(protoreflect.ValueOfString(w))
+			o.Items = append(o.Items, o.Under(o.Path))
+		}
+		return o
+	case n.Kind != List:
+		r.Report.Problem(o, "Here should be a list, and there is %s: write it as [%s], or on a line of its own behind a '-'", n.what(), listExample(n))
+		return nil
+	}
+	for i, item := range n.Items {
+		r.item(item, f, into, o, Item(o.Path, i))
+	}
+	return o
+}
+
+func listExample(n *Node) string {
+	if n.scalar() && len(n.Text) < 40 && n.Text != "" {
+		return n.Text
+	}
+	return "..."
+}
+
+func (r *Reader) item(n *Node, f protoreflect.FieldDescriptor, into protoreflect.List, list *Origin, path string) {
+	at := r.At(n, path)
+	if f.Kind() != protoreflect.MessageKind {
+		if v, ok := r.listScalar(n, f, at); ok {
+			into.Append(v)
+			list.Items = append(list.Items, at)
+		}
+		return
+	}
+	if n.scalar() && n.Kind != Null {
+		short, known := r.short(n, f, at)
+		for _, m := range short {
+			into.Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
+			list.Items = append(list.Items, Describe(m.ProtoReflect(), at))
+		}
+		if known {
+			return
+		}
+	}
+	if n.Kind == Null {
+		r.Report.Problem(at, "There is nothing behind the '-': write an item, or remove the line")
+		return
+	}
+	element := into.NewElement()
+	got := r.Message(n, element.Message(), path)
+	if n.Kind == Map {
+		into.Append(element)
+		list.Items = append(list.Items, got)
+	}
+}
+
+// short reads a message that was written as one word; known is false where its
+// kind has no such form.
+func (r *Reader) short(n *Node, f protoreflect.FieldDescriptor, at *Origin) (all []proto.Message, known bool) {
+	read := shorts[f.Message().Name()]
+	if read == nil {
+		return nil, false
+	}
+	all, err := read(n.Text)
+	if err != nil {
+		r.Report.Problem(at, "%s", Sentence(err))
+		return nil, true
+	}
+	return all, true
+}
+
+func (r *Reader) listScalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (protoreflect.Value, bool) {
+	if f.Kind() != protoreflect.StringKind {
+		return r.scalar(n, f, at)
+	}
+	text, ok := r.text(n, f, at, true)
+	return protoreflect.ValueOfString(text), ok
+}
+
+// numeric are text fields in which a number says what is meant.
+var numeric = []protoreflect.Name{
+	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner",
+}
+
+// Numeric tells whether a number may be written where a field wants text.
+func Numeric(field protoreflect.Name) bool { return slices.Contains(numeric, field) }
+
+func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (protoreflect.Value, bool) {
+	wrong := func(want string) (protoreflect.Value, bool) {
+		r.Report.Problem(at, "Here should be %s, and there is %s", want, n.what())
+		return protoreflect.Value{}, false
+	}
+	switch f.Kind() {
+	case protoreflect.StringKind:
+		text, ok := r.text(n, f, at, Numeric(f.Name()))
+		return protoreflect.ValueOfString(text), ok
+	case protoreflect.BoolKind:
+		if n.Kind != Bool {
+			return wrong("true or false")
+		}
+		return protoreflect.ValueOfBool(strings.EqualFold(n.Text, "true")), true
+	case protoreflect.EnumKind:
+		return r.enum(n, f, at)
+	case protoreflect.Uint32Kind:
+		v, err := strconv.ParseUint(n.Text, 10, 32)
+		if !n.scalar() || err != nil {
+			return wrong("a whole number from 0 to 4294967295")
+		}
+		return protoreflect.ValueOfUint32(uint32(v)), true
+	case protoreflect.Int64Kind:
+		v, err := notation.Limit(n.Text)
+		if !n.scalar() || err != nil {
+			return wrong("a whole number")
+		}
+		return protoreflect.ValueOfInt64(v), true
+	case protoreflect.MessageKind: // a duration
+		if !n.scalar() || n.Kind == Null || n.Kind == Bool {
+			return wrong("a time such as 500ms, 10m or 1h30m")
+		}
+		d, err := notation.Duration(n.Text)
+		if err != nil {
+			r.Report.Problem(at, "%s", Sentence(err))
+			return protoreflect.Value{}, false
+		}
+		return protoreflect.ValueOfMessage(durationpb.New(d).ProtoReflect()), true
+	}
+	return wrong("something else")
+}
+
+// text reads a string. Numbers are taken as they are written where that is what
+// is meant; true and false never are, because nobody knows what becomes of them.
+func (r *Reader) text(n *Node, f protoreflect.FieldDescriptor, at *Origin, numbers bool) (string, bool) {
+	switch {
+	case n.Kind == String, numbers && (n.Kind == Int || n.Kind == Float):
+		return n.Text, true
+	case n.Kind == Null:
+		r.Report.Problem(at, "There is no value: write one, \"\" for an empty one, or remove the line")
+	case n.Kind == Bool, n.Kind == Int, n.Kind == Float:
+		r.Report.Problem(at, "Here should be text, and there is %s: put it in quotes if it is meant", n.Text)
+	default:
+		r.Report.Problem(at, "Here should be text, and there is %s", n.what())
+	}
+	return "", false
+}
+
+func (r *Reader) enum(n *Node, f protoreflect.FieldDescriptor, at *Origin) (protoreflect.Value, bool) {
+	if v := EnumValue(f.Enum(), n.Text); v != nil && n.Kind == String {
+		return protoreflect.ValueOfEnum(v.Number()), true
+	}
+	words := EnumWords(f.Enum())
+	hint := ""
+	if near := nearest(strings.ToLower(n.Text), words); near != "" {
+		hint = ": write " + near + " if that is meant"
+	}
+	r.Report.Problem(at, "%s is not one of %s%s", n.what(), strings.Join(words, ", "), hint)
+	return protoreflect.Value{}, false
+}
+
+// EnumValue finds a value by its full name or its word, nil if there is none.
+func EnumValue(d protoreflect.EnumDescriptor, word string) protoreflect.EnumValueDescriptor {
+	for i := range d.Values().Len() {
+		v := d.Values().Get(i)
+		if word == string(v.Name()) || word == EnumWord(v) && !unspecified(v) {
+			return v
+		}
+	}
+	return nil
+}
+
+// EnumWord is the short form of a value: its name without that of the enum, in
+// lower case.
+func EnumWord(v protoreflect.EnumValueDescriptor) string {
+	prefix := screaming(string(v.Parent().Name())) + "_"
+	return strings.ToLower(strings.TrimPrefix(string(v.Name()), prefix))
+}
+
+// EnumWords are the words of an enum that say something.
+func EnumWords(d protoreflect.EnumDescriptor) []string {
+	var words []string
+	for i := range d.Values().Len() {
+		if v := d.Values().Get(i); !unspecified(v) {
+			words = append(words, EnumWord(v))
+		}
+	}
+	return words
+}
+
+func unspecified(v protoreflect.EnumValueDescriptor) bool {
+	return strings.HasSuffix(string(v.Name()), "_UNSPECIFIED")
+}
+
+// screaming makes PULL_POLICY of PullPolicy.
+func screaming(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		if unicode.IsUpper(c) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToUpper(c))
+	}
+	return b.String()
+}
+
+// Sentence makes an error that is part of a sentence a whole one.
+func Sentence(err error) string {
+	text := err.Error()
+	first, rest := text[:1], text[1:]
+	return fmt.Sprintf("%s%s", strings.ToUpper(first), rest)
+}

@@ -1,0 +1,63 @@
+package document
+
+import (
+	"regexp"
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+var (
+	composeVariable      = regexp.MustCompile(`\$\{?([A-Za-z_][A-Za-z0-9_]*)`)
+	devcontainerVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^}:]+)`)
+)
+
+// Variables are the names of the variables whose values a file wants from its
+// reader's environment, sorted. Nothing else of the environment is sent along.
+func Variables(format agboxv1.ConfigFormat, content []byte) []string {
+	var names []string
+	find := func(pattern *regexp.Regexp) {
+		for _, found := range pattern.FindAllSubmatch(content, -1) {
+			names = append(names, string(found[1]))
+		}
+	}
+	switch format {
+	case agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER:
+		find(devcontainerVariable)
+	case agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE:
+		find(composeVariable)
+		if node := YAML("", content, new(Report)); node != nil {
+			for _, service := range node.Get("services").entries() {
+				names = append(names, passedOn(service.Value.Get("environment"))...)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func (n *Node) entries() []Entry {
+	if n == nil {
+		return nil
+	}
+	return n.Entries
+}
+
+// passedOn are variables of an environment that stand there without a value.
+func passedOn(environment *Node) []string {
+	if environment == nil {
+		return nil
+	}
+	var names []string
+	for _, e := range environment.Entries {
+		if e.Value.Kind == Null {
+			names = append(names, e.Key.Text)
+		}
+	}
+	for _, item := range environment.Items {
+		if item.Kind == String && !slices.Contains([]byte(item.Text), '=') {
+			names = append(names, item.Text)
+		}
+	}
+	return names
+}

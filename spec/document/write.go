@@ -1,0 +1,110 @@
+package document
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// WriteYAML writes a message as a file that reads to the same message. Only what
+// is set is written, and nothing that the daemon fills in.
+func WriteYAML(m protoreflect.Message) ([]byte, error) {
+	var b bytes.Buffer
+	out := yaml.NewEncoder(&b)
+	out.SetIndent(2)
+	if err := out.Encode(written(m)); err != nil {
+		return nil, err
+	}
+	if err := out.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func text(s string) *yaml.Node {
+	n := new(yaml.Node)
+	n.SetString(s)
+	// A plain word of another type must not be read as that.
+	if n.ShortTag() != "!!str" || n.Style == 0 && !plainly(s) {
+		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
+	}
+	return n
+}
+
+// plainly tells whether a string may stand without quotes in any YAML reader,
+// also one of version 1.1 that takes "yes" and "12:30" for something else.
+func plainly(s string) bool {
+	switch s {
+	case "", "y", "n", "yes", "no", "on", "off", "Y", "N", "Yes", "No", "On", "Off", "YES", "NO", "ON", "OFF":
+		return false
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(s), &n); err != nil || len(n.Content) != 1 {
+		return false
+	}
+	only := n.Content[0]
+	return only.Kind == yaml.ScalarNode && only.ShortTag() == "!!str" && only.Value == s && n.HeadComment+n.LineComment+n.FootComment+only.LineComment+only.HeadComment+only.FootComment == ""
+}
+
+func word(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Value: s} }
+
+func written(m protoreflect.Message) *yaml.Node {
+	out := &yaml.Node{Kind: yaml.MappingNode}
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if !m.Has(f) || FilledIn(f.Name()) {
+			continue
+		}
+		out.Content = append(out.Content, word(string(f.Name())), writtenField(f, m.Get(f)))
+	}
+	return out
+}
+
+func writtenField(f protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	switch {
+	case f.IsMap():
+		values := make(map[string]string)
+		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+			values[k.String()] = v.String()
+			return true
+		})
+		out := &yaml.Node{Kind: yaml.MappingNode}
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			out.Content = append(out.Content, text(k), text(values[k]))
+		}
+		return out
+	case f.IsList():
+		out := &yaml.Node{Kind: yaml.SequenceNode}
+		for i := range v.List().Len() {
+			out.Content = append(out.Content, writtenValue(f, v.List().Get(i)))
+		}
+		return out
+	}
+	return writtenValue(f, v)
+}
+
+func writtenValue(f protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
+	switch f.Kind() {
+	case protoreflect.MessageKind:
+		if d, ok := v.Message().Interface().(*durationpb.Duration); ok {
+			return word(notation.FormatDuration(d.AsDuration()))
+		}
+		return written(v.Message())
+	case protoreflect.EnumKind:
+		if value := f.Enum().Values().ByNumber(v.Enum()); value != nil {
+			return word(EnumWord(value))
+		}
+		return word(strconv.Itoa(int(v.Enum())))
+	case protoreflect.StringKind:
+		return text(v.String())
+	}
+	return word(v.String())
+}

@@ -1,0 +1,299 @@
+package spec
+
+import (
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func base(path, text string, variables map[string]string) *agboxv1.CreateSandboxRequest {
+	return &agboxv1.CreateSandboxRequest{BaseFiles: []*agboxv1.ConfigFile{{Path: path, Content: []byte(text), Variables: variables}}}
+}
+
+// says checks that each text is in one of the messages, and that there are no others.
+func says(t *testing.T, what string, got []*agboxv1.SpecProblem, want ...string) {
+	t.Helper()
+	for i, p := range got {
+		if p.GetLine() == 0 || !strings.HasSuffix(p.GetMessage(), ".") {
+			t.Errorf("%s: no place or no sentence: %v", what, p)
+		}
+		if i >= len(want) || !strings.Contains(p.GetField()+": "+p.GetMessage(), want[i]) {
+			t.Errorf("%s %d: %v", what, i, p)
+		}
+	}
+	if len(got) < len(want) {
+		t.Errorf("%s: nothing of %q", what, want[len(got):])
+	}
+}
+
+const composeYAML = `
+name: shop
+version: "3.9"
+x-env: &env
+  TZ: UTC
+services:
+  web:
+    x-agbox: primary
+    image: "node:${NODE:-20}"
+    command: npm run "dev server"
+    environment:
+      <<: *env
+      PORT: 3000
+      PASSWORD:
+    ports:
+      - "3000:3000"
+      - target: 9229
+        published: 9229
+        host_ip: 0.0.0.0
+    volumes:
+      - .:/app
+      - modules:/app/node_modules
+      - /cache
+    working_dir: /app
+    user: "1000"
+    restart: unless-stopped
+    tty: true
+    depends_on:
+      db: {condition: service_healthy}
+  db:
+    image: postgres:16
+    restart: always
+    environment: ["POSTGRES_PASSWORD=a$$b", PGDATA]
+    volumes:
+      - data:/var/lib/postgresql/data
+      - ./init.sql:/docker-entrypoint-initdb.d/init.sql:ro
+    healthcheck:
+      test: pg_isready -U postgres
+      interval: 5s
+      retries: 3
+    expose: [5432]
+    mem_limit: 512m
+    deploy:
+      resources:
+        limits: {cpus: "0.5", pids: 100}
+    shm_size: 128m
+    ulimits: {nofile: 1024, nproc: {soft: 10, hard: 20}}
+    tmpfs: /run
+    cap_add: [CAP_SYS_NICE]
+    networks: [back]
+  cache:
+    image: redis:7
+    command: ["redis-server", "--save", ""]
+    depends_on: [db, web]
+    read_only: true
+    security_opt: ["no-new-privileges:true", "label=x"]
+  docs: {image: x, profiles: [docs]}
+volumes:
+  data:
+  modules:
+networks:
+  back:
+`
+
+func TestAComposeFileAsPeopleWriteIt(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", composeYAML, map[string]string{"PASSWORD": "secret"}))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	wantYAML(t, r.Spec, `
+image: node:20
+command: [npm, run, dev server]
+envs: {TZ: UTC, PORT: 3000, PASSWORD: secret}
+ports: ["3000:3000", "0.0.0.0:9229:9229"]
+mounts: ["/project:/app:rw"]
+volumes: ["modules:/app/node_modules", "web-1:/cache"]
+working_dir: /app
+user: 1000
+revival: revive
+services:
+  - name: db
+    image: postgres:16
+    envs: {POSTGRES_PASSWORD: a$b}
+    volumes: ["data:/var/lib/postgresql/data"]
+    healthcheck: {test: [CMD-SHELL, pg_isready -U postgres], interval: 5s, retries: 3}
+    memory_limit: 512m
+    cpu_limit: "0.5"
+    pids_limit: 100
+    shm_size: 128m
+    ulimits: ["nofile=1024:1024", "nproc=10:20"]
+    tmpfs: [/run]
+    security: {cap_add: [SYS_NICE]}
+  - name: cache
+    image: redis:7
+    command: [redis-server, --save, ""]
+    depends_on: [{name: db, condition: started}]
+    security: {read_only_root: true}
+`)
+	says(t, "notice", r.Notices,
+		"services.web.command: The command of the primary",
+		"services.web.ports[0]: Ports of service web without an address",
+		"services.web.tty: tty of service web is not supported",
+		"services.db.environment[1]: The variable PGDATA has no value",
+		"services.db.volumes[1]: The mount of ./init.sql of service db is not supported and was left out: services have no folders",
+		"services.db.networks: networks of service db",
+		"services.cache.depends_on[1]: The dependency on web",
+		"services.cache.security_opt[1]: The security_opt label=x",
+		"services.docs: Service docs was left out, because it belongs to a profile (docs)",
+		"volumes: Volumes last as long as the sandbox",
+		"networks: Networks are not supported",
+	)
+}
+
+func TestOnlyTheServicesOfAComposeFile(t *testing.T) {
+	text := "services:\n  db: {image: postgres}\n  web: {image: node, depends_on: [db]}\n"
+	r := resolve(t, base("/project/compose.yaml", text, nil))
+	says(t, "problem", r.Problems, "x-agbox: primary")
+
+	req := base("/project/compose.yaml", text, nil)
+	req.CreateSpec = &agboxv1.CreateSpec{Image: "mine"}
+	wantYAML(t, good(t, req), "image: mine\nservices: [{name: db, image: postgres}, {name: web, image: node, depends_on: [{name: db, condition: started}]}]\n")
+
+	req = base("/project/compose.yaml", text, nil)
+	req.ConfigYaml = []byte("base: [{file: compose.yaml, primary: web}]\ncpu_limit: 2\n")
+	wantYAML(t, good(t, req), "image: node\ncpu_limit: 2\nservices: [{name: db, image: postgres}]\n")
+
+	req = base("/project/stack.yml", text, nil)
+	req.BaseFiles[0].Format = agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE
+	req.BaseFiles[0].Primary = "nobody"
+	says(t, "problem", resolve(t, req).Problems, `There is no service "nobody" to be the primary: there are db, web`)
+}
+
+func TestWhatMustNotBeLeftOutOfAComposeFileIsAProblem(t *testing.T) {
+	r := resolve(t, base("/project/docker-compose.yml", `
+include: [other.yaml]
+services:
+  a: {build: ., x-agbox: primary}
+  b: {image: x, extends: {service: a}}
+  c: {image: x, network_mode: none}
+  d: {image: x, entrypoint: [sh]}
+  e: {image: x, depends_on: {d: {condition: service_completed_successfully}}}
+  f: {image: "x:${TAG:?give a tag}"}
+  g: {image: x, ports: ["x:y"], volumes: ["a:b"], privileged: maybe}
+  h: [x]
+  i: {image: x, command: "a 'b", x-agbox: primary}
+volumes: {v: {external: true}}
+networks: {n: {internal: true}}
+`, nil))
+	says(t, "problem", r.Problems,
+		"include: Files that this one includes are not read", "services.a.image: Service a has no image", "services.b.extends: What service b extends",
+		"services.c.network_mode: Service c is to have no network", "services.d.entrypoint: Service d cannot have another entrypoint",
+		"services.e.depends_on.d: The condition", "services.f.image: The variable TAG is not set (give a tag)",
+		"services.g.ports[0]", "services.g.volumes[0]", "services.g.privileged", "services.h: Service h should be a map",
+		"services.i.command", "services.i.x-agbox: Service a is the primary already", "volumes.v: The volume v is external", "networks.n: The network n is internal",
+	)
+}
+
+func TestProblemsOfAComposeFileAreInItsOwnWords(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", "services:\n  My_DB:\n    image: postgres\n    mem_limit: 1x\n    volumes: [\"Data:/data\"]\n  web:\n    x-agbox: primary\n    image: x\n    volumes:\n      - /:/host\n", nil))
+	says(t, "problem", r.Problems, "services.My_DB: \"My_DB\" is not allowed", "services.My_DB.mem_limit: \"1x\" is not a size",
+		"services.My_DB.volumes[0].name: \"Data\" is not allowed", "services.web.volumes[0].source: Mounting / is refused")
+	if r.Problems[3].GetLine() != 10 || r.Problems[3].GetFile() != "/project/compose.yaml" {
+		t.Errorf("got %v", r.Problems[3])
+	}
+}
+
+const devcontainerText = `// For format details, see https://aka.ms/devcontainer.json.
+{
+	"name": "Node & Postgres",
+	"image": "mcr.microsoft.com/devcontainers/javascript-node:1-20",
+	/* features are not here */
+	"features": { "ghcr.io/devcontainers/features/git:1": {} },
+	"containerEnv": {
+		"PROJECT": "${localWorkspaceFolderBasename}",
+		"ME": "${localEnv:USER:nobody}",
+		"GONE": "${localEnv:NOPE}",
+	},
+	"remoteEnv": { "BIN": "${containerEnv:PROJECT}/bin", "PATH": "${containerEnv:PATH}:/x", "UNSET": null },
+	"mounts": [
+		"source=${localWorkspaceFolder}/.cache,target=/cache,type=bind,consistency=cached",
+		{ "type": "volume", "source": "history", "target": "/history" },
+		"type=tmpfs,target=/scratch,tmpfs-size=64m",
+	],
+	"forwardPorts": [3000, "db:5432", "8081:81"],
+	"portsAttributes": { "3000": { "label": "web" } },
+	"onCreateCommand": "echo one",
+	"postCreateCommand": { "install": "npm ci", "build": ["npm", "run", "build it"] },
+	"postStartCommand": "npm start",
+	"customizations": { "vscode": { "extensions": ["x"] } },
+	"capAdd": ["SYS_PTRACE"],
+	"securityOpt": ["seccomp=unconfined"],
+	"init": true,
+	"remoteUser": "node",
+}
+`
+
+func TestADevcontainerAsPeopleWriteIt(t *testing.T) {
+	r := resolve(t, base("/project/shop/.devcontainer/devcontainer.json", devcontainerText, map[string]string{"USER": "me"}))
+	if r.Spec == nil {
+		t.Fatal(r.Problems)
+	}
+	wantYAML(t, r.Spec, `
+image: mcr.microsoft.com/devcontainers/javascript-node:1-20
+labels: {devcontainer.name: Node & Postgres}
+envs: {PROJECT: shop, ME: me, GONE: "", BIN: shop/bin, PATH: ":/x"}
+mounts: ["/project/shop/.cache:/cache:rw"]
+volumes: ["history:/history"]
+tmpfs: ["/scratch:64m"]
+ports: ["3000:3000", "8081:81"]
+post_create: [echo one, npm ci, npm run 'build it']
+security: {cap_add: [SYS_PTRACE], seccomp_unconfined: true}
+user: node
+workspace: {source: /project/shop, target: /workspaces/shop, mount: true}
+`)
+	says(t, "notice", r.Notices, "features: features is not supported and was left out: put what they install", "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: The environment of the container",
+		"remoteEnv.UNSET", "mounts[1]: Volumes last as long", "forwardPorts[1]: db:5432 is a port of a service", "portsAttributes", "postStartCommand", "customizations")
+}
+
+func TestTheWorkspaceOfADevcontainer(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"image": "x", "workspaceFolder": "/src"}`: "image: x\nworking_dir: /src\nworkspace: {source: /project, target: /src, mount: true}\n",
+		`{"image": "x", "workspaceFolder": "/w/${localWorkspaceFolderBasename}", "workspaceMount": "source=${localWorkspaceFolder}/sub,target=/w,type=bind"}`: "image: x\nworking_dir: /w/project\nworkspace: {source: /project/sub, target: /w, mount: true}\n",
+		`{"image": "x", "workspaceMount": "", "workspaceFolder": "/"}`:                                                                                        "image: x\nworking_dir: /\n",
+		`{"image": "x", "postCreateCommand": ["a", "b c", "${containerWorkspaceFolder}"]}`:                                                                    "image: x\npost_create: [\"a 'b c' /workspaces/project\"]\nworkspace: {source: /project, target: /workspaces/project, mount: true}\n",
+	} {
+		wantYAML(t, good(t, base("/project/.devcontainer.json", text, nil)), want)
+	}
+	req := base("/project/devcontainer.json", `{"image": "x"}`, nil)
+	req.ConfigYaml = []byte("workspace: {mount: false, exclude_patterns: [node_modules]}\n")
+	wantYAML(t, good(t, req), "image: x\nworkspace: {source: /project, target: /workspaces/project, exclude_patterns: [node_modules]}\n")
+}
+
+func TestABadDevcontainerSaysWhereAndWhatToDo(t *testing.T) {
+	r := resolve(t, base("/project/devcontainer.json", `{
+  "build": {"dockerfile": "Dockerfile"},
+  "dockerComposeFile": "compose.yaml", "service": "web",
+  "forwardPorts": [99999],
+  "mounts": ["type=npipe,target=/x", "source=/x"],
+  "containerEnv": {"A": []},
+  "postCreateCommand": 7,
+  "workspaceMount": "type=volume,source=x,target=/y"
+}`, nil))
+	says(t, "problem", r.Problems, "build: No image is built here", "dockerComposeFile: The compose file is not read from here", "forwardPorts[0]", "mounts[0]: \"npipe\"", "mounts[1]: The mount has no target",
+		"containerEnv.A", "postCreateCommand: A command is", "workspaceMount: The workspace is a folder of the host")
+	for _, text := range []string{"[]", "{", "{}}", "{\"image\" \"x\"}"} {
+		if r := resolve(t, base("/project/devcontainer.json", text, nil)); len(r.Problems) != 1 || r.Problems[0].GetLine() != 1 {
+			t.Errorf("%s: %v", text, r.Problems)
+		}
+	}
+}
+
+func TestVariablesAreReplaced(t *testing.T) {
+	values := func(name string) (string, bool) {
+		v, ok := map[string]string{"A": "a", "EMPTY": ""}[name]
+		return v, ok
+	}
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "$A": "a", "${A}": "a", "x${A}y$A.z": "xaya.z", "$$A": "$A", "${B-d}": "d", "${EMPTY-d}": "", "${EMPTY:-d}": "d",
+		"${B:-${A}}": "a", "${B:-x${C:-y}z}w": "xyzw", "${A:+set}": "set", "${B+set}": "", "${A:?why}": "a", "${B}": "", "${EMPTY+x}": "x",
+	} {
+		if got, _, err := interpolate(text, values); err != nil || got != want {
+			t.Errorf("%s: %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"$", "${", "${}", "${A", "$1", "${B:?}", "${B?why}", "${A:}", "${A!x}", strings.Repeat("${B:-", 20) + strings.Repeat("}", 20)} {
+		if got, _, err := interpolate(text, values); err == nil {
+			t.Errorf("%s: %q", text, got)
+		}
+	}
+}

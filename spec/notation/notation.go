@@ -1,0 +1,133 @@
+// Package notation reads what people write in a word where the API has numbers
+// and messages: sizes, durations, ports, mounts. A sandbox file, a compose file
+// and the flags of the CLI share it.
+//
+// Errors are parts of a sentence that say what is right, for example
+// `"4gg" is not a size: write a number and k, m, g or t, for example 512m`.
+package notation
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// units of a size; binary, as the engine has them.
+var units = map[byte]float64{'b': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40, 'p': 1 << 50}
+
+// Bytes reads a size such as "512m", "1.5g", "4GiB" or "1048576". Units are
+// binary: k is 1024 bytes. The result is at least 0.
+func Bytes(text string) (int64, error) {
+	bad := func() (int64, error) {
+		return 0, fmt.Errorf("%s is not a size: write a number and k, m, g or t, for example 512m or 4g", quote(text))
+	}
+	word := strings.ToLower(text)
+	digits := strings.TrimRight(word, "bikmgtp ")
+	number, err := strconv.ParseFloat(digits, 64)
+	if err != nil || !plainNumber(digits) {
+		return bad()
+	}
+	scale := 1.0
+	switch unit := strings.TrimPrefix(word[len(digits):], " "); {
+	case unit == "" || unit == "b":
+	case len(unit) == 1, len(unit) == 2 && unit[1] == 'b', len(unit) == 3 && unit[1:] == "ib":
+		var known bool
+		if scale, known = units[unit[0]]; !known || unit[0] == 'b' {
+			return bad()
+		}
+	default:
+		return bad()
+	}
+	if bytes := number * scale; bytes < math.MaxInt64 {
+		return int64(bytes), nil
+	}
+	return 0, fmt.Errorf("%s is more than any machine has: write less, for example 4g", quote(text))
+}
+
+// CPUs reads a number of processors such as "1.5" and returns billionths of one.
+// The result is above 0.
+func CPUs(text string) (int64, error) {
+	const most = 1 << 20
+	whole, fraction, _ := strings.Cut(text, ".")
+	number, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || !plainNumber(text) || whole == "" && fraction == "":
+		return 0, fmt.Errorf("%s is not a number of processors: write for example 2 or 0.5", quote(text))
+	case len(fraction) > 9:
+		return 0, fmt.Errorf("%s has more than 9 digits after the point: write fewer", quote(text))
+	case number <= 0:
+		return 0, fmt.Errorf("%s leaves no processor: write more than 0, for example 0.5", quote(text))
+	case number > most:
+		return 0, fmt.Errorf("%s is more than any machine has: write fewer, for example 4", quote(text))
+	}
+	return int64(math.Round(number * 1e9)), nil
+}
+
+// plainNumber keeps out what ParseFloat reads besides: signs, exponents, names.
+func plainNumber(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789.") == "" && strings.Count(text, ".") <= 1
+}
+
+// maxDuration is the longest that a google.protobuf.Duration and a
+// time.Duration both hold comfortably: a hundred years.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+// Duration reads a time such as "500ms", "10m", "1h30m" or "7d". The result is at
+// least 0.
+func Duration(text string) (time.Duration, error) {
+	word := text
+	var sum time.Duration
+	if days, rest, found := strings.Cut(word, "d"); found {
+		n, err := strconv.ParseFloat(days, 64)
+		if err != nil || !plainNumber(days) {
+			return 0, badDuration(text)
+		}
+		if n > maxDuration.Hours()/24 {
+			return 0, fmt.Errorf("%s is longer than a hundred years: write less", quote(text))
+		}
+		if sum, word = time.Duration(n*24*float64(time.Hour)), rest; word == "" {
+			return sum, nil
+		}
+	}
+	d, err := time.ParseDuration(word)
+	switch {
+	case err != nil && plainNumber(word):
+		return 0, fmt.Errorf("%s has no unit: write for example %ss, %[2]sm or %[2]sh", quote(text), word)
+	case err != nil:
+		return 0, badDuration(text)
+	case d < 0:
+		return 0, fmt.Errorf("%s is below zero: write a time from 0 on", quote(text))
+	case d > maxDuration-sum:
+		return 0, fmt.Errorf("%s is longer than a hundred years: write less", quote(text))
+	case word == "0" && sum > 0, strings.HasPrefix(word, "+"):
+		return 0, badDuration(text)
+	}
+	return sum + d, nil
+}
+
+func badDuration(text string) error {
+	return fmt.Errorf("%s is not a time: write a number and ms, s, m, h or d, for example 500ms, 10m or 1h30m", quote(text))
+}
+
+// FormatDuration writes a time as Duration reads it, without empty parts.
+func FormatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// quote shows what was written, shortened.
+func quote(text string) string {
+	const most = 80
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "..."
+	}
+	return strconv.Quote(text)
+}

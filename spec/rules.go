@@ -1,0 +1,133 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/agbox/agbox/spec/document"
+)
+
+// rules holds the spec against the rules in the .proto file.
+func (r *resolver) rules() {
+	err := r.Rules.Validate(r.spec)
+	var bad *protovalidate.ValidationError
+	if err != nil && !errors.As(err, &bad) {
+		r.report.Problem(&document.Origin{}, "The description cannot be checked (%v): please report that", err)
+		return
+	}
+	if bad == nil {
+		return
+	}
+	for _, v := range bad.Violations {
+		var path []any
+		var field protoreflect.FieldDescriptor
+		message := r.spec.ProtoReflect().Descriptor()
+		for _, e := range v.Proto.GetField().GetElements() {
+			path = append(path, e.GetFieldName())
+			field = message.Fields().ByName(protoreflect.Name(e.GetFieldName()))
+			message = field.Message()
+			switch e.WhichSubscript() {
+			case validate.FieldPathElement_Index_case:
+				path = append(path, int(e.GetIndex()))
+			case validate.FieldPathElement_StringKey_case:
+				path = append(path, e.GetStringKey())
+			}
+		}
+		r.problem(path, "%s", sentence(v, field))
+	}
+}
+
+// problem tells of the field at a path of the merged spec.
+func (r *resolver) problem(path []any, format string, args ...any) {
+	r.report.Problem(locate(r.origin, path...), format, args...)
+}
+
+// patterns say in words what a regular expression says, by the field's name
+// within its message or, for all messages, alone.
+var patterns = map[string]string{
+	"CreateSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
+	"VolumeSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
+	"ServiceSpec.name":       "lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit, because it is a host name",
+	"ServiceDependency.name": "the name of a service",
+	"hostname":               "letters, digits and '-', at most 63, beginning and ending with a letter or digit",
+	"target":                 "an absolute path, for example /data",
+	"working_dir":            "an absolute path, for example /workspace",
+	"source":                 "a path without a NUL byte",
+	"mode":                   "an octal mode of 3 or 4 digits, for example 1777",
+	"platform":               "an operating system and an architecture in lower case, for example linux/arm64",
+	"user":                   "user, uid, user:group or uid:gid, at most 128 characters",
+	"owner":                  "uid or uid:gid in numbers, for example 1000:1000",
+	"cap_add":                "a capability in upper case without CAP_, for example SYS_PTRACE",
+	"cap_drop":               "a capability in upper case without CAP_, for example NET_RAW, or ALL",
+	"devices":                "a path below /dev without other characters than letters, digits, '_', '.', '/' and '-', for example /dev/kvm",
+	"host_ip":                "an IP address, for example 127.0.0.1",
+	"envs":                   "text without a NUL byte, under a name without '='",
+	"post_create":            "text without a NUL byte",
+	"post_start_on_primary":  "text without a NUL byte",
+	"HealthcheckConfig.test": "text without a NUL byte",
+	"command":                "text without a NUL byte",
+	"WorkspaceSpec.source":   "a path without a NUL byte",
+	"exclude_patterns":       "text without a NUL byte",
+}
+
+// sentence says what is wrong and what to do.
+func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) string {
+	limit := ""
+	if v.RuleValue.IsValid() {
+		limit = v.RuleValue.String()
+	}
+	got := shown(v)
+	switch id := v.Proto.GetRuleId(); id {
+	case "string.pattern":
+		if want := pattern(field); want != "" {
+			if v.Proto.GetForKey() {
+				return fmt.Sprintf("The name %s is not allowed here: write %s", got, want)
+			}
+			return fmt.Sprintf("%s is not allowed here: write %s", got, want)
+		}
+	case "string.max_len", "string.max_bytes":
+		return fmt.Sprintf("The text is longer than %s characters: shorten it", limit)
+	case "string.min_len", "required":
+		return "There is no value: write one"
+	case "repeated.max_items":
+		return fmt.Sprintf("The list has more than %s items: remove some", limit)
+	case "map.max_pairs":
+		return fmt.Sprintf("The map has more than %s keys: remove some", limit)
+	case "enum.defined_only":
+		if field.Enum() != nil {
+			return fmt.Sprintf("%s is not a value of this field: there are %s", got, strings.Join(document.EnumWords(field.Enum()), ", "))
+		}
+	case "string.in":
+		return fmt.Sprintf("%s is not known: there are core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending and stack", got)
+	case "duration.gte":
+		return "The time is too short: write 1s or more"
+	}
+	return fmt.Sprintf("%s is not allowed here: it %s", got, strings.TrimPrefix(v.Proto.GetMessage(), "value "))
+}
+
+func pattern(f protoreflect.FieldDescriptor) string {
+	if want := patterns[string(f.Parent().Name())+"."+string(f.Name())]; want != "" {
+		return want
+	}
+	return patterns[string(f.Name())]
+}
+
+// shown is the value that was refused.
+func shown(v *protovalidate.Violation) string {
+	if !v.FieldValue.IsValid() {
+		return "This"
+	}
+	switch value := v.FieldValue.Interface().(type) {
+	case string:
+		return fmt.Sprintf("%.80q", value)
+	case protoreflect.List, protoreflect.Map, protoreflect.Message:
+		return "This"
+	default:
+		return fmt.Sprint(value)
+	}
+}

@@ -1,0 +1,124 @@
+package spec
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// DefaultWorkspace is where the workspace is when the spec does not say.
+const DefaultWorkspace = "/workspace"
+
+// supervisors are the supervisor's own places in the primary.
+var supervisors = []string{path.Dir(paths.InContainerInit), paths.InContainerLogs}
+
+// target is a place inside a container that something is put at.
+type target struct {
+	where string
+	path  []any
+	// copied tells a copy, which may go into a mount but not over another copy.
+	copied bool
+}
+
+// primaryTargets checks all places of the primary.
+func (r *resolver) primaryTargets() {
+	s := r.spec
+	all := containerTargets(s.GetTmpfs(), s.GetVolumes(), nil)
+	for i, m := range s.GetMounts() {
+		all = append(all, target{where: m.GetTarget(), path: []any{"mounts", i, "target"}})
+	}
+	for i, c := range s.GetCopies() {
+		all = append(all, target{where: c.GetTarget(), path: []any{"copies", i, "target"}, copied: true})
+	}
+	if w := s.GetWorkspace(); w != nil {
+		where := w.GetTarget()
+		if where == "" {
+			where = DefaultWorkspace
+		}
+		all = append(all, target{where: where, path: []any{"workspace", "target"}, copied: !w.GetMount()})
+		r.copyOnly(w)
+	}
+	r.targets(all, supervisors)
+}
+
+// copyOnly tells what of a workspace has no effect when it is bound.
+func (r *resolver) copyOnly(w *agboxv1.WorkspaceSpec) {
+	if !w.GetMount() {
+		r.copySource(w.GetSource(), "workspace", "source")
+		return
+	}
+	if len(w.GetExcludePatterns()) > 0 {
+		r.problem([]any{"workspace", "exclude_patterns"}, "A workspace that is mounted is seen as a whole: leave exclude_patterns out, or write 'mount: false'")
+	}
+	if w.GetUseGitignore() {
+		r.problem([]any{"workspace", "use_gitignore"}, "A workspace that is mounted is seen as a whole: leave use_gitignore out, or write 'mount: false'")
+	}
+}
+
+func containerTargets(tmpfs []*agboxv1.TmpfsSpec, volumes []*agboxv1.VolumeSpec, at []any) []target {
+	var all []target
+	for i, t := range tmpfs {
+		all = append(all, target{where: t.GetTarget(), path: slices.Concat(at, []any{"tmpfs", i, "target"})})
+	}
+	for i, v := range volumes {
+		all = append(all, target{where: v.GetTarget(), path: slices.Concat(at, []any{"volumes", i, "target"})})
+	}
+	return all
+}
+
+// targets checks the places of one container. reserved are those that are taken.
+func (r *resolver) targets(all []target, reserved []string) {
+	type taken struct {
+		where  string
+		copied bool
+	}
+	seen := make(map[taken][]any)
+	slices.SortStableFunc(all, func(a, b target) int { return r.before(a.path, b.path) })
+	for _, t := range all {
+		if !strings.HasPrefix(t.where, "/") {
+			continue // told by the rules
+		}
+		clean := path.Clean(t.where)
+		if slices.Contains(strings.Split(t.where, "/"), "..") {
+			r.problem(t.path, "%.80q has '..' in it: write the path without", t.where)
+			continue
+		}
+		if why := unfit(clean, t.copied, reserved); why != "" {
+			r.problem(t.path, "Nothing can be put at %.80s, %s", t.where, why)
+			continue
+		}
+		if before := seen[taken{clean, t.copied}]; before != nil {
+			r.problem(t.path, "Something else is put at %.80s already (%s): choose another target, or remove one of the two", clean, r.whereIs(before))
+			continue
+		}
+		seen[taken{clean, t.copied}] = t.path
+	}
+}
+
+// unfit says why nothing can be put at a place.
+func unfit(where string, copied bool, reserved []string) string {
+	if where == "/" {
+		return "because it is the root of the container: choose a folder below it"
+	}
+	for _, own := range reserved {
+		if within(where, own) {
+			return "where agbox keeps its own files: choose another folder"
+		}
+	}
+	for _, kernel := range []string{"/proc", "/sys"} {
+		if within(where, kernel) {
+			return "which belongs to the kernel: choose another folder"
+		}
+	}
+	switch {
+	case where == "/dev":
+		return "which the engine fills itself: choose a folder below it"
+	case where == "/dev/shm" && !copied:
+		return "which is there already: set shm_size instead"
+	}
+	return ""
+}

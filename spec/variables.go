@@ -1,0 +1,129 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+)
+
+// lookup is the value of a variable and whether it is set.
+type lookup func(name string) (string, bool)
+
+// interpolate replaces $NAME and ${NAME} as compose files have them, with
+// ${NAME:-default}, ${NAME-default}, ${NAME:+other}, ${NAME+other}, ${NAME:?why}
+// and ${NAME?why}; $$ is a $. unset are the names that have neither value nor default.
+func interpolate(text string, values lookup) (out string, unset []string, err error) {
+	return expand(text, values, 0)
+}
+
+func expand(text string, values lookup, depth int) (out string, unset []string, err error) {
+	const deepest = 8
+	if depth > deepest {
+		return "", nil, fmt.Errorf("%.80q nests variables more than %d deep: write it flatter", text, deepest)
+	}
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "$")
+		b.WriteString(before)
+		if !found {
+			return b.String(), unset, nil
+		}
+		switch {
+		case strings.HasPrefix(rest, "$"):
+			b.WriteByte('$')
+			text = rest[1:]
+			continue
+		case strings.HasPrefix(rest, "{"):
+			end := closing(rest)
+			if end < 0 {
+				return "", nil, fmt.Errorf("%.80q opens a variable and does not close it: write } behind it, or $$ for a plain $", "$"+rest)
+			}
+			value, missing, err := braced(rest[1:end], values, depth)
+			if err != nil {
+				return "", nil, err
+			}
+			b.WriteString(value)
+			unset = append(unset, missing...)
+			text = rest[end+1:]
+		default:
+			n := nameLength(rest)
+			if n == 0 {
+				return "", nil, fmt.Errorf("%.80q is not a variable: write $$ for a plain $", "$"+rest)
+			}
+			value, set := values(rest[:n])
+			if !set {
+				unset = append(unset, rest[:n])
+			}
+			b.WriteString(value)
+			text = rest[n:]
+		}
+	}
+}
+
+// closing finds the brace that closes the one at the beginning.
+func closing(text string) int {
+	open := 0
+	for i, c := range []byte(text) {
+		switch {
+		case c == '{' && (i == 0 || text[i-1] == '$'):
+			open++
+		case c == '}':
+			if open--; open == 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// nameLength counts the bytes of a variable's name at the beginning.
+func nameLength(text string) int {
+	for i, c := range []byte(text) {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// braced is what stands for the inside of ${...}.
+func braced(inside string, values lookup, depth int) (out string, unset []string, err error) {
+	n := nameLength(inside)
+	name, operator := inside[:n], inside[n:]
+	if n == 0 {
+		return "", nil, fmt.Errorf("${%.80s} does not name a variable: write $$ for a plain $", inside)
+	}
+	value, set := values(name)
+	if operator == "" {
+		if !set {
+			unset = append(unset, name)
+		}
+		return value, unset, nil
+	}
+	if strings.HasPrefix(operator, ":") { // an empty value counts as none
+		operator = operator[1:]
+		set = set && value != ""
+	}
+	if operator == "" {
+		return "", nil, fmt.Errorf("${%.80s} is not complete: write a default behind the '-', for example ${%s:-default}", inside, name)
+	}
+	word := operator[1:]
+	switch operator[0] {
+	case '-':
+		if set {
+			return value, nil, nil
+		}
+		return expand(word, values, depth+1)
+	case '+':
+		if !set {
+			return "", nil, nil
+		}
+		return expand(word, values, depth+1)
+	case '?':
+		if set {
+			return value, nil, nil
+		}
+		return "", nil, fmt.Errorf("the variable %s is not set (%.200s): set it in your environment", name, word)
+	}
+	return "", nil, fmt.Errorf("${%.80s} is not a variable: write ${NAME} or ${NAME:-default}", inside)
+}
