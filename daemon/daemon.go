@@ -23,6 +23,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/execs"
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
@@ -54,6 +55,10 @@ type Config struct {
 	// OrphanGrace is how long an engine object of this install that belongs to no
 	// sandbox is left alone; 0: 10 min.
 	OrphanGrace time.Duration
+	// MaxExecLog and MaxSandboxLog are the bytes of output that new sandboxes keep of
+	// each stream of an exec, and of all execs together; 0: no limit.
+	MaxExecLog    uint64
+	MaxSandboxLog uint64
 	// CheckDatabase makes the command that checks a database in a process of
 	// its own after an unclean stop.
 	CheckDatabase func(path string) *exec.Cmd
@@ -201,15 +206,20 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	}
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Guests: r.execs, Ledger: book, Paths: cfg.Paths,
+		Host: hostfiles.Checker{
+			Own:    []string{cfg.Paths.Data, cfg.Paths.Config, cfg.Paths.Run},
+			Engine: hostfiles.EngineSocket(cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST"))),
+		},
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
-		OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace), Now: time.Now, Log: cfg.Log,
+		OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
+		MaxExecLog:  cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, Now: time.Now, Log: cfg.Log,
 	})
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,
 	})
 	r.server, err = server.New(server.Options{
-		Ledger: book, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,
+		Ledger: book, Engine: engine, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Guests: r.execs, Greet: greet(cfg.Paths), Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,

@@ -21,3 +21,8 @@ func PrimaryName(sandboxID string) string {
 func ServiceName(sandboxID, service string) string {
 	return "agbox-svc-" + ids.Sanitize(sandboxID) + "-" + ids.Sanitize(service)
 }
+
+// VolumeName is the name of a sandbox's volume.
+func VolumeName(sandboxID, volume string) string {
+	return "agbox-vol-" + ids.Sanitize(sandboxID) + "-" + ids.Sanitize(volume)
+}

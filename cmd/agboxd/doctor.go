@@ -9,12 +9,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/agbox/agbox/daemon"
-	"github.com/agbox/agbox/internal/paths"
 )
 
 // doctorCommand is what "agbox doctor" runs where the daemon cannot start.
 func doctorCommand(usage *bool) *cobra.Command {
-	cfg := daemon.Config{}
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -24,28 +22,26 @@ standard output as JSON. "agbox doctor" runs this by itself where it has to, and
 shows the findings to people.`,
 		Hidden: true,
 		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			*usage = false
-			install, err := paths.FromEnv()
-			if err != nil {
-				return err
-			}
-			cfg.Paths = install
-			cfg.CheckDatabase = checkCommand
-			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-			out, err := daemon.Doctor(cmd.Context(), cfg, fix)
-			if err != nil {
-				return err
-			}
-			raw, err := protojson.Marshal(out)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(os.Stdout, "%s\n", raw)
-			return err
-		},
 	}
-	cmd.Flags().StringVar(&cfg.EngineHost, "engine", "", "address of the container engine (default: DOCKER_HOST, else the engine's own default)")
+	s := &settings{cmd: cmd, from: make(map[string]bool), level: slog.LevelWarn}
+	s.addEngine()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		*usage = false
+		cfg, err := s.load()
+		if err != nil {
+			return err
+		}
+		out, err := daemon.Doctor(cmd.Context(), cfg, fix)
+		if err != nil {
+			return err
+		}
+		raw, err := protojson.Marshal(out)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(os.Stdout, "%s\n", raw)
+		return err
+	}
 	cmd.Flags().BoolVar(&fix, "fix", false, "adopt what a lost database knew")
 	return cmd
 }

@@ -125,6 +125,9 @@ func (o Offline) companions(found runtime.Inventory, plan []adoption) []*agboxv1
 	for _, n := range found.Networks {
 		list = append(list, &agboxv1.DoctorFinding{Action: leave, Kind: network, Name: n.Name, Id: n.ID, SandboxId: n.SandboxID, Why: why(n.Identity)})
 	}
+	for _, v := range found.Volumes {
+		list = append(list, &agboxv1.DoctorFinding{Action: leave, Kind: volume, Name: v.Name, Id: v.Name, SandboxId: v.SandboxID, Why: why(v.Identity)})
+	}
 	for _, id := range listFolders(o.Paths.Logs()) {
 		if !slices.ContainsFunc(plan, func(a adoption) bool { return a.ID == id }) {
 			list = append(list, &agboxv1.DoctorFinding{

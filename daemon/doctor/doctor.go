@@ -31,6 +31,7 @@ const (
 	record      = agboxv1.DoctorKind_DOCTOR_KIND_SANDBOX_RECORD
 	container   = agboxv1.DoctorKind_DOCTOR_KIND_CONTAINER
 	network     = agboxv1.DoctorKind_DOCTOR_KIND_NETWORK
+	volume      = agboxv1.DoctorKind_DOCTOR_KIND_VOLUME
 	logFolder   = agboxv1.DoctorKind_DOCTOR_KIND_LOG_FOLDER
 	guestFolder = agboxv1.DoctorKind_DOCTOR_KIND_GUEST_FOLDER
 	database    = agboxv1.DoctorKind_DOCTOR_KIND_DATABASE

@@ -18,6 +18,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
@@ -59,6 +60,18 @@ func (g *guests) Connected(id string) bool {
 func (g *guests) Drop(string) {}
 
 func (g *guests) Settle(context.Context, string) error { return nil }
+
+func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
+	return nil
+}
+
+func (g *guests) Release(context.Context, string) error { return nil }
+
+func (g *guests) RunHook(context.Context, *agboxv1.CreateExecRequest, machine.Hook) error { return nil }
+
+func (g *guests) Main(string) *ledger.MainExec { return nil }
+
+func (g *guests) MainRecorded(*ledger.MainExec, bool) {}
 
 func (g *guests) lose(id string, why error) {
 	g.mu.Lock()
@@ -223,6 +236,33 @@ func TestAnInstallInOrderIsLeftAlone(t *testing.T) {
 	}
 	if n := len(l.engine.Containers()); n != 3 {
 		t.Errorf("%d containers are left, want all 3", n)
+	}
+}
+
+func TestServicesAndVolumesAreListedAndADeadOneIsRepaired(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	asleep := l.awake()
+	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Services: []*agboxv1.ServiceSpec{{
+		Name: "db", Image: runtimetest.FakeImage, Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/data"}},
+	}}}
+	if _, err := l.ledger.Create(t.Context(), "a", spec); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Enqueue("a")
+	l.await("a", machine.Ready)
+	healthy := []string{"LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE CONTAINER a", "LEAVE VOLUME a", "LEAVE NETWORK a"}
+	wantFindings(t, l.examine(true), healthy...)
+	asleep()
+	for _, c := range l.engine.Containers() {
+		if c.Service == "db" {
+			l.engine.Kill(c.ID, 3)
+		}
+	}
+	out := l.examine(false)
+	healthy[1] = "REPAIR SANDBOX_RECORD a"
+	wantFindings(t, out, healthy...)
+	if text := why(t, out, "REPAIR SANDBOX_RECORD a"); !strings.Contains(text, "services") {
+		t.Errorf("it says %q", text)
 	}
 }
 

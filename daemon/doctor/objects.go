@@ -31,6 +31,12 @@ func (x *examination) orphans(ctx context.Context) {
 			x.do(f, func() error { return x.Loop.RemoveOrphanedNetwork(ctx, n) })
 		}
 	}
+	for _, v := range x.inv.Volumes {
+		f := x.orphan(ctx, v.Identity, &agboxv1.DoctorFinding{Kind: volume, Name: v.Name, Id: v.Name})
+		if f.GetAction() == remove {
+			x.do(f, func() error { return x.Loop.RemoveOrphanedVolume(ctx, v) })
+		}
+	}
 }
 
 // orphan completes the finding about an object; nil if it is one of a living

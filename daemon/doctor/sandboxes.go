@@ -31,7 +31,13 @@ func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
 	for _, c := range inv.Containers {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: sb.ID,
-			Why: fmt.Sprintf("It is the %s container of the sandbox and is %s.", c.Role, c.State),
+			Why: containerSentence(c),
+		})
+	}
+	for _, v := range inv.Volumes {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: volume, Name: v.Name, Id: v.Name, SandboxId: sb.ID,
+			Why: fmt.Sprintf("It is the volume %q of the sandbox.", v.Service),
 		})
 	}
 	for _, n := range inv.Networks {
@@ -59,6 +65,11 @@ func of(inv runtime.Inventory, sb ledger.Sandbox) runtime.Inventory {
 	for _, n := range inv.Networks {
 		if mine(n.Identity) {
 			part.Networks = append(part.Networks, n)
+		}
+	}
+	for _, v := range inv.Volumes {
+		if mine(v.Identity) {
+			part.Volumes = append(part.Volumes, v)
 		}
 	}
 	return part
@@ -95,6 +106,12 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 	case step.Do == machine.Remove:
 		f.Action, f.Why = repair, "It never became ready; what is left of it is removed."
 		x.do(f, func() error { return x.repaired(ctx, sb, func() bool { return x.removed(ctx, sb) }) })
+	case aboutServices(step):
+		f.Action, f.Why = repair, "The daemon brings its services in order."
+		if trouble := machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec)); trouble != "" {
+			f.Why += " " + trouble
+		}
+		x.do(f, func() error { return x.repaired(ctx, sb, func() bool { return x.served(ctx, sb) }) })
 	case step.Do == machine.Emit:
 		x.emit(ctx, f, sb, step.Event)
 	case sb.State == machine.Failed:
@@ -102,6 +119,43 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 	default:
 		f.Why, f.NeedsPerson = x.readySentence(sb, primary(inv))
 	}
+}
+
+func containerSentence(c runtime.Container) string {
+	if c.Role != runtime.RoleService {
+		return fmt.Sprintf("It is the %s container of the sandbox and is %s.", c.Role, c.State)
+	}
+	state := string(c.State)
+	if c.Health != "" {
+		state += " and " + c.Health
+	}
+	return fmt.Sprintf("It is the container of service %s of the sandbox and is %s.", c.Service, state)
+}
+
+// aboutServices tells whether a step is about nothing but services.
+func aboutServices(step machine.Step) bool {
+	switch step.Do {
+	case machine.MakeServices, machine.StartServices, machine.StopServices, machine.RunHook:
+		return true
+	case machine.Emit:
+		return step.Event.GetService() != nil
+	}
+	return false
+}
+
+// served tells whether nothing is to be done about the services any more, or
+// nothing before a pause.
+func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
+	after, living := x.Ledger.Sandbox(sb.ID)
+	if !living {
+		return true
+	}
+	inv, err := x.Engine.Inventory(ctx, x.InstallID)
+	if err != nil {
+		return false
+	}
+	step, err := x.Loop.Foresee(ctx, after, of(inv, after))
+	return err == nil && !aboutServices(step)
 }
 
 // emit is a record that the rules bring in line with what the engine shows.
@@ -154,7 +208,7 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 func (x *examination) removed(ctx context.Context, sb ledger.Sandbox) bool {
 	inv, err := x.Engine.Inventory(ctx, x.InstallID)
 	left := of(inv, sb)
-	return err == nil && len(left.Containers)+len(left.Networks) == 0
+	return err == nil && left.Empty()
 }
 
 func primary(inv runtime.Inventory) *runtime.Container {
@@ -185,6 +239,9 @@ func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (wh
 		return "It was tampered with. " + err.Error(), true
 	case err != nil:
 		return "Its container runs, but its supervisor cannot be reached: " + err.Error(), true
+	}
+	if trouble := machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec)); trouble != "" {
+		return "Its container runs and its supervisor answers. " + trouble, true
 	}
 	return "It is ready, its container runs and its supervisor answers.", false
 }

@@ -51,6 +51,9 @@ type Runner struct {
 	// draining is closed when nobody shall wait for a link any more.
 	draining chan struct{}
 
+	// transfers are those of files under way.
+	transfers turns
+
 	// mu guards links and waiting; map work only.
 	mu    sync.Mutex
 	links map[string]*link
@@ -65,6 +68,10 @@ type link struct {
 	// boot is what the supervisor was started with: user and directory of execs
 	// that name none.
 	boot *guestv1.BootConfig
+	made time.Time
+	// mainKnown tells that the ledger was asked to record the container's own
+	// command; guarded by Runner.mu.
+	mainKnown bool
 }
 
 // New makes a Runner. lost is called from the Runner's goroutines and must not block.
@@ -109,7 +116,7 @@ func (r *Runner) Connect(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err
 	}
-	lk := &link{sandboxID: sandboxID, conn: conn, boot: boot}
+	lk := &link{sandboxID: sandboxID, conn: conn, boot: boot, made: r.now()}
 	ready := make(chan struct{})
 	ended := make(chan struct{})
 	r.wg.Go(func() {

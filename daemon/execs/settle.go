@@ -30,21 +30,21 @@ func (r *Runner) Settle(ctx context.Context, sandboxID string) error {
 	}
 	var failed error
 	for _, exec := range sb.Execs {
-		d := r.leftBehind(dir, exec, sb.Want)
+		d := r.leftBehind(ctx, dir, sandboxID, exec, sb.Want)
 		failed = errors.Join(failed, r.ledger.EndExec(ctx, sandboxID, d))
 	}
 	return failed
 }
 
 // leftBehind tells how an exec ended whose container is gone.
-func (r *Runner) leftBehind(dir *logs.Dir, exec machine.Exec, want machine.Want) *agboxv1.ExecEventDetails {
+func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string, exec machine.Exec, want machine.Want) *agboxv1.ExecEventDetails {
 	if dir != nil {
 		rec, err := ReadStatus(dir, exec.ID)
 		switch {
 		case err != nil:
 			r.log.Info("an exec left no readable status", "exec_id", exec.ID, "error", err)
 		case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED, rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED:
-			return details(rec)
+			return r.ending(ctx, sandboxID, rec)
 		}
 	}
 	if want != machine.WantRunning {
@@ -94,35 +94,6 @@ func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
 // lostExitCode stands where no exit code is known: never 0, and what engines
 // report for a container that they lost.
 const lostExitCode = 255
-
-// details turns the supervisor's record into the event's words.
-func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
-	d := &agboxv1.ExecEventDetails{
-		ExecId:             rec.GetExecId(),
-		ExitCode:           rec.GetExitCode(),
-		Signal:             rec.GetSignal(),
-		StartedAt:          rec.GetStartedAt(),
-		FinishedAt:         rec.GetFinishedAt(),
-		StdoutBytes:        rec.GetStdoutBytes(),
-		StderrBytes:        rec.GetStderrBytes(),
-		StdoutDroppedBytes: rec.GetStdoutDroppedBytes(),
-		StderrDroppedBytes: rec.GetStderrDroppedBytes(),
-	}
-	switch {
-	case rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED:
-		d.ExecState = agboxv1.ExecState_EXEC_STATE_FAILED
-		d.ErrorCode = failureReason(rec.GetFailure()).String()
-		d.ErrorMessage = rec.GetFailureMessage()
-	case rec.GetCancelled():
-		d.ExecState = agboxv1.ExecState_EXEC_STATE_CANCELLED
-		d.ErrorCode = agboxv1.ErrorReason_CANCELLED_BY_REQUEST.String()
-		d.ErrorMessage = "cancelled by request"
-	default:
-		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
-		d.ErrorMessage = rec.GetFailureMessage() // why a signal came, if it is known: out of memory
-	}
-	return d
-}
 
 func failureReason(f guestv1.StartFailure) agboxv1.ErrorReason {
 	switch f {

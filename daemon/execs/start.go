@@ -23,6 +23,12 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	if err != nil {
 		return nil, err
 	}
+	if err := lk.takesInput(ctx, req); err != nil {
+		return nil, err
+	}
+	if err := lk.takesLimits(req); err != nil {
+		return nil, err
+	}
 	again, err := r.ledger.StartExec(ctx, req, lk.conn.BootID())
 	if err != nil {
 		return nil, err
@@ -64,7 +70,12 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 		Command: req.GetCommand(),
 		Cwd:     req.GetCwd(),
 		User:    req.GetUser(),
+		Tty:     req.GetTty(),
+		Stdin:   req.GetStdin(),
+		Rows:    req.GetTerminalSize().GetRows(),
+		Columns: req.GetTerminalSize().GetColumns(),
 	}
+	limit(out, req)
 	if out.Cwd == "" {
 		out.Cwd = boot.GetCwd()
 	}
@@ -87,6 +98,8 @@ func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
 	exec, running := sb.Execs[rec.GetExecId()]
 	switch {
 	case !running:
+	case exec.Main: // nobody starts it but its supervisor
+		r.end(lk.sandboxID, lostExec(exec.ID, "The supervisor of the sandbox knows nothing of its main command"))
 	case exec.BootID == lk.conn.BootID():
 		// Accepted in this life of the supervisor and never reached it.
 		req, err := r.ledger.ExecRequest(r.ctx, lk.sandboxID, exec.ID)
@@ -107,7 +120,7 @@ func (r *Runner) record(lk *link, rec *guestv1.ExecRecord) {
 		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The sandbox was restarted while the command ran"))
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING:
 	default:
-		r.end(lk.sandboxID, details(rec))
+		r.end(lk.sandboxID, r.ending(r.ctx, lk.sandboxID, rec))
 	}
 }
 

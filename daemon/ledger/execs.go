@@ -106,9 +106,11 @@ func execIDTaken(id string) error {
 // is: its status was set before, and is set only once.
 func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1.ExecEventDetails) error {
 	_, err := l.update(ctx, sandboxID, func(t *txn) error {
-		if _, running := t.sb.Execs[details.GetExecId()]; !running {
+		exec, running := t.sb.Execs[details.GetExecId()]
+		if !running {
 			return errNothing
 		}
+		details.Main = exec.Main
 		return t.append(sandboxID, &agboxv1.SandboxEvent{
 			EventType: endEvent(details.GetExecState()),
 			Details:   &agboxv1.SandboxEvent_Exec{Exec: details},
@@ -203,6 +205,8 @@ func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, erro
 		LastEventSequence:  ev.GetSequence(),
 		User:               req.GetUser(),
 		Name:               req.GetName(),
+		Tty:                req.GetTty(),
+		Stdin:              req.GetStdin(),
 		StartedAt:          d.GetStartedAt(),
 		FinishedAt:         d.GetFinishedAt(),
 		Signal:             d.GetSignal(),
@@ -211,6 +215,14 @@ func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, erro
 		StderrBytes:        d.GetStderrBytes(),
 		StdoutDroppedBytes: d.GetStdoutDroppedBytes(),
 		StderrDroppedBytes: d.GetStderrDroppedBytes(),
+		UserTime:           d.GetUserTime(),
+		SystemTime:         d.GetSystemTime(),
+		PeakMemoryBytes:    d.GetPeakMemoryBytes(),
+		OomKilled:          d.GetOomKilled(),
+		Timeout:            req.GetTimeout(),
+		IdleTimeout:        req.GetIdleTimeout(),
+		MaxLogBytes:        req.GetMaxLogBytes(),
+		Main:               d.GetMain(),
 	}
 	if status.StartedAt == nil {
 		status.StartedAt = ev.GetOccurredAt()

@@ -108,11 +108,11 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 // meanwhile, nothing is appended: the decision has to be taken anew.
 func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent) (Sandbox, error) {
 	return l.update(ctx, seen.ID, func(t *txn) error {
-		if t.sb.State != seen.State || t.sb.Want != seen.Want || t.sb.PendingSequence != seen.PendingSequence {
+		if t.sb.overtook(seen) {
 			return errNothing
 		}
 		idleStop := ev.GetEventType() == agboxv1.EventType_SANDBOX_STOP_REQUESTED
-		if idleStop && (len(t.sb.Execs) > 0 || t.sb.LastUse.After(seen.LastUse)) {
+		if idleStop && (t.sb.InUse() || t.sb.LastUse.After(seen.LastUse)) {
 			return errNothing
 		}
 		if err := t.append(seen.ID, ev); err != nil {
@@ -124,6 +124,12 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 		}
 		return nil
 	})
+}
+
+// overtook tells whether the sandbox is not any more where it was seen: a decision
+// that was taken on what was seen then has to be taken anew.
+func (sb Sandbox) overtook(seen machine.Record) bool {
+	return sb.State != seen.State || sb.Want != seen.Want || sb.PendingSequence != seen.PendingSequence
 }
 
 // Past returns a sandbox that is not in memory: a deleted one whose history is

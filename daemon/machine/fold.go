@@ -24,7 +24,7 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 		return typ == agboxv1.EventType_SANDBOX_ACCEPTED
 	}
 	switch typ {
-	case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_READY:
+	case agboxv1.EventType_SANDBOX_PREPARING, agboxv1.EventType_SANDBOX_FILES_COPIED, agboxv1.EventType_SANDBOX_READY:
 		return r.State == Pending
 	case agboxv1.EventType_SANDBOX_FAILED:
 		return (r.State == Pending || r.State == Ready) && len(r.Execs) == 0
@@ -39,12 +39,13 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_SANDBOX_DELETED:
 		return r.State == Deleting && len(r.Execs) == 0
 	case agboxv1.EventType_EXEC_STARTED:
-		return r.State == Ready && r.Want == WantRunning
+		// Before READY only hooks may run; the ledger sees to that.
+		return (r.State == Pending || r.State == Ready) && r.Want == WantRunning
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
-		return (r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
+		return (r.State == Pending || r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
 	case agboxv1.EventType_SANDBOX_REVIVED:
 		return r.State == Ready && r.Want == WantRunning && len(r.Execs) == 0
-	case agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
 		return r.State == Pending || r.State == Ready
 	}
 	return false
@@ -65,6 +66,8 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.ID, r.Name, r.Nonce = ev.GetSandboxId(), phase.GetName(), phase.GetNonce()
 		r.CreatedAt = at
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
+	case agboxv1.EventType_SANDBOX_FILES_COPIED:
+		r.Copied = true
 	case agboxv1.EventType_SANDBOX_READY:
 		r.State, r.WasReady, r.LastUse, r.ReadyAt = Ready, true, at, at
 	case agboxv1.EventType_SANDBOX_FAILED:
@@ -77,12 +80,14 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
 		r.Revivals = 0
+		r = servicesAnew(r)
 	case agboxv1.EventType_SANDBOX_REVIVED:
 		r.State, r.PendingSequence = Pending, r.LastSequence
 		if at.Sub(r.ReadyAt) >= reviveStable {
 			r.Revivals = 0
 		}
 		r.Revivals++
+		r = downAnew(r)
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
 		r.State, r.Want = Deleting, WantDeleted
 	case agboxv1.EventType_SANDBOX_DELETED:
@@ -91,6 +96,8 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r = withExec(r, ev)
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		r = withoutExec(r, ev)
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+		r = foldService(r, ev)
 	}
 	if r.State != before {
 		r.StateChangedAt = at
@@ -111,6 +118,8 @@ func withExec(r Record, ev *agboxv1.SandboxEvent) Record {
 		StartedAt: ev.GetOccurredAt().AsTime(),
 		BootID:    d.GetSupervisorBootId(),
 		Sequence:  ev.GetSequence(),
+		Hook:      hookOf(d.GetHook()),
+		Main:      d.GetMain(),
 	}
 	r.Execs = execs
 	return r
@@ -118,13 +127,17 @@ func withExec(r Record, ev *agboxv1.SandboxEvent) Record {
 
 func withoutExec(r Record, ev *agboxv1.SandboxEvent) Record {
 	id := ev.GetExec().GetExecId()
-	if _, running := r.Execs[id]; !running {
+	exec, running := r.Execs[id]
+	if !running {
 		return r
+	}
+	if exec.Hook != nil {
+		r = foldHookEnd(r, *exec.Hook, ev)
 	}
 	execs := maps.Clone(r.Execs)
 	delete(execs, id)
 	r.Execs = execs
-	if at := ev.GetOccurredAt().AsTime(); at.After(r.LastUse) {
+	if at := ev.GetOccurredAt().AsTime(); !exec.Main && at.After(r.LastUse) {
 		r.LastUse = at
 	}
 	return r

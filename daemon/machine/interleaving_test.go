@@ -18,17 +18,28 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, record: Fold(Record{}, event(1, accepted, ""))}
 		p.rules = Rules{ReadyWithin: time.Minute, Retry: time.Second, Revival: agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))}
+		p.world.strict = true
+		p.world.copies = rapid.Bool().Draw(t, "copies")
+		p.rules.Copies = p.world.copies
+		p.world.now, p.world.ran = t0.Add(time.Hour), new(map[string]bool)
+		if rapid.Bool().Draw(t, "services") {
+			p.rules.Services, p.rules.PostCreate, p.world.served = someServices, 2, true
+		}
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			p.interfere()
 			for range rapid.IntRange(0, 8).Draw(t, "steps") {
 				p.step()
 			}
 		}
-		for range 64 {
-			if p.step() {
-				p.world.check(t, p.record)
-				return
+		for range 256 {
+			if !p.step() {
+				continue
 			}
+			if p.world.pass(t, &p.record, p.rest) {
+				continue
+			}
+			p.world.check(t, p.record, p.rules)
+			return
 		}
 		t.Fatalf("no rest; record %+v, world %+v", p.record, p.world)
 	})
@@ -40,16 +51,18 @@ type play struct {
 	record Record
 	world  world
 	rules  Rules
+	rest   Step // the newest one
 }
 
 // step asks Next once and does what it says, twice if it is a verb: the second
 // time must change nothing. It returns true at rest.
 func (p *play) step() bool {
-	step := Next(p.record, p.world.observe(), p.rules, t0.Add(time.Hour))
+	step := Next(p.record, p.world.observe(), p.rules, p.world.now)
 	if step.Do == Rest {
+		p.rest = step
 		// The next round begins with a fresh look, as the loop's does.
 		settled := p.world.looked || p.record.State == Stopped || p.record.Over() || p.record.State == Failed
-		p.world.looked, p.world.tried = false, false
+		p.world.looked, p.world.tried, p.world.copied = false, false, false
 		return settled
 	}
 	pending := p.record.PendingSequence
@@ -69,10 +82,18 @@ func (p *play) step() bool {
 
 // interfere lets one thing happen that the loop did not cause.
 func (p *play) interfere() {
-	switch rapid.SampledFrom([]string{"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "nothing"}).Draw(p.t, "interference") {
+	what := rapid.SampledFrom([]string{
+		"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "nothing",
+		"pass", "pass", "pass", "pass", "pass", "pass", "service dies", "service vanishes", "service sickens", "service heals", "service is started",
+	}).Draw(p.t, "interference")
+	switch what {
 	case "request":
 		p.append(rapid.SampledFrom([]agboxv1.EventType{stopReq, stopReq, stopReq, resume, resume, resume, resume, delReq}).Draw(p.t, "request"), "")
+	case "nothing":
 	case "exec":
+		if p.record.State == Pending {
+			return // a caller's is refused, and the hooks are the loop's
+		}
 		p.append(rapid.SampledFrom([]agboxv1.EventType{started, started, finished}).Draw(p.t, "exec"), rapid.SampledFrom([]string{"a", "b"}).Draw(p.t, "id"))
 	case "die":
 		if p.world.container == runtime.StateRunning {
@@ -81,9 +102,30 @@ func (p *play) interfere() {
 	case "vanish":
 		p.world.container, p.world.connected = "", false
 	case "crash":
-		p.world = world{container: p.world.container, network: p.world.network, inherited: true}
+		p.world.crash()
+	case "pass":
+		p.world.pass(p.t, &p.record, p.rest)
+	default:
+		p.harm(what, &p.world.services[rapid.IntRange(0, len(p.world.services)-1).Draw(p.t, "service")])
 	}
-	p.world.looked, p.world.tried = false, false
+	p.world.looked, p.world.tried, p.world.copied = false, false, false
+}
+
+// harm does something to a service behind the daemon's back.
+func (p *play) harm(what string, s *worldService) {
+	runs := s.state == runtime.StateRunning
+	switch {
+	case what == "service dies" && runs:
+		s.state = runtime.StateExited
+	case what == "service vanishes":
+		s.state = ""
+	case what == "service sickens" && runs:
+		s.health = runtime.Unhealthy
+	case what == "service heals" && runs:
+		s.health = runtime.Healthy
+	case what == "service is started" && s.state == runtime.StateExited && (p.record.State == Pending || p.record.State == Ready):
+		s.state, s.health = runtime.StateRunning, runtime.HealthStarting
+	}
 }
 
 // append adds an event if it is legal, as the ledger does.

@@ -2,7 +2,10 @@ package machine
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +52,10 @@ const (
 	started  = agboxv1.EventType_EXEC_STARTED
 	finished = agboxv1.EventType_EXEC_FINISHED
 	revived  = agboxv1.EventType_SANDBOX_REVIVED
+
+	serviceStarted = agboxv1.EventType_SANDBOX_SERVICE_STARTED
+	serviceReady   = agboxv1.EventType_SANDBOX_SERVICE_READY
+	serviceFailed  = agboxv1.EventType_SANDBOX_SERVICE_FAILED
 )
 
 func primary(state runtime.ContainerState) *runtime.Container {
@@ -216,7 +223,24 @@ func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
 			break
 		}
 		sortTypes(fits)
-		ev := event(n, rapid.SampledFrom(fits).Draw(t, "type"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "exec"))
+		ev := event(n, rapid.SampledFrom(fits).Draw(t, "type"), fmt.Sprintf("x%d", n)) // an id is never used twice
+		switch ev.GetEventType() {
+		case serviceStarted, serviceReady, serviceFailed:
+			d := &agboxv1.ServiceEventDetails{Name: rapid.SampledFrom([]string{"db", "app", "extra"}).Draw(t, "service")}
+			s := r.Services[d.GetName()]
+			d.Start, d.Failures, d.HooksDone = s.Start, s.Failures, s.Hooks
+			if ev.GetEventType() == serviceStarted {
+				d.Start, d.HooksDone = d.GetStart()+1, 0
+			}
+			ev.Details = &agboxv1.SandboxEvent_Service{Service: d}
+		case finished, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
+			ev.GetExec().ExecId = rapid.SampledFrom(slices.Sorted(maps.Keys(r.Execs))).Draw(t, "ends")
+		case started:
+			if rapid.Bool().Draw(t, "hook") {
+				s := r.Services["db"]
+				ev.GetExec().Hook = &agboxv1.HookRef{Service: "db", Start: s.Start, Index: s.Hooks}
+			}
+		}
 		events = append(events, ev)
 		r = Fold(r, ev)
 	}
@@ -253,9 +277,12 @@ func equal(a, b Record) bool {
 		return false
 	}
 	for id, e := range a.Execs {
-		if b.Execs[id] != e {
+		if !reflect.DeepEqual(b.Execs[id], e) {
 			return false
 		}
+	}
+	if !reflect.DeepEqual(a.Services, b.Services) || a.PostCreate != b.PostCreate {
+		return false
 	}
 	a.Execs, b.Execs = nil, nil
 	return a.State == b.State && a.Want == b.Want && a.LastSequence == b.LastSequence && a.StateChangedAt.Equal(b.StateChangedAt) &&
@@ -285,42 +312,128 @@ func TestNextBringsEverySandboxToRest(t *testing.T) {
 			network:   rapid.Bool().Draw(t, "network"),
 			inherited: rapid.Bool().Draw(t, "inherited"),
 		}
-		now := t0.Add(time.Hour)
+		w.now, w.ran = t0.Add(time.Hour), new(map[string]bool)
 		rules := rules
 		rules.Revival = agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))
-		for range 64 {
-			step := Next(r, w.observe(), rules, now)
+		for i := range w.services {
+			w.services[i].state = rapid.SampledFrom([]runtime.ContainerState{"", runtime.StateCreated, runtime.StateRunning, runtime.StateExited}).Draw(t, "service")
+			w.services[i].health = rapid.SampledFrom([]string{"", runtime.Healthy, runtime.Unhealthy, runtime.HealthStarting}).Draw(t, "health")
+		}
+		if rapid.Bool().Draw(t, "services") {
+			rules.Services, rules.PostCreate, w.served = someServices, 2, true
+		}
+		for range 256 {
+			step := Next(r, w.observe(), rules, w.now)
 			if step.Do == Rest {
-				w.check(t, r)
+				if w.pass(t, &r, step) {
+					continue
+				}
+				w.check(t, r, rules)
 				return
 			}
 			r = w.apply(t, r, step)
 			if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
-				w = world{container: w.container, network: w.network, inherited: true}
+				w.crash()
 			}
 		}
-		t.Fatalf("no rest after 64 steps; record %+v, world %+v", r, w)
+		t.Fatalf("no rest after 256 steps; record %+v, world %+v", r, w)
 	})
+}
+
+// someServices are two required services, of which the second waits for the health
+// of the first, and an optional one.
+var someServices = []ServiceRule{
+	{Name: "db", Required: true, Hooks: 2},
+	{Name: "app", Required: true, After: []Dependency{{Name: "db", Healthy: true}}, Hooks: 1},
+	{Name: "extra", After: []Dependency{{Name: "app"}}},
 }
 
 // world is an engine with one sandbox, and what one daemon life knows of it.
 type world struct {
+	now                      time.Time
 	container                runtime.ContainerState
 	network                  bool
 	inherited                bool
 	looked, connected, tried bool
 	startedAt                time.Time
+	services                 [3]worldService // as in someServices
+	// strict: all that is there came about by the rules, and none of it may be left.
+	strict bool
+	// served: the rules know someServices.
+	served bool
+	// copies: the rules want something copied in. files tells that the container has
+	// it, copied that it was brought there in this round.
+	copies, files, copied bool
+	// ran are the execs of all hooks ever begun; the ledger never forgets an id.
+	ran *map[string]bool
+}
+
+type worldService struct {
+	state   runtime.ContainerState
+	health  string
+	started uint32
+}
+
+// crash is the end of a daemon: what it knew is gone.
+func (w *world) crash() {
+	*w = world{now: w.now, container: w.container, network: w.network, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
+	for i := range w.services {
+		w.services[i].started = 0
+	}
 }
 
 func (w *world) observe() Observation {
-	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked}
+	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked, Copied: w.copied}
 	if w.looked {
 		o.Leftovers = w.container != "" || w.network
 		if w.container != "" {
 			o.Primary = primary(w.container)
 		}
+		o.Services = make(map[string]ServiceSeen)
+		for i, s := range w.services {
+			seen := ServiceSeen{Started: s.started}
+			if s.state != "" {
+				o.Leftovers = true
+				seen.Container = &runtime.Container{ID: someServices[i].Name, State: s.state, ExitCode: 1}
+				if s.state == runtime.StateRunning {
+					seen.Container.Health = s.health
+				}
+			}
+			o.Services[someServices[i].Name] = seen
+		}
 	}
 	return o
+}
+
+func (w *world) service(name string) *worldService {
+	i := slices.IndexFunc(someServices, func(rule ServiceRule) bool { return rule.Name == name })
+	return &w.services[i]
+}
+
+// pass lets the world go on by itself at a rest: healthchecks pass, hooks end, and
+// if nothing of that is under way, the time comes that Next waits for. It returns
+// false when nothing is to come.
+func (w *world) pass(t *rapid.T, r *Record, step Step) bool {
+	going := false
+	for i := range w.services {
+		if s := &w.services[i]; s.state == runtime.StateRunning && s.health == runtime.HealthStarting {
+			s.health, going = runtime.Healthy, true
+		}
+	}
+	for id, e := range r.Execs {
+		if e.Hook != nil && w.container == runtime.StateRunning {
+			ev := event(r.LastSequence+1, finished, id)
+			ev.GetExec().ExitCode = int32(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "exit"))
+			*r, going = Fold(*r, ev), true
+		}
+	}
+	if !going && !step.Wake.IsZero() && step.Wake.After(w.now) {
+		w.now, going = step.Wake, true
+	}
+	if going {
+		w.looked, w.tried, w.copied = false, false, false
+	}
+	return going
 }
 
 func (w *world) apply(t *rapid.T, r Record, step Step) Record {
@@ -330,48 +443,165 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 	case Prepare:
 		w.looked, w.network = true, true
 		if w.container == "" {
-			w.container = runtime.StateCreated
+			w.container, w.files, w.copied = runtime.StateCreated, false, false
 		}
+		w.make(step.Services)
+	case MakeServices:
+		w.make(step.Services)
+	case StartServices:
+		for _, name := range step.Services {
+			s := w.service(name)
+			if s.state != runtime.StateRunning {
+				s.state, s.health = runtime.StateRunning, runtime.HealthStarting
+			}
+			s.started = r.Services[name].Start
+		}
+		w.looked = true
+	case StopServices:
+		for _, name := range step.Services {
+			w.service(name).state = runtime.StateExited
+		}
+		w.looked = true
+	case CopyIn:
+		if w.container != runtime.StateRunning || !w.connected || r.WasReady {
+			t.Fatalf("something is copied in with %+v", w)
+		}
+		w.files, w.copied = true, true
+	case RunHook:
+		if w.copies && !r.Copied && !r.WasReady {
+			t.Fatalf("a hook is run before its files are there; record %+v", r)
+		}
+		r = w.hook(t, r, *step.Hook)
 	case Start:
-		w.container, w.startedAt = runtime.StateRunning, t0.Add(time.Hour)
+		w.container, w.startedAt = runtime.StateRunning, w.now
 	case Connect:
 		w.tried, w.connected = true, w.container == runtime.StateRunning
 	case Stop:
 		w.container, w.connected = runtime.StateExited, false
 	case Remove:
 		w.container, w.network, w.connected, w.looked = "", false, false, true
+		w.services = [3]worldService{}
 	case SettleExecs:
 		for id := range r.Execs {
-			r = Fold(r, event(r.LastSequence+1, finished, id))
+			ev := event(r.LastSequence+1, finished, id)
+			ev.GetExec().ExitCode = 255
+			r = Fold(r, ev)
 		}
 	case Emit:
 		if !Legal(r, step.Event.GetEventType()) {
 			t.Fatalf("Next emits %s, which is not legal after %+v", step.Event.GetEventType(), r)
 		}
+		if step.Event.GetEventType() == ready {
+			w.mayBeReady(t, r)
+		}
 		ev := step.Event
-		ev.Sequence, ev.SandboxId, ev.OccurredAt = r.LastSequence+1, "sb", timestamppb.New(t0.Add(time.Hour))
+		ev.Sequence, ev.SandboxId, ev.OccurredAt = r.LastSequence+1, "sb", timestamppb.New(w.now)
 		r = Fold(r, ev)
 	}
 	return r
 }
 
-func (w *world) check(t *rapid.T, r Record) {
+func (w *world) make(names []string) {
+	for _, name := range names {
+		if s := w.service(name); s.state == "" {
+			*s = worldService{state: runtime.StateCreated}
+		}
+	}
+}
+
+// hook begins a hook as the ledger does: an id that was used is left alone.
+func (w *world) hook(t *rapid.T, r Record, h Hook) Record {
+	if w.container != runtime.StateRunning || !w.connected {
+		t.Fatalf("hook %+v is run without a primary", h)
+	}
+	id := fmt.Sprint(h)
+	if (*w.ran)[id] {
+		if _, running := r.Execs[id]; !running {
+			t.Fatalf("hook %+v is run twice; record %+v", h, r)
+		}
+		return r
+	}
+	if *w.ran == nil {
+		*w.ran = make(map[string]bool)
+	}
+	(*w.ran)[id] = true
+	ev := event(r.LastSequence+1, started, id)
+	ev.GetExec().Hook = &agboxv1.HookRef{Service: h.Service, Start: h.Start, Index: h.Index}
+	return Fold(r, ev)
+}
+
+// mayBeReady checks what READY promises, at the moment when it is said.
+func (w *world) mayBeReady(t *rapid.T, r Record) {
+	if w.copies && w.strict && !w.files {
+		t.Fatalf("READY without its files; record %+v, world %+v", r, w)
+	}
+	for _, rule := range someServices {
+		if !rule.Required || !w.served {
+			continue
+		}
+		name, s := rule.Name, r.Services[rule.Name]
+		seen, forgiven := w.service(name), r.WasReady && s.Phase == Down && s.Reason == hookFailed
+		if seen.state != runtime.StateRunning || seen.health == runtime.HealthStarting || seen.health == runtime.Unhealthy ||
+			!forgiven && (s.Phase != Up || w.strict && s.Hooks != rule.Hooks) {
+			t.Fatalf("READY with service %s at %+v, in the engine %+v", name, s, *seen)
+		}
+	}
+	if w.container != runtime.StateRunning || !w.connected {
+		t.Fatalf("READY with %+v", w)
+	}
+}
+
+var hookFailed = agboxv1.ErrorReason_HOOK_FAILED.String()
+
+func (w *world) check(t *rapid.T, r Record, rules Rules) {
 	switch r.State {
 	case Ready:
 		if w.container != runtime.StateRunning || !w.connected {
 			t.Fatalf("rests READY with %+v", w)
 		}
+		for _, rule := range rules.Services {
+			s, seen := r.Services[rule.Name], w.service(rule.Name)
+			well := s.Phase == Up && seen.state == runtime.StateRunning && seen.health != runtime.Unhealthy
+			waits := s.Phase == Waiting && !dependenciesMet(rule, w.observe())
+			if given := s.Phase == Down && (s.Reason == hookFailed || s.exhausted()); !well && !given && !waits && dependenciesMet(rule, w.observe()) {
+				t.Fatalf("rests READY with service %s at %+v, in the engine %+v", rule.Name, s, *seen)
+			}
+			if rule.Required && !well && ServiceTrouble(r, rules.Services) == "" && s.Phase != Waiting {
+				t.Fatalf("nothing is said of service %s, which is at %+v", rule.Name, s)
+			}
+		}
 	case Deleted:
 		if len(r.Execs) > 0 {
 			t.Fatalf("DELETED with running execs %v", r.Execs)
 		}
-	case Failed:
-		if !r.WasReady && (w.container != "" || w.network) {
-			t.Fatalf("FAILED before it was ready, but %+v is left behind", w)
+		if w.strict {
+			w.checkNothingLeft(t)
 		}
+	case Failed:
+		if !r.WasReady {
+			w.checkNothingLeft(t)
+		}
+		w.checkNoService(t, rules)
 	case Stopped:
+		w.checkNoService(t, rules)
 	default:
-		t.Fatalf("rests in %s", r.State)
+		t.Fatalf("rests in %s with %+v; record %+v", r.State, w, r)
+	}
+}
+
+func (w *world) checkNothingLeft(t *rapid.T) {
+	some := slices.ContainsFunc(w.services[:], func(s worldService) bool { return s.state != "" })
+	if w.container != "" || w.network || some {
+		t.Fatalf("%+v is left behind", w)
+	}
+}
+
+// checkNoService wants no service to run.
+func (w *world) checkNoService(t *rapid.T, rules Rules) {
+	for i, s := range w.services {
+		if s.state == runtime.StateRunning && len(rules.Services) > 0 && w.strict {
+			t.Fatalf("service %s runs without its sandbox", someServices[i].Name)
+		}
 	}
 }
 

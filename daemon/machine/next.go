@@ -18,7 +18,8 @@ const (
 	Rest Verb = iota
 	// Look: observe the engine, then ask again.
 	Look
-	// Prepare: have the image, the network and the primary container.
+	// Prepare: have images, network, volumes and containers of the primary and of
+	// the services that are named.
 	Prepare
 	// Start: start the primary.
 	Start
@@ -31,14 +32,40 @@ const (
 	// SettleExecs: end every exec that is recorded as running although its
 	// container is not, with the status that it left behind.
 	SettleExecs
+	// MakeServices: begin to have images, volumes and containers of the named
+	// services, in the background: the sandbox is READY, and a pull can be long.
+	MakeServices
+	// StartServices: start the named services.
+	StartServices
+	// StopServices: stop the named services.
+	StopServices
+	// CopyIn: copy into the primary what the spec wants there before the first READY.
+	CopyIn
+	// RunHook: have the exec of Step.Hook.
+	RunHook
+	// RecordMain: record the container's own command, which the supervisor runs.
+	RecordMain
 	// Emit: append Step.Event.
 	Emit
 )
 
-var verbNames = [...]string{"rest", "look", "prepare", "start", "connect", "stop", "remove", "settle-execs", "emit"}
+var verbNames = [...]string{
+	"rest", "look", "prepare", "start", "connect", "stop", "remove", "settle-execs",
+	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "record-main", "emit",
+}
 
 // String returns the verb's word for logs.
 func (v Verb) String() string { return verbNames[v] }
+
+// Changes tells whether the verb changes what the engine has, so that a look begun
+// before its end is out of date.
+func (v Verb) Changes() bool {
+	switch v {
+	case Prepare, Start, Stop, Remove, MakeServices, StartServices, StopServices:
+		return true
+	}
+	return false
+}
 
 // Observation is what is known of a sandbox outside the store.
 type Observation struct {
@@ -53,6 +80,11 @@ type Observation struct {
 	Leftovers bool
 	// Connected tells whether the supervisor's exits reach the daemon.
 	Connected bool
+	// Copied tells that CopyIn has come to its end in this round.
+	Copied bool
+	// MainDue tells that the linked supervisor has run a command of the container's
+	// own in this life, and that it may not have been recorded yet.
+	MainDue bool
 	// ConnectFailed tells that it was tried in this round, in vain.
 	ConnectFailed bool
 	// Inherited tells whether the sandbox became PENDING under an earlier
@@ -64,6 +96,8 @@ type Observation struct {
 	// StartedAt is when this daemon started the primary, or first saw it
 	// running, since the sandbox became PENDING; zero if it did neither.
 	StartedAt time.Time
+	// Services are the services of the spec, and what else has a container, by name.
+	Services map[string]ServiceSeen
 }
 
 // Rules are the figures by which Next decides.
@@ -78,6 +112,12 @@ type Rules struct {
 	Revival agboxv1.RevivalPolicy
 	// Retry is the pause before an unreachable supervisor is tried again.
 	Retry time.Duration
+	// Services are those of the spec, in its order.
+	Services []ServiceRule
+	// Copies tells whether something is copied into the primary.
+	Copies bool
+	// PostCreate is how many commands run before the sandbox is READY for the first time.
+	PostCreate uint32
 }
 
 // Step is what Next wants done.
@@ -85,6 +125,10 @@ type Step struct {
 	Do Verb
 	// Event is what Emit appends; the ledger fills in ids, sequence and state.
 	Event *agboxv1.SandboxEvent
+	// Services are whom a verb about services means, in the order of the spec.
+	Services []string
+	// Hook is what RunHook runs.
+	Hook *Hook
 	// Wake is when to ask again though nothing changed; zero: never.
 	Wake time.Time
 	// Why explains the step in the log.
@@ -108,7 +152,7 @@ func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 	case Ready:
 		return nextReady(r, o, rules, now)
 	case Failed:
-		return nextFailed(r, o)
+		return nextFailed(r, o, rules)
 	}
 	return Step{}
 }
@@ -133,6 +177,8 @@ func nextStopping(r Record, o Observation) Step {
 		return Step{Do: Look}
 	case running(o.Primary):
 		return Step{Do: Stop}
+	case len(runningServices(o)) > 0:
+		return Step{Do: StopServices, Services: runningServices(o)}
 	case len(r.Execs) > 0:
 		return Step{Do: SettleExecs}
 	}
@@ -140,31 +186,62 @@ func nextStopping(r Record, o Observation) Step {
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
-	fresh := !o.Inherited && !r.WasReady && o.StartedAt.IsZero()
+	fresh := !o.Inherited && !r.WasReady && o.StartedAt.IsZero() && o.Primary == nil
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
-	case o.Primary == nil && r.WasReady:
+	case len(r.Execs) > 0 && !running(o.Primary):
+		return Step{Do: SettleExecs}
+	case o.Primary == nil && (r.WasReady || r.Copied):
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
 	case o.Primary == nil && o.Inherited && !o.HandedOver:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
 	case o.Primary == nil:
-		return Step{Do: Prepare}
-	case len(r.Execs) > 0 && !running(o.Primary):
-		return Step{Do: SettleExecs}
-	case !running(o.Primary) && o.StartedAt.IsZero():
-		return Step{Do: Start}
-	case !running(o.Primary):
+		return Step{Do: Prepare, Services: required(rules)}
+	}
+	if end, ended := hopeless(r, rules); ended {
+		if running(o.Primary) && (r.WasReady || len(r.Execs) > 0) {
+			return Step{Do: Stop, Why: "the sandbox fails, and its commands end first"}
+		}
+		return end
+	}
+	if !running(o.Primary) && !o.StartedAt.IsZero() {
 		return fail(exitReason(o), exitSentence(o))
-	case o.Connected:
-		return emit(agboxv1.EventType_SANDBOX_READY, nil)
 	}
-	if now.After(o.StartedAt.Add(rules.ReadyWithin)) {
-		return fail(agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, fmt.Sprintf(
-			"The supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again.", rules.ReadyWithin))
+	services, settled := nextServices(r, o, rules, now)
+	uncopied := rules.Copies && !r.Copied && !r.WasReady
+	switch {
+	case services.Do != Rest && (services.Do != RunHook || !uncopied):
+		return services
+	case !running(o.Primary):
+		return Step{Do: Start}
+	case !o.Connected:
+		return nextUnlinked(r, o, rules, now)
+	case uncopied && !o.Copied:
+		return Step{Do: CopyIn}
+	case uncopied:
+		return emit(agboxv1.EventType_SANDBOX_FILES_COPIED, nil)
+	case !settled:
+		return services
+	case !r.WasReady && r.PostCreate < rules.PostCreate && runningHook(r, ""):
+		return Step{}
+	case !r.WasReady && r.PostCreate < rules.PostCreate:
+		return Step{Do: RunHook, Hook: &Hook{Index: r.PostCreate}}
 	}
-	return Step{Do: Connect}
+	return emit(agboxv1.EventType_SANDBOX_READY, nil)
+}
+
+// nextUnlinked waits for the supervisor of a primary that was started.
+func nextUnlinked(r Record, o Observation, rules Rules, now time.Time) Step {
+	switch {
+	case !now.After(o.StartedAt.Add(rules.ReadyWithin)):
+		return Step{Do: Connect}
+	case len(r.Execs) > 0:
+		return Step{Do: Stop, Why: "the sandbox fails, and its commands end first"}
+	}
+	return fail(agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, fmt.Sprintf(
+		"The supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again.", rules.ReadyWithin))
 }
 
 // nextReady tries the supervisor before it asks the engine: when the daemon
@@ -173,17 +250,34 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !o.Connected && !o.ConnectFailed:
 		return Step{Do: Connect}
+	case o.Connected && o.MainDue:
+		return Step{Do: RecordMain}
 	case !o.Looked:
 		return Step{Do: Look}
 	case !running(o.Primary) && len(r.Execs) > 0:
 		return Step{Do: SettleExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
+	}
+	services, _ := nextServices(r, o, rules, now)
+	if services.Do != Rest {
+		return services
+	}
+	calm := nextCalm(r, o, rules, now)
+	if calm.Do == Rest {
+		calm.Wake = sooner(calm.Wake, services.Wake)
+	}
+	return calm
+}
+
+// nextCalm is about a READY sandbox in which nothing is to be mended.
+func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
+	switch {
 	case paused(o.Primary):
 		return Step{} // shown as it is; nothing answers in there
 	case !o.Connected:
 		return Step{Wake: now.Add(rules.Retry)}
-	case rules.IdleTTL > 0 && len(r.Execs) > 0:
+	case rules.IdleTTL > 0 && r.InUse():
 		// However soon they end, the sandbox is not due before.
 		return Step{Wake: now.Add(rules.IdleTTL)}
 	case rules.IdleTTL > 0:
@@ -228,12 +322,14 @@ const removedSentence = "The primary container was removed outside agbox; remove
 
 // nextFailed removes what a sandbox left behind that never became READY. One
 // that was READY is kept as it is, so that the user can look and resume.
-func nextFailed(r Record, o Observation) Step {
+func nextFailed(r Record, o Observation, rules Rules) Step {
 	switch {
-	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady):
+	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0):
 		return Step{Do: Look}
 	case len(r.Execs) > 0 && !running(o.Primary):
 		return Step{Do: SettleExecs}
+	case r.WasReady && len(runningServices(o)) > 0:
+		return Step{Do: StopServices, Services: runningServices(o), Why: "services end with their sandbox"}
 	case r.WasReady:
 		return Step{}
 	case o.Leftovers:

@@ -42,6 +42,8 @@ type Record struct {
 	// WasReady tells whether the sandbox has ever been READY. What was never
 	// ready and failed is removed; what was is kept for the user to look at.
 	WasReady bool
+	// Copied tells that all that the spec copies in is in the primary.
+	Copied bool
 	// Execs are the running execs by id. The map is never changed in place.
 	Execs map[string]Exec
 	// ReadyAt is when the sandbox last became READY.
@@ -49,7 +51,14 @@ type Record struct {
 	// Revivals counts how often in a row it was revived without staying READY
 	// for reviveStable.
 	Revivals int
-	// LastUse is when the sandbox became READY or, if later, when an exec last ended.
+	// Services are the services by name. The map is never changed in place.
+	Services map[string]Service
+	// PostCreate is how many commands of post_create have succeeded, and
+	// PostCreateFailure tells of one that has not.
+	PostCreate        uint32
+	PostCreateFailure *HookFailure
+	// LastUse is when the sandbox became READY or, if later, when an exec other than
+	// its main command last ended.
 	LastUse time.Time
 }
 
@@ -63,6 +72,22 @@ type Exec struct {
 	BootID string
 	// Sequence is that of its EXEC_STARTED.
 	Sequence uint64
+	// Hook is set when it is one of the sandbox's own commands.
+	Hook *Hook
+	// Main tells that it is the container's own command. It runs as long as the
+	// container does, and so it does not count as use.
+	Main bool
+}
+
+// InUse tells whether an exec runs that somebody has asked for: any but the
+// container's own command.
+func (r Record) InUse() bool {
+	for _, e := range r.Execs {
+		if !e.Main {
+			return true
+		}
+	}
+	return false
 }
 
 // Over tells whether nothing of the sandbox is left in the engine for good.

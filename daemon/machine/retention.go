@@ -34,12 +34,15 @@ type History struct {
 	events   int
 	execs    map[string]*aging
 	services map[string]uint64 // newest sequence of each service
+	ready    uint64            // newest sequence of SANDBOX_READY
 	items    []*aging
 }
 
 // aging is what goes as one: the events of an exec, or one event of a service.
 type aging struct {
 	execID    string
+	hook      *Hook // of an exec that is one
+	main      bool  // of an exec that is the container's own command
 	service   string
 	sequences []uint64
 	// end is the sequence from which on it ages; 0 while an exec runs.
@@ -54,7 +57,9 @@ func (h *History) Take(ev *agboxv1.SandboxEvent) {
 	case agboxv1.EventType_EXEC_STARTED, agboxv1.EventType_EXEC_FINISHED,
 		agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		h.takeExec(ev)
-	case agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
+	case agboxv1.EventType_SANDBOX_READY:
+		h.ready = ev.GetSequence()
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED, agboxv1.EventType_SANDBOX_SERVICE_READY, agboxv1.EventType_SANDBOX_SERVICE_FAILED:
 		if h.services == nil {
 			h.services = make(map[string]uint64)
 		}
@@ -79,6 +84,10 @@ func (h *History) takeExec(ev *agboxv1.SandboxEvent) {
 		h.items = append(h.items, x)
 	}
 	x.sequences = append(x.sequences, ev.GetSequence())
+	if ref := ev.GetExec().GetHook(); ref != nil {
+		x.hook = hookOf(ref)
+	}
+	x.main = x.main || ev.GetExec().GetMain()
 	if ev.GetEventType() != agboxv1.EventType_EXEC_STARTED {
 		x.end, x.endAt = ev.GetSequence(), ev.GetOccurredAt().AsTime()
 	}
@@ -114,7 +123,9 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 		}
 		ended = append(ended, a)
 		if a.execID != "" {
-			lastExec = max(lastExec, a.end)
+			if !a.main { // its end is no use of the sandbox
+				lastExec = max(lastExec, a.end)
+			}
 			if recorded(a.execID) {
 				records++
 			}
@@ -131,7 +142,7 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 	var trim Trim
 	events := h.events
 	for i, a := range ended {
-		newest := a.end == lastExec || a.execID == "" && a.end == h.services[a.service]
+		newest := a.end == lastExec || a.execID == "" && a.end == h.services[a.service] || h.counts(a)
 		due := a.endAt.Add(rules.KeepExecs)
 		tooMany := records > rules.MaxExecs || events > rules.MaxEvents && !newest
 		if tooMany {
@@ -155,6 +166,18 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 		}
 	}
 	return trim
+}
+
+// counts tells whether an exec is a hook whose outcome is not yet told by a later
+// event: then its own must stay.
+func (h *History) counts(a *aging) bool {
+	switch {
+	case a.hook == nil:
+		return false
+	case a.hook.Service == "":
+		return a.end > h.ready
+	}
+	return a.end > h.services[a.hook.Service]
 }
 
 func (t *Trim) dueAt(at time.Time) {

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,10 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-)
-
-const (
-	serviceReady = agboxv1.EventType_SANDBOX_SERVICE_READY
 )
 
 func serviceEvent(n uint64, name string) *agboxv1.SandboxEvent {
@@ -186,7 +183,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 		}
 		is := FoldAll(left)
 		if is.State != was.State || is.Want != was.Want || is.LastSequence != was.LastSequence || !is.LastUse.Equal(was.LastUse) ||
-			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) {
+			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || !reflect.DeepEqual(is.Services, was.Services) {
 			t.Fatalf("was %+v, is %+v", was, is)
 		}
 	})

@@ -40,6 +40,14 @@ func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) err
 	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveNetwork(ctx, n.ID) })
 }
 
+// RemoveOrphanedVolume is RemoveOrphanedNetwork for a volume.
+func (l *Loop) RemoveOrphanedVolume(ctx context.Context, v runtime.Volume) error {
+	if err := l.stillOrphaned(ctx, v.Identity); err != nil {
+		return err
+	}
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveVolume(ctx, v.Name) })
+}
+
 func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 	if _, orphaned := l.Orphaned(ctx, id); !orphaned {
 		return fmt.Errorf("it belongs to sandbox %s by now", id.SandboxID)
@@ -51,19 +59,15 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 // seen, without doing it. A sandbox that is on its way is its worker's business.
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
-	o := machine.Observation{
-		Looked: true, Leftovers: len(inv.Containers)+len(inv.Networks) > 0,
-		Connected: l.Guests.Connected(sb.ID), ConnectFailed: true,
+	o := machine.Observation{Looked: true, Connected: l.Guests.Connected(sb.ID), ConnectFailed: true}
+	if err := l.observe(ctx, inv, &o); err != nil {
+		return machine.Step{}, err
 	}
-	for _, c := range inv.Containers {
-		if c.Role == runtime.RolePrimary {
-			o.Primary = &c
-		}
-	}
-	if o.Primary != nil && o.Primary.State != runtime.StateRunning {
-		if err := l.inspect(ctx, &o); err != nil {
-			return machine.Step{}, err
-		}
+	l.mu.Lock()
+	w := l.workers[sb.ID]
+	l.mu.Unlock()
+	if w != nil {
+		l.recall(w, &o)
 	}
 	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
 		sb.Execs = nil // they are settled on the way, which decides nothing

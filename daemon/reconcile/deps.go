@@ -2,8 +2,14 @@ package reconcile
 
 import (
 	"context"
+	"io"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -13,7 +19,7 @@ type Engine interface {
 	// Info asks the engine who it is.
 	Info(ctx context.Context) (runtime.EngineInfo, error)
 	// EnsureImage returns the local image, or pulls it. progress may be nil.
-	EnsureImage(ctx context.Context, ref string, progress func(runtime.PullProgress)) (runtime.Image, error)
+	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
 	// EnsureNetwork makes the network or finds the one that it made before.
 	EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error)
 	// EnsureContainer makes the container or finds the one that it made before.
@@ -26,6 +32,12 @@ type Engine interface {
 	RemoveContainer(ctx context.Context, id string) error
 	// RemoveNetwork removes it, with what is still attached to it detached.
 	RemoveNetwork(ctx context.Context, id string) error
+	// EnsureVolume makes the volume or finds the one that it made before.
+	EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error
+	// RemoveVolume removes it; no container may have it mounted any more.
+	RemoveVolume(ctx context.Context, name string) error
+	// ContainerLogs writes the container's own output, as far as it is kept.
+	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 	// Inventory lists everything that carries the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// SandboxInventory lists what carries the labels of one sandbox.
@@ -45,6 +57,20 @@ type Guests interface {
 	Connected(sandboxID string) bool
 	// Drop gives up the link to a supervisor that is about to be replaced.
 	Drop(sandboxID string)
+	// CopyIn copies files of the host into a linked sandbox. Done again it replaces what
+	// it had made; progress is told of what has moved since its last call.
+	CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error
+	// Release lets the container's own command start that was held back until its
+	// files were there; a second call changes nothing.
+	Release(ctx context.Context, sandboxID string) error
+	// RunHook has one of the sandbox's own commands run by a linked supervisor. The
+	// request's exec id is run once at most.
+	RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error
+	// Main returns the container's own command of a linked supervisor's present life;
+	// nil if there is none, or MainRecorded was called for it.
+	Main(sandboxID string) *ledger.MainExec
+	// MainRecorded tells that the ledger has decided about it, and whether it has a record.
+	MainRecorded(main *ledger.MainExec, recorded bool)
 	// Settle ends the execs of a sandbox whose primary does not run.
 	Settle(ctx context.Context, sandboxID string) error
 }

@@ -61,7 +61,7 @@ func poke(ch chan<- struct{}) {
 var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
 
 func (l *Loop) hint(ev runtime.Event) {
-	if ev.SandboxID != "" && slices.Contains(telling, ev.Action) {
+	if ev.SandboxID != "" && (slices.Contains(telling, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
 		if _, living := l.Ledger.Sandbox(ev.SandboxID); living {
 			l.Enqueue(ev.SandboxID)
 		}
@@ -183,6 +183,11 @@ func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
 		part.Networks = append(part.Networks, n)
 		grouped[n.SandboxID] = part
 	}
+	for _, v := range inv.Volumes {
+		part := grouped[v.SandboxID]
+		part.Volumes = append(part.Volumes, v)
+		grouped[v.SandboxID] = part
+	}
 	return grouped
 }
 
@@ -192,7 +197,7 @@ type digest string
 func digestOf(inv runtime.Inventory) digest {
 	var parts []string
 	for _, c := range inv.Containers {
-		parts = append(parts, fmt.Sprint(c.ID, " ", c.State, " ", c.Detached))
+		parts = append(parts, fmt.Sprint(c.ID, " ", c.State, " ", c.Detached, " ", c.Health))
 	}
 	for _, n := range inv.Networks {
 		parts = append(parts, n.ID)

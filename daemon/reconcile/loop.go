@@ -15,6 +15,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/paths"
@@ -27,6 +28,8 @@ type Options struct {
 	Guests Guests
 	Ledger *ledger.Ledger
 	Paths  paths.Install
+	// Host checks what sandboxes take from the host.
+	Host hostfiles.Checker
 	// InstallID marks what is ours in the engine.
 	InstallID string
 	// Supervisor is the host path of the supervisor binary for new containers.
@@ -42,8 +45,12 @@ type Options struct {
 	// OrphanGrace is how long an object of ours that belongs to no sandbox must
 	// have been seen before it is removed; 0: never.
 	OrphanGrace time.Duration
-	Now         func() time.Time
-	Log         *slog.Logger
+	// MaxExecLog and MaxSandboxLog are the bytes of output that new containers keep of
+	// each stream of an exec, and of all execs together; 0: no limit.
+	MaxExecLog    uint64
+	MaxSandboxLog uint64
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 // Loop reconciles all sandboxes of an install.
@@ -164,8 +171,13 @@ type worker struct {
 	// seen is what the engine last showed, to notice a change in a resync.
 	seen digest
 
+	// services remembers what was done about the services, by name.
+	services map[string]*serviceWork
+
 	// Of the goroutine only:
 
+	// hooks are the execs whose end somebody waits for, or has waited for.
+	hooks map[string]bool
 	// startedAt is when this daemon started the primary for the PENDING that
 	// began with startedFor.
 	startedAt  time.Time
@@ -230,6 +242,9 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 	}
 	settled := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
 	c.Recovering = !settled && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Guests.Connected(sb.ID)
+	if c.Degraded == "" {
+		c.Degraded = machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec))
+	}
 	if c.Degraded == "" && l.engine.Err != nil && sb.State != machine.Failed {
 		c.Degraded = l.engine.Err.Error()
 	}

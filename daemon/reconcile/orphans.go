@@ -17,22 +17,16 @@ import (
 type orphan struct {
 	runtime.Identity
 	id, name string
-	network  bool
-	since    time.Time
+	// kind is "container", "network" or "volume".
+	kind  string
+	since time.Time
 	// tried tells that a removal has failed and was reported; it belongs to the
 	// one goroutine that removes.
 	tried bool
 }
 
-func (o *orphan) kind() string {
-	if o.network {
-		return "network"
-	}
-	return "container"
-}
-
 // sweep notes the orphans of a full look and removes those whose grace is over,
-// containers before networks. Only the goroutine of resyncLoop calls it.
+// containers before networks and volumes. Only the goroutine of resyncLoop calls it.
 func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 	if l.OrphanGrace <= 0 {
 		return
@@ -47,7 +41,7 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 		o, known := l.orphans[found.id]
 		if !known {
 			found.since, o = l.Now(), found
-			l.Log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind(), "name", o.name,
+			l.Log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind, "name", o.name,
 				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.OrphanGrace)
 		}
 		seen[o.id] = o
@@ -76,14 +70,17 @@ func (l *Loop) leftBehind(ctx context.Context, o *orphan) bool {
 	return err == nil && past.Over() && past.Nonce != "" && past.Nonce == o.Nonce
 }
 
-// objects lists containers, then networks.
+// objects lists containers, then networks, then volumes.
 func objects(inv runtime.Inventory) []*orphan {
-	list := make([]*orphan, 0, len(inv.Containers)+len(inv.Networks))
+	list := make([]*orphan, 0, len(inv.Containers)+len(inv.Networks)+len(inv.Volumes))
 	for _, c := range inv.Containers {
-		list = append(list, &orphan{Identity: c.Identity, id: c.ID, name: c.Name})
+		list = append(list, &orphan{Identity: c.Identity, id: c.ID, name: c.Name, kind: "container"})
 	}
 	for _, n := range inv.Networks {
-		list = append(list, &orphan{Identity: n.Identity, id: n.ID, name: n.Name, network: true})
+		list = append(list, &orphan{Identity: n.Identity, id: n.ID, name: n.Name, kind: "network"})
+	}
+	for _, v := range inv.Volumes {
+		list = append(list, &orphan{Identity: v.Identity, id: v.Name, name: v.Name, kind: "volume"})
 	}
 	return list
 }
@@ -101,18 +98,21 @@ func (l *Loop) owned(ctx context.Context, o *orphan) bool {
 // at the next full look.
 func (l *Loop) removeOrphan(ctx context.Context, o *orphan) {
 	var err error
-	if o.network {
+	switch o.kind {
+	case "network":
 		err = l.RemoveOrphanedNetwork(ctx, runtime.Network{Identity: o.Identity, ID: o.id})
-	} else {
+	case "volume":
+		err = l.RemoveOrphanedVolume(ctx, runtime.Volume{Identity: o.Identity, Name: o.id})
+	default:
 		err = l.RemoveOrphanedContainer(ctx, runtime.Container{Identity: o.Identity, ID: o.id})
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		l.Log.Warn("an orphan was removed", "kind", o.kind(), "name", o.name, "id", o.id, "sandbox_id", o.SandboxID)
+		l.Log.Warn("an orphan was removed", "kind", o.kind, "name", o.name, "id", o.id, "sandbox_id", o.SandboxID)
 	case !o.tried:
 		o.tried = true
-		l.Log.Warn("an orphan cannot be removed; it is tried again", "kind", o.kind(), "name", o.name, "id", o.id,
+		l.Log.Warn("an orphan cannot be removed; it is tried again", "kind", o.kind, "name", o.name, "id", o.id,
 			"sandbox_id", o.SandboxID, "error", err)
 	}
 }

@@ -67,6 +67,31 @@ func (s *sweeper) add(name, installID, sandboxID, nonce string) {
 	s.engine.AddForeignNetwork(name+"-net", runtime.Identity{InstallID: installID, SandboxID: sandboxID, Nonce: nonce, Role: runtime.RoleNetwork})
 }
 
+// addVolume puts a volume there.
+func (s *sweeper) addVolume(name, sandboxID string) {
+	s.t.Helper()
+	err := s.engine.EnsureVolume(s.t.Context(), runtime.VolumeSpec{
+		Name: name, Identity: runtime.Identity{InstallID: s.InstallID, SandboxID: sandboxID, Nonce: "gone", Role: runtime.RoleVolume, Service: "data"},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func TestAVolumeOfNoSandboxGoesWithItsContainer(t *testing.T) {
+	s := newSweeper(t)
+	s.addVolume("stray", "nobody")
+	s.add("user", s.InstallID, "nobody", "gone")
+	s.look(0)
+	if inv, err := s.engine.Inventory(t.Context(), s.InstallID); err != nil || len(inv.Volumes) != 1 {
+		t.Fatalf("before the grace is over: %+v, %v", inv, err)
+	}
+	s.look(s.OrphanGrace)
+	if inv, err := s.engine.Inventory(t.Context(), s.InstallID); err != nil || !inv.Empty() {
+		t.Errorf("after it: %+v, %v", inv, err)
+	}
+}
+
 // left names what the engine has.
 func (s *sweeper) left() string {
 	var names []string

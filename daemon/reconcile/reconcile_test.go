@@ -14,6 +14,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
@@ -37,6 +38,10 @@ type guests struct {
 	up     map[string]bool
 	linked map[string]bool
 	drops  int
+	main   string // exec id of the container's own command; empty: none
+	told   bool   // it was recorded
+	hooks  []*agboxv1.CreateExecRequest
+	held   bool // hooks do not end by themselves
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -70,6 +75,66 @@ func (g *guests) Settle(ctx context.Context, id string) error {
 		}
 	}
 	return nil
+}
+
+func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
+	return nil
+}
+
+func (g *guests) Release(context.Context, string) error { return nil }
+
+// RunHook accepts a hook and, unless it is held, ends it at once: with exit code 1
+// when its command is "false".
+func (g *guests) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error {
+	again, err := g.ledger.StartHook(ctx, req, "boot", hook)
+	if err != nil || again {
+		return err
+	}
+	g.mu.Lock()
+	g.hooks = append(g.hooks, req)
+	held := g.held
+	g.mu.Unlock()
+	if held {
+		return nil
+	}
+	return g.endHook(ctx, req)
+}
+
+func (g *guests) endHook(ctx context.Context, req *agboxv1.CreateExecRequest) error {
+	d := &agboxv1.ExecEventDetails{ExecId: req.GetExecId(), ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}
+	if req.GetCommand()[2] == "false" {
+		d.ExitCode = 1
+	}
+	return g.ledger.EndExec(ctx, req.GetSandboxId(), d)
+}
+
+// ran are the hooks that were run, in their order.
+func (g *guests) ran() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var commands []string
+	for _, req := range g.hooks {
+		commands = append(commands, req.GetCommand()[2])
+	}
+	return commands
+}
+
+func (g *guests) Main(id string) *ledger.MainExec {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.main == "" || g.told || !g.linked[id] || !g.up[id] {
+		return nil
+	}
+	return &ledger.MainExec{
+		Request: &agboxv1.CreateExecRequest{SandboxId: id, ExecId: g.main, Name: ledger.MainName, Command: []string{"serve"}},
+		BootID:  "boot",
+	}
+}
+
+func (g *guests) MainRecorded(*ledger.MainExec, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = true
 }
 
 func (g *guests) set(id string, up bool) {
@@ -107,8 +172,13 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
 		Resync: 20 * time.Millisecond, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	engine.OnStart = func(s runtime.ContainerSpec) { l.guests.set(s.SandboxID, true) }
-	engine.OnEnd = func(s runtime.ContainerSpec) { l.guests.set(s.SandboxID, false) }
+	set := func(s runtime.ContainerSpec, up bool) {
+		if s.Role == runtime.RolePrimary {
+			l.guests.set(s.SandboxID, up)
+		}
+	}
+	engine.OnStart = func(s runtime.ContainerSpec) { set(s, true) }
+	engine.OnEnd = func(s runtime.ContainerSpec) { set(s, false) }
 	ctx, cancel := context.WithCancel(context.Background())
 	var loop sync.WaitGroup
 	loop.Go(func() { l.loop.Run(ctx) })
@@ -202,7 +272,7 @@ func (l *life) nothingLeft() {
 	l.t.Helper()
 	l.until("an engine without anything of ours", func() bool {
 		inv := l.objects()
-		return len(inv.Containers)+len(inv.Networks) == 0
+		return inv.Empty()
 	})
 }
 
@@ -418,7 +488,7 @@ func TestForeignObjectsWithOurLabelsAreIgnored(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
-	image, err := l.engine.EnsureImage(t.Context(), runtimetest.FakeImage, nil)
+	image, err := l.engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: runtimetest.FakeImage}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

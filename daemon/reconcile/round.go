@@ -10,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
@@ -33,7 +34,7 @@ const (
 	// succeed later.
 	retryMin, retryMax = 200 * time.Millisecond, 10 * time.Second
 	// maxSteps ends a round that does not come to rest; the next one goes on.
-	maxSteps = 32
+	maxSteps = 64
 )
 
 // round takes one sandbox as far as it goes now and says when to look again;
@@ -49,18 +50,28 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 		if w.startedFor != sb.PendingSequence {
 			w.startedAt, w.startedFor = time.Time{}, sb.PendingSequence
 		}
+		if sb.Want != machine.WantRunning {
+			l.halt(w)
+		}
+		l.recall(w, &o)
 		o.Connected = l.Guests.Connected(w.id)
+		o.MainDue = l.Guests.Main(w.id) != nil
 		o.Inherited = sb.PendingSequence <= sb.Inherited
 		o.HandedOver = l.HandedOver
 		o.StartedAt = w.startedAt
 		step := machine.Next(sb.Record, o, l.rules(sb), l.Now())
 		if step.Do == machine.Rest {
 			w.failures = 0
+			l.watchHooks(w, sb)
 			l.setTrouble(w, restTrouble(o, w.tampered, w.network))
 			return step.Wake
 		}
 		l.Log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
-		if err := l.apply(ctx, w, sb, step, &o); err != nil {
+		err := l.apply(ctx, w, sb, step, &o)
+		if step.Do.Changes() {
+			w.since = l.Now() // also a step that was given up may have made something
+		}
+		if err != nil {
 			return l.failed(ctx, w, sb, step, err)
 		}
 	}
@@ -73,6 +84,9 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 		Revival:     cmp.Or(sb.Spec.GetRevival(), l.Revival),
 		ReadyWithin: l.ReadyWithin,
 		Retry:       retryMax,
+		Services:    machine.ServiceRules(sb.Spec),
+		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
+		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
 	}
 }
 
@@ -82,7 +96,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.Look:
 		return l.look(ctx, w, sb, o)
 	case machine.Prepare:
-		return l.interruptible(ctx, w, func(pull context.Context) error { return l.prepare(ctx, pull, sb, o) })
+		return l.interruptible(ctx, w, func(pull context.Context) error { return l.prepare(ctx, pull, w, sb, step.Services, o) })
 	case machine.Start:
 		return l.start(ctx, w, sb, o)
 	case machine.Connect:
@@ -93,8 +107,24 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 		return l.remove(ctx, sb, o)
 	case machine.SettleExecs:
 		return l.Guests.Settle(ctx, sb.ID)
+	case machine.MakeServices:
+		l.makeServices(w, sb, step.Services)
+	case machine.StartServices:
+		return l.startServices(ctx, w, sb, step.Services, o)
+	case machine.StopServices:
+		return l.stopServices(ctx, w, step.Services, o)
+	case machine.CopyIn:
+		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.copyIn(ctx, sb, o) })
+	case machine.RunHook:
+		return l.runHook(ctx, sb, *step.Hook)
+	case machine.RecordMain:
+		return l.recordMain(ctx, sb, nil)
 	case machine.Emit:
-		_, err := l.Ledger.Emit(ctx, sb.Record, step.Event)
+		err := l.emit(ctx, sb, l.withLastWords(ctx, step.Event, *o))
+		if err == nil {
+			l.told(w, step.Event)
+			err = l.afterCopy(ctx, sb, step.Event)
+		}
 		return err
 	}
 	return nil
@@ -132,7 +162,7 @@ func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step ma
 	}
 	w.failures++
 	l.Log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
-	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Connect)
+	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Connect || step.Do == machine.CopyIn)
 	if making && !retryable(err) {
 		ev := machine.Failure(fault.ReasonOf(err), err.Error())
 		if _, err := l.Ledger.Emit(ctx, sb.Record, ev); err == nil {

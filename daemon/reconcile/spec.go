@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
@@ -31,16 +33,22 @@ func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
 	}
 }
 
-// containerSpec describes the primary. PID 1 is the supervisor, as root: it
-// starts every exec as the user that was asked for.
-func (l *Loop) containerSpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network) runtime.ContainerSpec {
-	return runtime.ContainerSpec{
+func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
+	id := l.identity(sb, runtime.RoleVolume)
+	id.Service = name
+	return runtime.VolumeSpec{Identity: id, Name: runtime.VolumeName(sb.ID, name)}
+}
+
+// primarySpec describes the primary. PID 1 is the supervisor, as root: it starts
+// every exec as the user that was asked for.
+func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network) (runtime.ContainerSpec, error) {
+	c := runtime.ContainerSpec{
 		Identity:    l.identity(sb, runtime.RolePrimary),
 		Name:        runtime.PrimaryName(sb.ID),
-		Hostname:    hostname(sb),
+		Hostname:    cmp.Or(sb.Spec.GetHostname(), hostname(sb)),
 		ImageID:     image.ID,
 		Entrypoint:  []string{paths.InContainerInit},
-		Env:         envList(sb.Spec.GetEnvs()),
+		Env:         envList(primaryEnv(sb.Spec)),
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   network.ID,
@@ -52,6 +60,38 @@ func (l *Loop) containerSpec(sb ledger.Sandbox, image runtime.Image, network run
 			{Source: l.Paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
 		},
 	}
+	mounts, err := l.hostMounts(sb)
+	if err != nil {
+		return c, err
+	}
+	c.Mounts = append(c.Mounts, mounts...)
+	return c, describe(&c, sb, sb.Spec)
+}
+
+// serviceContainer describes a service. It answers on the sandbox's network to its name.
+func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, image runtime.Image, network runtime.Network) (runtime.ContainerSpec, error) {
+	id := l.identity(sb, runtime.RoleService)
+	id.Service = spec.GetName()
+	c := runtime.ContainerSpec{
+		Identity:    id,
+		Name:        runtime.ServiceName(sb.ID, spec.GetName()),
+		Hostname:    spec.GetName(),
+		ImageID:     image.ID,
+		Cmd:         spec.GetCommand(),
+		Env:         envList(spec.GetEnvs()),
+		User:        spec.GetUser(),
+		WorkingDir:  spec.GetWorkingDir(),
+		NetworkID:   network.ID,
+		StopTimeout: stopGrace,
+	}
+	if h := spec.GetHealthcheck(); h != nil {
+		c.Healthcheck = &runtime.Healthcheck{
+			Test: h.GetTest(), Interval: h.GetInterval().AsDuration(), Timeout: h.GetTimeout().AsDuration(),
+			StartPeriod: h.GetStartPeriod().AsDuration(), StartInterval: h.GetStartInterval().AsDuration(),
+			Retries: int(h.GetRetries()),
+		}
+	}
+	return c, describe(&c, sb, spec)
 }
 
 // hostname is the sandbox's name where it has one: it shows in shell prompts.
@@ -85,8 +125,13 @@ func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
 		OwnerUid: uint32(os.Getuid()),
 		OwnerGid: uint32(os.Getgid()),
 		Command:  mainCommand(sb.Spec, image),
-		User:     image.User,
-		Cwd:      image.WorkingDir,
+		User:     cmp.Or(sb.Spec.GetUser(), image.User),
+		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), workspaceTarget(sb.Spec), image.WorkingDir),
+
+		MainExecId:         ids.Main(sb.ID),
+		MaxLogBytes:        l.MaxExecLog,
+		MaxSandboxLogBytes: l.MaxSandboxLog,
+		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)

@@ -6,8 +6,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
@@ -52,19 +50,10 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 		}
 	}
 	inv = ours(inv, sb.Nonce)
+	if err := l.observe(ctx, inv, o); err != nil {
+		return err
+	}
 	o.Looked = true
-	o.Leftovers = len(inv.Containers)+len(inv.Networks) > 0
-	o.Primary = nil
-	for _, c := range inv.Containers {
-		if c.Role == runtime.RolePrimary {
-			o.Primary = &c
-		}
-	}
-	if o.Primary != nil && o.Primary.State != runtime.StateRunning {
-		if err := l.inspect(ctx, o); err != nil {
-			return err
-		}
-	}
 	w.network = networkTrouble(inv, o.Primary)
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
 		w.startedAt = l.Now() // started by an earlier daemon: its supervisor gets its time from now on
@@ -73,18 +62,6 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	w.looked, w.seen = l.Now(), digestOf(inv)
 	l.mu.Unlock()
 	return nil
-}
-
-// inspect looks closer where the list does not say why the primary is down.
-func (l *Loop) inspect(ctx context.Context, o *machine.Observation) error {
-	return l.verb(ctx, lookTimeout, func(ctx context.Context) error {
-		c, err := l.Engine.InspectContainer(ctx, o.Primary.ID)
-		if err == nil {
-			o.Primary = &c
-			o.EngineRestarted = l.endedWithEngine(&c)
-		}
-		return err
-	})
 }
 
 // ours drops what carries our install's label but not the sandbox's nonce.
@@ -100,66 +77,47 @@ func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
 			kept.Networks = append(kept.Networks, n)
 		}
 	}
+	for _, v := range inv.Volumes {
+		if v.Nonce == nonce {
+			kept.Volumes = append(kept.Volumes, v)
+		}
+	}
 	return kept
 }
 
-// prepare has image, network and container. Image and network do not need each
-// other and are made side by side. Only the pull heeds a changed wish, by a
-// context of its own: a call that makes something is waited for, so that what it
-// made is seen afterwards.
-func (l *Loop) prepare(ctx, pull context.Context, sb ledger.Sandbox, o *machine.Observation) error {
-	var image runtime.Image
-	var network runtime.Network
-	group := new(errgroup.Group)
-	group.Go(func() error {
-		pull, cancel := context.WithTimeout(pull, pullTimeout)
-		defer cancel()
-		var err error
-		image, err = l.Engine.EnsureImage(pull, sb.Spec.GetImage(), l.pullProgress(ctx, sb))
-		return err
-	})
-	group.Go(func() error {
-		return l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-			network, err = l.Engine.EnsureNetwork(ctx, l.networkSpec(sb))
-			return err
-		})
-	})
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	if err := l.writeGuestFiles(sb, image); err != nil {
-		return err
-	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-		id, err := l.Engine.EnsureContainer(ctx, l.containerSpec(sb, image, network))
-		if err == nil {
-			o.Primary = &runtime.Container{ID: id, State: runtime.StateCreated}
-			o.Looked, o.Leftovers = true, true
-		}
-		return err
-	})
-}
-
-// progressEvery keeps a long pull from filling the event stream.
+// progressEvery keeps a pull from filling the event stream; a long one is told of
+// more and more seldom, each time that it has taken a tenth longer.
 const progressEvery = 2 * time.Second
 
-func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox) func(runtime.PullProgress) {
-	var last time.Time
+// pullProgress tells of the pull for a service; of the primary's with an empty name.
+func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service string) func(runtime.PullProgress) {
+	var first, last time.Time
+	if service != "" {
+		service = "service " + service + ": "
+	}
 	return func(p runtime.PullProgress) {
-		if now := l.Now(); now.Sub(last) >= progressEvery {
+		now := l.Now()
+		if first.IsZero() {
+			first = now
+		}
+		if now.Sub(last) >= max(progressEvery, now.Sub(first)/10) {
 			last = now
-			l.announce(ctx, sb, "pull", pullSentence(p))
+			l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{
+				Phase: "image", Reason: service + pullSentence(p), BytesDone: uint64(p.BytesDone), BytesTotal: uint64(p.BytesTotal),
+			})
 		}
 	}
 }
 
 // announce tells watchers what is being done. Losing it costs nothing.
 func (l *Loop) announce(ctx context.Context, sb ledger.Sandbox, phase, reason string) {
+	l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{Phase: phase, Reason: reason})
+}
+
+func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv1.SandboxPhaseDetails) {
 	_, err := l.Ledger.Emit(ctx, sb.Record, &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_SANDBOX_PREPARING,
-		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-			Phase: phase, Reason: reason,
-		}},
+		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details},
 	})
 	if err != nil {
 		l.Log.Debug("progress could not be recorded", "sandbox_id", sb.ID, "error", err)
@@ -195,6 +153,10 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 	defer cancel()
 	for {
 		err := l.Guests.Connect(ctx, sb.ID)
+		if err == nil && sb.Copied {
+			// An earlier daemon, or life of the supervisor, may not have come to it.
+			err = l.Guests.Release(ctx, sb.ID)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -233,8 +195,8 @@ func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	return err
 }
 
-// remove removes containers, then networks, then what the supervisor was given.
-// The logs stay: a user may still ask for them.
+// remove removes containers, then networks and volumes, then what the supervisor
+// was given. The logs stay: a user may still ask for them.
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -245,22 +207,30 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 		return err
 	}
 	inv = ours(inv, sb.Nonce)
-	for _, c := range inv.Containers {
-		err = errors.Join(err, l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-			return l.Engine.RemoveContainer(ctx, c.ID)
-		}))
+	err = removeEach(ctx, l, l.Engine.RemoveContainer, inv.Containers, func(c runtime.Container) string { return c.ID })
+	if err != nil {
+		return err
 	}
-	for _, n := range inv.Networks {
-		err = errors.Join(err, l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-			return l.Engine.RemoveNetwork(ctx, n.ID)
-		}))
-	}
+	err = errors.Join(
+		removeEach(ctx, l, l.Engine.RemoveNetwork, inv.Networks, func(n runtime.Network) string { return n.ID }),
+		removeEach(ctx, l, l.Engine.RemoveVolume, inv.Volumes, func(v runtime.Volume) string { return v.Name }))
 	if err != nil {
 		return err
 	}
 	if err := os.RemoveAll(l.Paths.Guest(sb.ID)); err != nil {
 		return err
 	}
-	o.Looked, o.Leftovers, o.Primary = true, false, nil
+	o.Looked, o.Leftovers, o.Primary, o.Services = true, false, nil, nil
 	return nil
+}
+
+// removeEach removes all of a kind, side by side.
+func removeEach[T any](ctx context.Context, l *Loop, remove func(context.Context, string) error, all []T, id func(T) string) error {
+	ids := make([]string, len(all))
+	for i, object := range all {
+		ids[i] = id(object)
+	}
+	return l.each(ids, func(id string) error {
+		return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return remove(ctx, id) })
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -70,8 +71,12 @@ func (s *Server) status(method string, err error) error {
 	if f == nil && (c == codes.Canceled || c == codes.DeadlineExceeded) {
 		info.Reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String()
 	}
+	details := []protoadapt.MessageV1{info}
+	if bad := new(specError); errors.As(err, &bad) {
+		details = append(details, &agboxv1.ResolveSpecResponse{Problems: bad.problems})
+	}
 	st := status.New(c, err.Error())
-	if with, detailErr := st.WithDetails(info); detailErr == nil {
+	if with, detailErr := st.WithDetails(details...); detailErr == nil {
 		st = with
 	}
 	return st.Err()

@@ -4,14 +4,15 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
-	"time"
 
+	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/execs"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/logs"
 )
@@ -68,16 +69,18 @@ func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 	if resolved.GetExecId() == "" {
 		resolved.ExecId = ids.New()
 	}
+	if ids.IsMain(sb.ID, resolved.GetExecId()) {
+		return nil, nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
+			"The exec id %q is that of the sandbox's own command; choose another or leave it out.", resolved.GetExecId()).
+			With("exec_id", resolved.GetExecId())
+	}
 	started, err := s.Execs.Create(ctx, resolved)
 	return resolved, started, err
 }
 
-// defaultGrace is the time between SIGTERM and SIGKILL of a cancel.
-const defaultGrace = 5 * time.Second
-
 // CancelExec ends a running exec.
 func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
-	grace := defaultGrace
+	grace := execs.DefaultGrace
 	if req.GetGrace() != nil {
 		grace = req.GetGrace().AsDuration()
 	}

@@ -8,19 +8,25 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/dynamicpb"
+	"google.golang.org/protobuf/reflect/protoregistry"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// requests are empty requests of all methods, in the order of the service.
-func requests() []protoreflect.MessageType {
+// requests are the requests of all methods, in the order of the service, as gRPC
+// decodes them.
+func requests(f *testing.F) []protoreflect.MessageType {
 	var all []protoreflect.MessageType
 	methods := agboxv1.File_agbox_v1_service_proto.Services().ByName("SandboxService").Methods()
 	for i := range methods.Len() {
-		all = append(all, dynamicpb.NewMessageType(methods.Get(i).Input()))
+		// The generated types, as gRPC decodes them: dynamicpb panics on some maps.
+		kind, err := protoregistry.GlobalTypes.FindMessageByName(methods.Get(i).Input().FullName())
+		if err != nil {
+			f.Fatal(err)
+		}
+		all = append(all, kind)
 	}
 	return all
 }
@@ -29,7 +35,7 @@ func requests() []protoreflect.MessageType {
 // as a server without rooms does. What it lets through has only ids from which
 // paths may be built.
 func FuzzRequest(f *testing.F) {
-	kinds := requests()
+	kinds := requests(f)
 	for i, seed := range []proto.Message{
 		&agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "../x", Command: []string{"sh", "\x00"}, EnvOverrides: map[string]string{"A=": "b"}},
 		&agboxv1.CreateSandboxRequest{SandboxId: "a", ConfigYaml: []byte("image: &a [*a]\n"), CreateSpec: &agboxv1.CreateSpec{Image: "i", Envs: map[string]string{"": ""}}},

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -82,7 +83,7 @@ func (s *Server) check(req any) error {
 	if !ok {
 		return nil
 	}
-	err := s.rules.Validate(msg)
+	err := s.rules.Validate(withoutSpec(msg))
 	var bad *protovalidate.ValidationError
 	if !errors.As(err, &bad) {
 		return err
@@ -93,6 +94,21 @@ func (s *Server) check(req any) error {
 		parts = append(parts, fmt.Sprintf("%s: %s", field, sentence(v)))
 	}
 	return invalid("%s.", strings.Join(parts, "; "))
+}
+
+// withoutSpec leaves the spec of a request out, which package spec checks: with
+// the files, and so that all problems are told at once.
+func withoutSpec(msg proto.Message) proto.Message {
+	switch req := msg.(type) {
+	case *agboxv1.ResolveSpecRequest:
+		return withoutSpec(req.GetCreate())
+	case *agboxv1.CreateSandboxRequest:
+		return &agboxv1.CreateSandboxRequest{
+			SandboxId: req.GetSandboxId(), ConfigYaml: req.GetConfigYaml(), BaseFiles: req.GetBaseFiles(),
+			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(),
+		}
+	}
+	return msg
 }
 
 // sentence says in plain words what is wrong with a field where the rule itself
@@ -107,6 +123,8 @@ func sentence(v *protovalidate.Violation) string {
 		got = fmt.Sprintf("%.80q ", v.FieldValue.String())
 	}
 	switch {
+	case v.FieldDescriptor != nil && refersToExec(v.FieldDescriptor):
+		return got + "is not a command: give its id, the beginning of it or its name, alone or as SANDBOX/NAME"
 	case strings.HasSuffix(field, "cwd"):
 		return got + "is not an absolute path"
 	case strings.HasSuffix(field, "_id"), strings.HasSuffix(field, "page_token"):
@@ -117,6 +135,12 @@ func sentence(v *protovalidate.Violation) string {
 		return got + "is not user, uid, user:group or uid:gid"
 	}
 	return got + "has characters that are not allowed here"
+}
+
+// refersToExec tells whether a field names an exec that exists. In a request to
+// create one the id is chosen.
+func refersToExec(f protoreflect.FieldDescriptor) bool {
+	return f.Name() == "exec_id" && f.ContainingMessage() != (*agboxv1.CreateExecRequest)(nil).ProtoReflect().Descriptor()
 }
 
 func invalid(format string, args ...any) error {

@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/version"
 )
@@ -41,16 +42,25 @@ func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespo
 
 // CreateSandbox accepts a sandbox.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
-	spec, err := s.resolveSpec(req)
-	if err != nil {
+	result := s.resolve(req)
+	if _, err := accept(result); err != nil {
 		return nil, err
 	}
 	if err := s.Loop.Probe(ctx); err != nil {
 		return nil, err
 	}
+	s.feasible(ctx, result)
+	s.hostSide(req, result)
+	spec, err := accept(result)
+	if err != nil {
+		return nil, err
+	}
 	id := req.GetSandboxId()
 	if id == "" {
 		id = ids.New()
+	}
+	if err := s.checkPorts(ctx, id, spec); err != nil {
+		return nil, err
 	}
 	sb, err := s.Ledger.Create(ctx, id, spec)
 	if err != nil {
@@ -70,6 +80,7 @@ func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest)
 		Sandbox:    s.handle(sb),
 		CreateSpec: sb.Spec,
 		Containers: s.containers(ctx, sb),
+		Loosened:   loosened(sb.Spec),
 	}, nil
 }
 
@@ -183,7 +194,37 @@ func (s *Server) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 		DegradedReason:    condition.Degraded,
 		Recovering:        condition.Recovering,
 		ActiveExecs:       uint32(len(sb.Execs)),
+		ServiceStatus:     serviceStatus(sb),
 	}
+}
+
+// serviceStatus shows the services in the order of the spec.
+func serviceStatus(sb ledger.Sandbox) []*agboxv1.ServiceStatus {
+	var shown []*agboxv1.ServiceStatus
+	for _, rule := range machine.ServiceRules(sb.Spec) {
+		s := sb.Services[rule.Name]
+		status := &agboxv1.ServiceStatus{
+			Name: rule.Name, Required: rule.Required, State: serviceState(sb, s),
+			Starts: s.Start, ErrorCode: s.Reason, ErrorMessage: s.Message,
+		}
+		if !s.At.IsZero() {
+			status.Since = timestamppb.New(s.At)
+		}
+		shown = append(shown, status)
+	}
+	return shown
+}
+
+func serviceState(sb ledger.Sandbox, s machine.Service) agboxv1.ServiceState {
+	switch {
+	case sb.State != machine.Pending && sb.State != machine.Ready && s.Phase != machine.Down, s.Phase == machine.Waiting:
+		return agboxv1.ServiceState_SERVICE_STATE_WAITING
+	case s.Phase == machine.Starting:
+		return agboxv1.ServiceState_SERVICE_STATE_STARTING
+	case s.Phase == machine.Up:
+		return agboxv1.ServiceState_SERVICE_STATE_READY
+	}
+	return agboxv1.ServiceState_SERVICE_STATE_FAILED
 }
 
 func (s *Server) containers(ctx context.Context, sb ledger.Sandbox) []*agboxv1.ContainerStatus {
@@ -201,6 +242,7 @@ func (s *Server) containers(ctx context.Context, sb ledger.Sandbox) []*agboxv1.C
 			ExitCode:    int32(c.ExitCode),
 			OomKilled:   c.OOMKilled,
 			Health:      c.Health,
+			Ports:       publishedPorts(c.Ports),
 		})
 	}
 	return shown

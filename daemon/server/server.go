@@ -33,9 +33,21 @@ const MaxMessage = 4 << 20
 // maxStreams bounds the calls under way on one connection.
 const maxStreams = 4096
 
+// writeBuffer is how much is gathered for one write to a connection, in bytes.
+const writeBuffer = 512 << 10
+
+// What a client may send ahead: of one stream enough for the input of a pipe to
+// flow, of a connection so much that streams that stand still hold up no other.
+// Fixed sizes also spare a local socket gRPC's estimates of a network.
+const (
+	inputWindow = 512 << 10
+	connWindow  = 16 << 20
+)
+
 // Options are the rooms that the server speaks for.
 type Options struct {
 	Ledger *ledger.Ledger
+	Engine Engine
 	Loop   *reconcile.Loop
 	Execs  *execs.Runner
 	// Examiner answers Doctor.
@@ -50,7 +62,10 @@ type Options struct {
 	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
 	// UpgradeError is why this daemon had to go on after an upgrade; mostly empty.
 	UpgradeError string
-	Log          *slog.Logger
+	// SlowReader is how long the client of a stream of output may take nothing
+	// until the stream is ended; 0: 10 s.
+	SlowReader time.Duration
+	Log        *slog.Logger
 }
 
 // Server implements the API.
@@ -58,10 +73,15 @@ type Server struct {
 	agboxv1.UnimplementedSandboxServiceServer
 	Options
 
-	rules    protovalidate.Validator
-	grpc     *grpc.Server
-	health   *health.Server
-	unary    inFlight
+	rules  protovalidate.Validator
+	grpc   *grpc.Server
+	health *health.Server
+	unary  inFlight
+	// typing knows who may type, attached waits for what clients of AttachExec send.
+	typing   typing
+	attached sync.WaitGroup
+	// draining are the goroutines that send output.
+	draining sync.WaitGroup
 	stopping chan struct{}
 	stopOnce sync.Once
 }
@@ -77,11 +97,17 @@ func New(o Options) (*Server, error) {
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StaticStreamWindowSize(inputWindow),
+		grpc.StaticConnWindowSize(connWindow),
+		// A log goes out in few, long writes; idle connections share what that takes.
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.guardUnary),
 		grpc.ChainStreamInterceptor(s.guardStream),
 	)
 	agboxv1.RegisterSandboxServiceServer(s.grpc, s)
+	agboxv1.RegisterFileServiceServer(s.grpc, fileServer{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	s.health.SetServingStatus(agboxv1.SandboxService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
@@ -111,4 +137,6 @@ func (s *Server) Stop(ctx context.Context) {
 	s.unary.drain(ctx, done)
 	s.grpc.Stop()
 	<-done
+	s.attached.Wait()
+	s.draining.Wait()
 }

@@ -131,7 +131,6 @@ func TestBadFilesAreRefusedWithTheirLine(t *testing.T) {
 		"unknown key": {"image: x\nimagee: y\n", ":2:"},
 		"wrong type":  {"image: x\n\nlabels: 7\n", ":3:"},
 		"no image":    {"labels: {a: b}\n", "needs an image"},
-		"unsupported": {"image: x\ngpus: all\n", "gpus"},
 		"a bomb":      {bomb, ""},
 		"not YAML":    {"image: [", ""},
 		"a second":    {"image: x\n---\nimage: y\n", "more than one document"},
@@ -140,6 +139,31 @@ func TestBadFilesAreRefusedWithTheirLine(t *testing.T) {
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
+	s := bare(t)
+	req := &agboxv1.CreateSandboxRequest{
+		ConfigPath: "box.yaml", ConfigYaml: []byte("imagee: x\nmemory_limit: 1x\nports: [" + strings.Repeat("x,", 20) + "]\n"),
+		CreateSpec: &agboxv1.CreateSpec{Name: "Bad Name"},
+	}
+	if err := s.check(req); err != nil {
+		t.Errorf("the guard says it before: %v", err)
+	}
+	_, err := s.resolveSpec(req)
+	st, _ := status.FromError(s.status("CreateSandbox", err))
+	lines := strings.Split(st.Message(), "\n")
+	if st.Code() != codes.InvalidArgument || len(lines) != maxTold+1 || !strings.HasPrefix(lines[0], "box.yaml:1:1: imagee: ") || !strings.Contains(lines[maxTold], "13 more problems") {
+		t.Errorf("%v", st)
+	}
+	detail, ok := st.Details()[1].(*agboxv1.ResolveSpecResponse)
+	if !ok || len(detail.GetProblems()) != maxTold || detail.GetProblems()[1].GetField() != "memory_limit" {
+		t.Errorf("details %v", st.Details())
+	}
+	resp, err := s.ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: req})
+	if err != nil || resp.GetCreateSpec() != nil || len(resp.GetProblems()) != 23 || resp.GetProblems()[22].GetField() != "name" {
+		t.Errorf("ResolveSpec: %v, %v", resp, err)
 	}
 }
 

@@ -1,91 +1,76 @@
 package server
 
 import (
-	"bytes"
-	"errors"
-	"io"
+	"context"
+	"fmt"
+	"strconv"
 	"strings"
 
-	"buf.build/go/protoyaml"
 	"github.com/containerd/errdefs"
-	"go.yaml.in/yaml/v3"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
 )
 
-// resolveSpec merges the file of the request with its spec: scalars replace,
-// maps merge by key, lists append. That is what proto.Merge does.
+// resolve merges the files of a request with its spec and checks the result.
+func (s *Server) resolve(req *agboxv1.CreateSandboxRequest) *spec.Result {
+	return spec.Resolve(spec.Input{
+		Request: req, Rules: s.rules,
+		Own: []string{s.Paths.Data, s.Paths.Config, s.Paths.Run},
+	})
+}
+
+// resolveSpec is the spec that a request asks for, or an error that tells all
+// that is wrong with it.
 func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
-	spec := new(agboxv1.CreateSpec)
-	if file := req.GetConfigYaml(); len(file) > 0 {
-		if err := oneDocument(file); err != nil {
-			return nil, err
-		}
-		if err := readFile(file, spec); err != nil {
-			return nil, invalid("The sandbox file is not valid: %s", err)
-		}
-	}
-	proto.Merge(spec, req.GetCreateSpec())
-	if err := s.check(spec); err != nil {
-		return nil, err
-	}
-	if spec.GetImage() == "" {
-		return nil, invalid("A sandbox needs an image: give one, for example with --image.")
-	}
-	return spec, supported(spec)
+	return accept(s.resolve(req))
 }
 
-// readFile reads a sandbox file. Errors carry line and column; unknown fields are
-// errors. The library panics where it wants to show the line of an error that is
-// at the very end of a file.
-func readFile(file []byte, spec *agboxv1.CreateSpec) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = errors.New("it is not a map of the fields of a sandbox, such as \"image: NAME\"")
-		}
-	}()
-	return protoyaml.UnmarshalOptions{Path: "agbox.yaml"}.Unmarshal(file, spec)
+func accept(result *spec.Result) (*agboxv1.CreateSpec, error) {
+	if len(result.Problems) > 0 {
+		return nil, wrongSpec(result.Problems)
+	}
+	return result.Spec, nil
 }
 
-// oneDocument refuses a file with a second document, which would be ignored. What
-// is no YAML at all is left to who says where it is wrong.
-func oneDocument(file []byte) error {
-	documents := yaml.NewDecoder(bytes.NewReader(file))
-	if err := documents.Decode(new(yaml.Node)); err != nil {
-		return nil
-	}
-	if err := documents.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return invalid("The sandbox file is not valid: it holds more than one document, and a sandbox is described by one; remove the others.")
-	}
-	return nil
+// ResolveSpec says what CreateSandbox would make of a request.
+func (s *Server) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
+	result := s.resolve(req.GetCreate())
+	s.feasible(ctx, result)
+	s.hostSide(req.GetCreate(), result)
+	return &agboxv1.ResolveSpecResponse{CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices}, nil
 }
 
-// notYet are fields of a spec that this version of the daemon cannot honour. A
-// field that was set is refused by name rather than ignored.
-var notYet = []protoreflect.Name{
-	"mounts", "copies", "builtin_tools", "services", "ports",
-	"cpu_limit", "memory_limit", "disk_limit", "gpus",
+// specError is a spec with problems. They go to programs as a detail of the status.
+type specError struct {
+	fault    *fault.Error
+	problems []*agboxv1.SpecProblem
 }
 
-func supported(spec *agboxv1.CreateSpec) error {
-	var unknown []string
-	fields := spec.ProtoReflect().Descriptor().Fields()
-	for _, name := range notYet {
-		if spec.ProtoReflect().Has(fields.ByName(name)) {
-			unknown = append(unknown, string(name))
-		}
+func (e *specError) Error() string { return e.fault.Error() }
+
+// Unwrap shows the fault, which has class and reason.
+func (e *specError) Unwrap() error { return e.fault }
+
+// maxTold bounds the problems in one status: some clients take headers of a few
+// kilobytes only. ResolveSpec tells all.
+const maxTold = 10
+
+func wrongSpec(problems []*agboxv1.SpecProblem) error {
+	told := problems[:min(len(problems), maxTold)]
+	lines := make([]string, 0, len(told)+1)
+	for _, p := range told {
+		lines = append(lines, document.Line(p))
 	}
-	if len(unknown) == 0 {
-		return nil
+	if more := len(problems) - len(told); more > 0 {
+		lines = append(lines, fmt.Sprintf("There are %d more problems: `agbox config validate` tells all.", more))
 	}
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
-		"This version of agboxd does not support %s; leave it out.", strings.Join(unknown, ", ")).
-		With("fields", strings.Join(unknown, ","))
+	f := fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%s", strings.Join(lines, "\n"))
+	return &specError{fault: f.With("problems", strconv.Itoa(len(problems))), problems: told}
 }
 
 // checkArgs refuses what the kernel would refuse, before anything is recorded.

@@ -15,6 +15,8 @@ const module = "github.com/agbox/agbox/"
 const (
 	dockerPath = "github.com/docker/docker"
 	bboltPath  = "go.etcd.io/bbolt"
+	// rulesPath checks messages; its language of rules costs every start of a program.
+	rulesPath = "buf.build/go/protovalidate"
 	// grpcPath is the client and server. Its leaf packages codes and status are
 	// another matter: ttrpc speaks in them.
 	grpcPath = "google.golang.org/grpc"
@@ -47,9 +49,10 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		pkg   string
 		never []string
 	}{
-		{"client", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "runtime"}},
-		{"cmd/agbox", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "runtime"}},
+		{"client", []string{dockerPath, bboltPath, rulesPath, module + "daemon", module + "store", module + "runtime"}},
+		{"cmd/agbox", []string{dockerPath, bboltPath, rulesPath, module + "daemon", module + "store", module + "runtime"}},
 		{"cmd/agbox-init", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto/agbox"}},
+		{"spec", []string{dockerPath, bboltPath, module + "client", module + "daemon", module + "store", module + "runtime", module + "logs"}},
 		{"runtime", []string{dockerPath, bboltPath, module + "daemon", module + "store"}},
 		{"logs", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto"}},
 		{"store", []string{dockerPath, module + "daemon", module + "runtime"}},

@@ -24,7 +24,7 @@ func BenchmarkCreate(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _ = cli.Close() }()
-	image, err := e.EnsureImage(b.Context(), testImage, nil)
+	image, err := e.EnsureImage(b.Context(), runtime.ImageRequest{Ref: testImage}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

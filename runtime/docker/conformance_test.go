@@ -36,6 +36,7 @@ func newHarness(t *testing.T) runtimetest.Harness {
 		Foreign:        foreignContainer,
 		ForeignNetwork: foreignNetwork,
 		ClaimingImage:  claimingImage,
+		RemoveImage:    removeImage,
 		Kill: func(t *testing.T, id string) {
 			cli := rawClient(t)
 			ended, failed := cli.ContainerWait(t.Context(), id, container.WaitConditionNotRunning)
@@ -74,6 +75,11 @@ func removeAll(t *testing.T, e *Engine, install string) {
 	must(t, err)
 	for _, c := range inv.Containers {
 		if err := e.RemoveContainer(ctx, c.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, v := range inv.Volumes {
+		if err := e.RemoveVolume(ctx, v.Name); err != nil {
 			t.Error(err)
 		}
 	}

@@ -35,10 +35,13 @@ func (e *Engine) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec
 func (e *Engine) createContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
 	var id string
 	err := e.call(ctx, "create the container", func(cli *client.Client) error {
-		made, err := cli.ContainerCreate(ctx, containerConfig(spec), hostConfig(spec), networkConfig(spec), nil, spec.Name)
+		made, err := cli.ContainerCreate(ctx, containerConfig(spec, cli.ClientVersion()), hostConfig(spec), networkConfig(spec), nil, spec.Name)
 		id = made.ID
 		return err
 	})
+	if lacking := engineLacks(err); lacking != nil {
+		return "", lacking
+	}
 	switch {
 	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "network"):
 		return "", engineFailed("create the container", errors.New(engineText(err)))
@@ -92,7 +95,12 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	return e.call(ctx, "start the container", func(cli *client.Client) error {
 		err := cli.ContainerStart(ctx, id, container.StartOptions{})
+		if lacking := engineLacks(err); lacking != nil {
+			return lacking
+		}
 		switch {
+		case portLost(err):
+			return portTaken(err)
 		case errdefs.IsInvalidArgument(err) && !versionRefused(err):
 			// How the runtime reports a command that it cannot run.
 			return engineFailed("start the container", err)
@@ -177,6 +185,9 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	if reply.Config != nil {
 		c.Identity, _ = decodeLabels(reply.Config.Labels)
 	}
+	if reply.NetworkSettings != nil && reply.HostConfig != nil {
+		c.Ports = publishedPorts(reply.NetworkSettings.Ports, reply.HostConfig.PortBindings)
+	}
 	c.Detached = reply.NetworkSettings != nil && len(reply.NetworkSettings.Networks) == 0
 	if s := reply.State; s != nil {
 		c.State = runtime.ContainerState(s.Status)
@@ -184,6 +195,9 @@ func inspected(reply container.InspectResponse) runtime.Container {
 		c.StartedAt, c.FinishedAt = engineTime(s.StartedAt), engineTime(s.FinishedAt)
 		if s.Health != nil && s.Health.Status != container.NoHealthcheck {
 			c.Health = s.Health.Status
+			if log := s.Health.Log; len(log) > 0 {
+				c.HealthOutput = log[len(log)-1].Output
+			}
 		}
 	}
 	return c

@@ -29,7 +29,7 @@ func sandbox(t *testing.T) (*Engine, runtime.ContainerSpec) {
 	identity := runtime.Identity{InstallID: install, SandboxID: ids.New(), Nonce: ids.New(), Role: runtime.RoleNetwork}
 	net, err := e.EnsureNetwork(t.Context(), runtime.NetworkSpec{Identity: identity, Name: runtime.NetworkName(identity.SandboxID)})
 	must(t, err)
-	image, err := e.EnsureImage(t.Context(), testImage, nil)
+	image, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: testImage}, nil)
 	must(t, err)
 	identity.Role = runtime.RolePrimary
 	return e, runtime.ContainerSpec{
@@ -124,7 +124,7 @@ func TestTakenHostPortIsExplained(t *testing.T) {
 	spec.Ports = []runtime.Port{{Container: 80, Host: uint16(number)}}
 	id, err := e.EnsureContainer(t.Context(), spec)
 	must(t, err)
-	wantFault(t, e.StartContainer(t.Context(), id), errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED, port)
+	wantFault(t, e.StartContainer(t.Context(), id), errdefs.ErrAlreadyExists, agboxv1.ErrorReason_PORT_TAKEN, "127.0.0.1:"+port)
 }
 
 func TestMissingMountSourceIsRefusedAndNotMade(t *testing.T) {

@@ -34,12 +34,17 @@ type Options struct {
 	// SubnetRanges are the IPv4 ranges from which sandbox networks take a /28 each,
 	// tried in order. Empty takes private ranges that are seldom routed.
 	SubnetRanges []netip.Prefix
+	// ConfigDir is the folder of the docker command's config.json, which has the
+	// credentials for registries. Empty takes DOCKER_CONFIG, then ~/.docker.
+	ConfigDir string
 }
 
 // Engine is one Docker Engine.
 type Engine struct {
 	host    string
+	config  string
 	subnets pool
+	pulls   pulls
 	// routed tells which addresses the host uses already.
 	routed func() []netip.Prefix
 	// current has a negotiated API version. It is nil before the first call and
@@ -61,7 +66,7 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{host: host, subnets: subnets, routed: func() []netip.Prefix { return nil }}
+	e := &Engine{host: host, config: opts.ConfigDir, subnets: subnets, routed: func() []netip.Prefix { return nil }}
 	if strings.HasPrefix(host, "unix://") {
 		e.routed = hostPrefixes
 	}
@@ -73,8 +78,10 @@ func New(opts Options) (*Engine, error) {
 	return e, cli.Close()
 }
 
-// Close lets go of idle connections. Calls that still run are ended by their contexts.
+// Close lets go of idle connections. Calls that still run are ended by their contexts,
+// and must be.
 func (e *Engine) Close() error {
+	e.pulls.wg.Wait()
 	if cli := e.current.Swap(nil); cli != nil {
 		return cli.Close()
 	}

@@ -1,9 +1,12 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
@@ -15,32 +18,70 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// EnsureImage returns the local image, or pulls it. ref is a name with tag or
-// digest, or an image id. progress may be nil; it is called at most twice a second,
-// from this goroutine. Faults: INVALID_REQUEST for what is no reference,
-// IMAGE_NOT_FOUND, IMAGE_PULL_FAILED.
-func (e *Engine) EnsureImage(ctx context.Context, ref string, progress func(runtime.PullProgress)) (runtime.Image, error) {
+// EnsureImage returns the local image, or pulls it, as the policy says. Who wants the
+// same image at the same time shares one pull. progress may be nil; it is called at
+// most twice a second, from this goroutine. Faults: INVALID_REQUEST for what is no
+// reference, IMAGE_NOT_FOUND, IMAGE_PULL_FAILED.
+func (e *Engine) EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error) {
 	// What is not a reference must not reach the engine: it would become a path there.
-	parsed, err := reference.ParseAnyReference(ref)
+	parsed, err := reference.ParseAnyReference(want.Ref)
 	if err != nil {
 		return runtime.Image{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"%q is not the name of an image (%v): write it in lower case as name, name:tag or name@sha256:digest.", ref, err).With("image", ref)
+			"%q is not the name of an image (%v): write it in lower case as name, name:tag or name@sha256:digest.", want.Ref, err).With("image", want.Ref)
 	}
-	found, err := e.localImage(ctx, ref)
-	if !errdefs.IsNotFound(err) {
-		return found, err
+	named, pullable := parsed.(reference.Named)
+	if want.Policy != runtime.PullAlways || !pullable {
+		found, err := e.localImage(ctx, want.Ref)
+		switch {
+		case err == nil && fits(found, want.Platform):
+			return found, nil
+		case err != nil && !errdefs.IsNotFound(err):
+			return runtime.Image{}, err
+		case want.Policy == runtime.PullNever && pullable:
+			return runtime.Image{}, notPulled(want, found, err)
+		case !pullable && err == nil:
+			return runtime.Image{}, otherPlatform(want, found)
+		case !pullable:
+			return runtime.Image{}, imageNotFound(want.Ref, err)
+		}
 	}
-	if _, pullable := parsed.(reference.Named); !pullable {
-		return runtime.Image{}, imageNotFound(ref, err)
+	key := want
+	key.Policy = runtime.PullAlways // all of them pull by now
+	err = e.pulls.share(ctx, key, func(ctx context.Context, progress func(runtime.PullProgress)) error {
+		return e.pull(ctx, want, named, progress)
+	}, progress)
+	if err != nil {
+		return runtime.Image{}, e.classify("pull the image "+want.Ref, err)
 	}
-	if err := e.pull(ctx, ref, progress); err != nil {
-		return runtime.Image{}, err
-	}
-	found, err = e.localImage(ctx, ref)
+	found, err := e.localImage(ctx, want.Ref)
 	if errdefs.IsNotFound(err) {
-		return runtime.Image{}, imageNotFound(ref, err)
+		return runtime.Image{}, imageNotFound(want.Ref, err)
+	}
+	if err == nil && !fits(found, want.Platform) {
+		return runtime.Image{}, otherPlatform(want, found)
 	}
 	return found, err
+}
+
+// fits tells whether an image is for a platform. One without a variant fits them all.
+func fits(found runtime.Image, platform string) bool {
+	return platform == "" || found.Platform == platform || strings.HasPrefix(found.Platform, platform+"/") ||
+		strings.HasPrefix(platform, found.Platform+"/")
+}
+
+func otherPlatform(want runtime.ImageRequest, found runtime.Image) error {
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
+		"The image %s is for %s, not for %s: choose another tag or platform, or build it for that one.", want.Ref, found.Platform, want.Platform).
+		With("image", want.Ref)
+}
+
+func notPulled(want runtime.ImageRequest, found runtime.Image, cause error) error {
+	if cause == nil {
+		return otherPlatform(want, found)
+	}
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
+		"There is no image %s on this machine, and the pull policy is never: fetch it with 'agbox image pull %s', or allow the pull.", want.Ref, want.Ref).
+		With("image", want.Ref).Because(cause)
 }
 
 func (e *Engine) localImage(ctx context.Context, ref string) (runtime.Image, error) {
@@ -50,7 +91,10 @@ func (e *Engine) localImage(ctx context.Context, ref string) (runtime.Image, err
 		if err != nil {
 			return err
 		}
-		found = runtime.Image{ID: seen.ID}
+		found = runtime.Image{ID: seen.ID, Platform: seen.Os + "/" + seen.Architecture}
+		if seen.Variant != "" {
+			found.Platform += "/" + seen.Variant
+		}
 		if c := seen.Config; c != nil {
 			found.Entrypoint, found.Cmd, found.Env = c.Entrypoint, c.Cmd, c.Env
 			found.User, found.WorkingDir = c.User, c.WorkingDir
@@ -60,15 +104,32 @@ func (e *Engine) localImage(ctx context.Context, ref string) (runtime.Image, err
 	return found, err
 }
 
-func (e *Engine) pull(ctx context.Context, ref string, progress func(runtime.PullProgress)) error {
-	return e.call(ctx, "pull the image "+ref, func(cli *client.Client) error {
-		stream, err := cli.ImagePull(ctx, ref, image.PullOptions{})
+func (e *Engine) pull(ctx context.Context, want runtime.ImageRequest, named reference.Named, progress func(runtime.PullProgress)) error {
+	auth, trouble := e.pullAuth(ctx, named)
+	return e.call(ctx, "pull the image "+want.Ref, func(cli *client.Client) error {
+		stream, err := cli.ImagePull(ctx, want.Ref, image.PullOptions{RegistryAuth: auth, Platform: want.Platform})
 		if err != nil {
-			return pullFault(ctx, ref, err)
+			return pullFault(ctx, want, trouble, err)
 		}
 		defer func() { _ = stream.Close() }()
-		return pullFault(ctx, ref, readPull(stream, progress))
+		return pullFault(ctx, want, trouble, readPull(stream, progress))
 	})
+}
+
+// ListImages lists the engine's images, the newest first.
+func (e *Engine) ListImages(ctx context.Context) ([]runtime.ListedImage, error) {
+	var listed []runtime.ListedImage
+	err := e.call(ctx, "list its images", func(cli *client.Client) error {
+		all, err := cli.ImageList(ctx, image.ListOptions{})
+		listed = make([]runtime.ListedImage, 0, len(all))
+		for _, i := range all {
+			names := slices.DeleteFunc(slices.Clone(i.RepoTags), func(name string) bool { return strings.HasPrefix(name, "<none>") })
+			listed = append(listed, runtime.ListedImage{ID: i.ID, Names: names, Size: i.Size, CreatedAt: time.Unix(i.Created, 0)})
+		}
+		return err
+	})
+	slices.SortStableFunc(listed, func(a, b runtime.ListedImage) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return listed, err
 }
 
 func imageNotFound(ref string, cause error) error {
@@ -84,8 +145,9 @@ func pullFailed(ref string, class, cause error, sentence string) error {
 // pullFault turns the failure of a pull into a sentence. The engine's words come
 // from registries, resolvers and proxies; they name hosts that mean nothing to the
 // reader, so they stay in the cause. A broken connection to the engine itself is
-// left to classify.
-func pullFault(ctx context.Context, ref string, err error) error {
+// left to classify. trouble is why there were no credentials.
+func pullFault(ctx context.Context, want runtime.ImageRequest, trouble string, err error) error {
+	ref := want.Ref
 	switch {
 	case err == nil:
 		return nil
@@ -109,12 +171,15 @@ func pullFault(ctx context.Context, ref string, err error) error {
 		return pullFailed(ref, errdefs.ErrUnavailable, err,
 			"There is no image %s on this machine, and its registry cannot be reached: check the name and the network, or build or load the image.")
 	case has("denied", "unauthorized", "authentication required", "no basic auth"):
+		if trouble != "" {
+			trouble = " " + trouble
+		}
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-			"There is no image %s on this machine, and the registry has none that you may pull: check the name, or log in and fetch it with 'docker pull %s'.", ref, ref).
+			"There is no image %s on this machine, and the registry has none that you may pull: check the name, or log in with 'docker login'.%s", ref, trouble).
 			With("image", ref).Because(err)
 	case has("no matching manifest", "does not match the specified platform", "no match for platform"):
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-			"The image %s does not exist for this machine's processor: choose another tag, or build it here.", ref).With("image", ref).Because(err)
+			"The image %s does not exist for %s: choose another tag, or build it.", ref, cmp.Or(want.Platform, "this machine's processor")).With("image", ref).Because(err)
 	case has("not found", "unknown", "does not exist"):
 		return imageNotFound(ref, err)
 	case has("no space left", "disk quota exceeded"):

@@ -18,7 +18,7 @@ import (
 
 func TestImageSettingsAreRead(t *testing.T) {
 	e, _ := testEngine(t)
-	image, err := e.EnsureImage(t.Context(), testImage, func(runtime.PullProgress) { t.Error("a local image was pulled") })
+	image, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: testImage}, func(runtime.PullProgress) { t.Error("a local image was pulled") })
 	must(t, err)
 	if !slices.Equal(image.Cmd, []string{"sh"}) || image.WorkingDir != "/workdir" || !slices.Contains(image.Env, "IMAGE_ENV=from-image") {
 		t.Errorf("the image is %+v", image)
@@ -28,7 +28,7 @@ func TestImageSettingsAreRead(t *testing.T) {
 func TestPullFromARegistryThatIsNotThereFailsWithASentence(t *testing.T) {
 	e, _ := testEngine(t)
 	const ref = "127.0.0.1:1/nothing/here:1" // nobody listens on port 1
-	_, err := e.EnsureImage(t.Context(), ref, nil)
+	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: ref}, nil)
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED, ref)
 }
 
@@ -65,7 +65,7 @@ func TestPullTellsItsProgressAndReturnsTheImage(t *testing.T) {
 		`{"status":"Pull complete","id":"l1"}`,
 		`{"status":"Status: Downloaded newer image for x"}`)
 	var seen []runtime.PullProgress
-	image, err := e.EnsureImage(t.Context(), "x", func(p runtime.PullProgress) { seen = append(seen, p) })
+	image, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x"}, func(p runtime.PullProgress) { seen = append(seen, p) })
 	must(t, err)
 	if image.ID != "sha256:abc" {
 		t.Errorf("the image is %+v", image)
@@ -114,7 +114,7 @@ func TestFailedPullsSayWhatToDoAndNameNoHost(t *testing.T) {
 		inStream := pulling(t, http.StatusOK, `{"status":"Pulling","id":"l1"}`, fmt.Sprintf(`{"errorDetail":{"message":%q},"error":%q}`, text, text))
 		atOnce := pulling(t, http.StatusInternalServerError, fmt.Sprintf(`{"message":%q}`, text))
 		for _, e := range []*Engine{inStream, atOnce} {
-			_, err := e.EnsureImage(t.Context(), "some-image:1", nil)
+			_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "some-image:1"}, nil)
 			wantFault(t, err, want.class, want.reason, "some-image:1")
 			if f := fault.Of(err); f != nil && strings.Contains(f.Message, host) {
 				t.Errorf("the sentence names a host: %s", f.Message)
@@ -125,7 +125,7 @@ func TestFailedPullsSayWhatToDoAndNameNoHost(t *testing.T) {
 
 func TestPullThatTheEngineBreaksOffIsUnavailable(t *testing.T) {
 	e := pulling(t, http.StatusOK, `{"status":"Downloading","id":"l1"`)
-	_, err := e.EnsureImage(t.Context(), "x", nil)
+	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x"}, nil)
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "broke off")
 }
 
@@ -142,7 +142,7 @@ func TestCancelledPullEnds(t *testing.T) {
 			refuse(w, http.StatusNotFound, "No such image")
 		}
 	})
-	_, err := e.EnsureImage(ctx, "x", func(runtime.PullProgress) { cancel() })
+	_, err := e.EnsureImage(ctx, runtime.ImageRequest{Ref: "x"}, func(runtime.PullProgress) { cancel() })
 	if !errdefs.IsUnavailable(err) || !errors.Is(err, context.Canceled) || fault.Of(err) != nil {
 		t.Errorf("the error is %v, want a cancellation of class %v and no fault of the image", err, errdefs.ErrUnavailable)
 	}

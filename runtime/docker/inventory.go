@@ -6,6 +6,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/volume"
 	"github.com/docker/docker/client"
 
 	"github.com/agbox/agbox/runtime"
@@ -30,7 +31,11 @@ func (e *Engine) SandboxInventory(ctx context.Context, installID, sandboxID stri
 		if err != nil {
 			return err
 		}
-		inv = runtime.Inventory{Containers: listedContainers(containers), Networks: listedNetworks(networks)}
+		volumes, err := cli.VolumeList(ctx, volume.ListOptions{Filters: filter})
+		if err != nil {
+			return err
+		}
+		inv = runtime.Inventory{Containers: listedContainers(containers), Networks: listedNetworks(networks), Volumes: listedVolumes(volumes.Volumes)}
 		return nil
 	})
 	return inv, err
@@ -45,10 +50,36 @@ func listedContainers(list []container.Summary) []runtime.Container {
 		}
 		containers = append(containers, runtime.Container{
 			Identity: id, ID: c.ID, Name: ownName(c.Names), State: runtime.ContainerState(c.State),
+			Health:   listedHealth(c.Status),
+			Ports:    listedPorts(c.Ports),
 			Detached: c.NetworkSettings != nil && len(c.NetworkSettings.Networks) == 0,
 		})
 	}
 	return containers
+}
+
+// listedHealth reads what a healthcheck has found out of a line such as "Up 3
+// seconds (healthy)": a list of containers has it nowhere else.
+func listedHealth(status string) string {
+	switch {
+	case strings.HasSuffix(status, "(healthy)"):
+		return runtime.Healthy
+	case strings.HasSuffix(status, "(unhealthy)"):
+		return runtime.Unhealthy
+	case strings.HasSuffix(status, "(health: starting)"):
+		return runtime.HealthStarting
+	}
+	return ""
+}
+
+func listedVolumes(list []*volume.Volume) []runtime.Volume {
+	volumes := make([]runtime.Volume, 0, len(list))
+	for _, v := range list {
+		if id, ok := decodeLabels(v.Labels); ok {
+			volumes = append(volumes, runtime.Volume{Identity: id, Name: v.Name})
+		}
+	}
+	return volumes
 }
 
 func listedNetworks(list []network.Summary) []runtime.Network {

@@ -1,32 +1,31 @@
 package docker
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/api/types/versions"
 	"github.com/docker/go-connections/nat"
 
 	"github.com/agbox/agbox/runtime"
 )
 
-// pidsLimit bounds the processes and threads of a container: enough for a build
-// on many cores, too few for a fork bomb to hurt the host.
-const pidsLimit = 4096
-
-// capabilities are what package managers and ordinary servers need. All others
-// are dropped.
-var capabilities = []string{
-	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETFCAP", "NET_BIND_SERVICE",
-}
-
 // publishedOn keeps published ports away from the machine's network.
 var publishedOn = netip.MustParseAddr("127.0.0.1")
 
-func containerConfig(spec runtime.ContainerSpec) *container.Config {
+// startIntervalSince is the first API version whose healthchecks have a start interval.
+const startIntervalSince = "1.44"
+
+// containerConfig is for an engine of the given API version.
+func containerConfig(spec runtime.ContainerSpec, api string) *container.Config {
 	stop := seconds(spec.StopTimeout)
 	config := &container.Config{
 		Hostname:     spec.Hostname,
@@ -43,6 +42,16 @@ func containerConfig(spec runtime.ContainerSpec) *container.Config {
 	for _, p := range spec.Ports {
 		config.ExposedPorts[portKey(p)] = struct{}{}
 	}
+	if h := spec.Healthcheck; h != nil {
+		config.Healthcheck = &container.HealthConfig{
+			Test: h.Test, Interval: h.Interval, Timeout: h.Timeout,
+			StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries,
+		}
+		if versions.LessThan(api, startIntervalSince) {
+			// The client refuses it otherwise. Who asks Abilities can say so before.
+			config.Healthcheck.StartInterval = 0
+		}
+	}
 	if spec.Role == runtime.RolePrimary {
 		// What is healthy in a primary is the supervisor's to say.
 		config.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}}
@@ -52,34 +61,89 @@ func containerConfig(spec runtime.ContainerSpec) *container.Config {
 	return config
 }
 
+// hostConfig leaves what it does not name at the engine's defaults, which share no
+// namespace with the host and mask the dangerous parts of /proc and /sys.
 func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 	host := &container.HostConfig{
 		LogConfig:     logConfig(spec.Role),
 		NetworkMode:   container.NetworkMode(spec.NetworkID),
 		PortBindings:  make(nat.PortMap, len(spec.Ports)),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
-		CapAdd:        capabilities,
-		CapDrop:       []string{"ALL"},
 		CgroupnsMode:  container.CgroupnsModePrivate,
 		IpcMode:       container.IPCModePrivate,
-		SecurityOpt:   []string{"no-new-privileges"},
 		Init:          new(bool),
-		Resources:     container.Resources{PidsLimit: new(int64)},
+		ShmSize:       spec.Limits.Shm,
+		Resources:     resources(spec.Limits),
 	}
-	*host.PidsLimit = pidsLimit
+	secure(host, spec.Security)
+	if spec.Limits.Disk > 0 {
+		host.StorageOpt = map[string]string{"size": strconv.FormatInt(spec.Limits.Disk, 10)}
+	}
 	for _, m := range spec.Mounts {
 		// Unlike a bind in the old form, a mount does not make a missing source as a
 		// directory of root.
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+		host.Mounts = append(host.Mounts, mount.Mount{
+			Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+		})
+	}
+	for _, v := range spec.Volumes {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: v.Volume, Target: v.Target, ReadOnly: v.ReadOnly})
+	}
+	if len(spec.Tmpfs) > 0 {
+		host.Tmpfs = make(map[string]string, len(spec.Tmpfs))
+	}
+	for _, t := range spec.Tmpfs {
+		host.Tmpfs[t.Target] = tmpfsOptions(t)
 	}
 	for _, p := range spec.Ports {
-		binding := nat.PortBinding{HostIP: publishedOn.String()}
+		binding := nat.PortBinding{HostIP: cmp.Or(p.HostIP, publishedOn.String())}
 		if p.Host != 0 {
 			binding.HostPort = strconv.Itoa(int(p.Host))
 		}
 		host.PortBindings[portKey(p)] = append(host.PortBindings[portKey(p)], binding)
 	}
 	return host
+}
+
+// tmpfsOptions allow programs, unlike the engine's defaults: builds run what they
+// have made in a folder for temporary files.
+func tmpfsOptions(t runtime.Tmpfs) string {
+	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o", cmp.Or(t.Mode, 0o1777))
+	if t.Size > 0 {
+		options += ",size=" + strconv.FormatInt(t.Size, 10)
+	}
+	return options
+}
+
+// resources are the limits that the kernel keeps.
+func resources(l runtime.Limits) container.Resources {
+	pids := cmp.Or(l.PIDs, pidsLimit)
+	r := container.Resources{
+		NanoCPUs: l.NanoCPUs, PidsLimit: &pids,
+		// Swap is part of the second figure, so there is none.
+		Memory: l.Memory, MemorySwap: l.Memory,
+		DeviceRequests: gpuRequests(l.GPUs),
+	}
+	for _, u := range l.Ulimits {
+		r.Ulimits = append(r.Ulimits, &container.Ulimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
+	}
+	return r
+}
+
+func gpuRequests(gpus string) []container.DeviceRequest {
+	request := container.DeviceRequest{Capabilities: [][]string{{"gpu"}}}
+	if gpus == "" {
+		return nil
+	}
+	if count, err := strconv.Atoi(gpus); err == nil {
+		request.Count = count
+	} else if gpus == "all" {
+		request.Count = -1
+	} else {
+		request.DeviceIDs = strings.Split(gpus, ",")
+	}
+	return []container.DeviceRequest{request}
 }
 
 // logConfig keeps nothing of a primary, whose supervisor writes logs of its own and
@@ -107,15 +171,48 @@ func networkConfig(spec runtime.ContainerSpec) *network.NetworkingConfig {
 }
 
 func portKey(p runtime.Port) nat.Port {
-	protocol := p.Protocol
-	if protocol == "" {
-		protocol = "tcp"
-	}
-	return nat.Port(strconv.Itoa(int(p.Container)) + "/" + protocol)
+	return nat.Port(strconv.Itoa(int(p.Container)) + "/" + cmp.Or(p.Protocol, "tcp"))
 }
 
 // seconds rounds up: the engine counts in whole ones, and a short grace must not
 // become none. Negative ones would mean forever there.
 func seconds(d time.Duration) int {
 	return int((max(d, 0) + time.Second - 1) / time.Second)
+}
+
+// publishedPorts are the ports of a container, in a fixed order. bound is where the
+// engine has published them; wanted what was asked for, which counts before the start.
+func publishedPorts(bound, wanted nat.PortMap) []runtime.PublishedPort {
+	var ports []runtime.PublishedPort
+	for key, asked := range wanted {
+		bindings := bound[key]
+		if len(bindings) == 0 {
+			bindings = asked
+		}
+		for _, b := range bindings {
+			host, _ := strconv.ParseUint(b.HostPort, 10, 16)
+			ports = append(ports, runtime.PublishedPort{
+				Container: uint16(key.Int()), Protocol: key.Proto(), HostIP: b.HostIP, Host: uint16(host),
+			})
+		}
+	}
+	return sortPorts(ports)
+}
+
+func listedPorts(list []container.Port) []runtime.PublishedPort {
+	var ports []runtime.PublishedPort
+	for _, p := range list {
+		if p.PublicPort != 0 {
+			ports = append(ports, runtime.PublishedPort{Container: p.PrivatePort, Protocol: p.Type, HostIP: p.IP, Host: p.PublicPort})
+		}
+	}
+	return sortPorts(ports)
+}
+
+func sortPorts(ports []runtime.PublishedPort) []runtime.PublishedPort {
+	slices.SortFunc(ports, func(a, b runtime.PublishedPort) int {
+		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Protocol, b.Protocol),
+			cmp.Compare(a.HostIP, b.HostIP), cmp.Compare(a.Host, b.Host))
+	})
+	return ports
 }

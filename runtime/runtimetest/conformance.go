@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"io"
 	"testing"
 	"time"
 
@@ -13,13 +14,20 @@ import (
 // where it uses it.
 type Engine interface {
 	Info(ctx context.Context) (runtime.EngineInfo, error)
-	EnsureImage(ctx context.Context, ref string, progress func(runtime.PullProgress)) (runtime.Image, error)
+	Abilities(ctx context.Context) (runtime.Abilities, error)
+	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)
 	EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error)
 	EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (id string, err error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
 	RemoveContainer(ctx context.Context, id string) error
 	RemoveNetwork(ctx context.Context, id string) error
+	EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error
+	RemoveVolume(ctx context.Context, name string) error
+	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	ListImages(ctx context.Context) ([]runtime.ListedImage, error)
+	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
+	ContainerUsage(ctx context.Context, id string) (runtime.Usage, error)
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	SandboxInventory(ctx context.Context, installID, sandboxID string) (runtime.Inventory, error)
 	InspectContainer(ctx context.Context, id string) (runtime.Container, error)
@@ -43,6 +51,8 @@ type Harness struct {
 	// ClaimingImage makes an image whose labels claim the identity; it has the
 	// command sleep. It returns the id.
 	ClaimingImage func(t *testing.T, claimed runtime.Identity) (imageID string)
+	// RemoveImage removes an image that a case has built.
+	RemoveImage func(t *testing.T, id string)
 	// Kill ends a container's processes behind the engine's back.
 	Kill func(t *testing.T, id string)
 }
@@ -55,6 +65,9 @@ func RunConformance(t *testing.T, newHarness func(t *testing.T) Harness) {
 		"Identity": identityCases,
 		"Life":     lifeCases,
 		"Events":   eventCases,
+		"Services": serviceCases,
+		"Images":   imageCases,
+		"Limits":   limitCases,
 	}
 	for _, group := range sortedKeys(groups) {
 		t.Run(group, func(t *testing.T) {
@@ -100,7 +113,7 @@ func (s *subject) sleeper(imageID, networkID string) runtime.ContainerSpec {
 
 func (s *subject) image(t *testing.T) runtime.Image {
 	t.Helper()
-	image, err := s.Engine.EnsureImage(t.Context(), s.Image, nil)
+	image, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: s.Image}, nil)
 	must(t, err)
 	return image
 }

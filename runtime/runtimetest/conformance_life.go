@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -75,7 +76,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		want := runtime.Container{
 			Identity: s.identity(runtime.RolePrimary), ID: id, Name: runtime.PrimaryName(s.sandboxID), State: runtime.StateRunning,
 		}
-		if inv.Containers[0] != want {
+		if !reflect.DeepEqual(inv.Containers[0], want) {
 			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)
 		}
 		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID)}
@@ -169,7 +170,7 @@ func (s *subject) wantTaken(t *testing.T, claimed runtime.Identity) {
 	if !errdefs.IsAlreadyExists(err) {
 		t.Errorf("%v is not of class %v", err, errdefs.ErrAlreadyExists)
 	}
-	if after := s.inspect(t, foreign); after != before {
+	if after := s.inspect(t, foreign); !reflect.DeepEqual(after, before) {
 		t.Errorf("the foreign container was %+v and is %+v", before, after)
 	}
 }

@@ -23,7 +23,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 	},
 	"LocalImageIsFoundByNameAndById": func(t *testing.T, s *subject) {
 		byName := s.image(t)
-		byID, err := s.Engine.EnsureImage(t.Context(), byName.ID, nil)
+		byID, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: byName.ID}, nil)
 		must(t, err)
 		if byName.ID == "" || byID.ID != byName.ID {
 			t.Errorf("the image has id %q by name and %q by id", byName.ID, byID.ID)
@@ -31,12 +31,12 @@ var objectCases = map[string]func(*testing.T, *subject){
 	},
 	"WhatIsNoImageNameIsRefused": func(t *testing.T, s *subject) {
 		for _, ref := range []string{"", "UPPER case", "a:b:c", "../containers/json", "a/../../version"} {
-			_, err := s.Engine.EnsureImage(t.Context(), ref, nil)
+			_, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: ref}, nil)
 			wantReason(t, err, agboxv1.ErrorReason_INVALID_REQUEST)
 		}
 	},
 	"UnknownImageIdIsNotFound": func(t *testing.T, s *subject) {
-		_, err := s.Engine.EnsureImage(t.Context(), "sha256:1111111111111111111111111111111111111111111111111111111111111111", nil)
+		_, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "sha256:1111111111111111111111111111111111111111111111111111111111111111"}, nil)
 		wantReason(t, err, agboxv1.ErrorReason_IMAGE_NOT_FOUND)
 		wantClass(t, err, errdefs.ErrNotFound)
 	},
@@ -130,7 +130,7 @@ func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerS
 	e := s.Engine
 	return map[Verb]func() error{
 		VerbInfo:             func() error { _, err := e.Info(ctx); return err },
-		VerbEnsureImage:      func() error { _, err := e.EnsureImage(ctx, s.Image, nil); return err },
+		VerbEnsureImage:      func() error { _, err := e.EnsureImage(ctx, runtime.ImageRequest{Ref: s.Image}, nil); return err },
 		VerbEnsureNetwork:    func() error { _, err := e.EnsureNetwork(ctx, s.networkSpec()); return err },
 		VerbEnsureContainer:  func() error { _, err := e.EnsureContainer(ctx, spec); return err },
 		VerbStartContainer:   func() error { return e.StartContainer(ctx, id) },
@@ -140,6 +140,9 @@ func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerS
 		VerbInventory:        func() error { _, err := e.Inventory(ctx, s.InstallID); return err },
 		VerbSandboxInventory: func() error { _, err := e.SandboxInventory(ctx, s.InstallID, s.sandboxID); return err },
 		VerbInspectContainer: func() error { _, err := e.InspectContainer(ctx, id); return err },
+		VerbAbilities:        func() error { _, err := e.Abilities(ctx); return err },
+		VerbListImages:       func() error { _, err := e.ListImages(ctx); return err },
+		VerbContainerUsage:   func() error { _, err := e.ContainerUsage(ctx, id); return err },
 		VerbEvents: func() error {
 			return e.Events(ctx, s.InstallID, time.Time{}, func() {}, func(runtime.Event) {})
 		},

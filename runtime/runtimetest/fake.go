@@ -5,7 +5,6 @@ package runtimetest
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"sync"
 	"time"
 
@@ -33,6 +32,7 @@ type Fake struct {
 	images     map[string]runtime.Image // by reference
 	containers map[string]*fakeContainer
 	networks   map[string]runtime.Network
+	volumes    map[string]runtime.Volume // by name
 	verbs      map[Verb]*verbState
 	down       bool
 	// boots counts the engine's lives; a stream belongs to one.
@@ -53,6 +53,7 @@ func NewFake() *Fake {
 		images:     map[string]runtime.Image{},
 		containers: map[string]*fakeContainer{},
 		networks:   map[string]runtime.Network{},
+		volumes:    map[string]runtime.Volume{},
 		verbs:      map[Verb]*verbState{},
 		changed:    make(chan struct{}),
 	}
@@ -66,6 +67,9 @@ func (f *Fake) AddImage(ref string, image runtime.Image) runtime.Image {
 	defer f.mu.Unlock()
 	if image.ID == "" {
 		image.ID = "sha256:" + f.newIDLocked()
+	}
+	if image.Platform == "" {
+		image.Platform = fakePlatform
 	}
 	f.images[ref] = image
 	return image
@@ -83,32 +87,6 @@ func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 		return runtime.EngineInfo{}, err
 	}
 	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41"}, nil
-}
-
-// imagePattern is the grammar of references as far as tests need it.
-var imagePattern = regexp.MustCompile(`^([a-z0-9.-]+:[0-9]+/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
-
-// EnsureImage knows the added images only, by reference and by id.
-func (f *Fake) EnsureImage(ctx context.Context, ref string, progress func(runtime.PullProgress)) (runtime.Image, error) {
-	var found runtime.Image
-	err := f.do(ctx, VerbEnsureImage, func() error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for name, image := range f.images {
-			if name == ref || image.ID == ref {
-				found = image
-				return nil
-			}
-		}
-		if !imagePattern.MatchString(ref) {
-			return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%q is not the name of an image.", ref)
-		}
-		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "There is no image %s: add it to the fake.", ref)
-	})
-	if err == nil && progress != nil {
-		progress(runtime.PullProgress{LayersDone: 1, LayersTotal: 1})
-	}
-	return found, err
 }
 
 // EnsureNetwork makes a network or finds it by identity and name.
@@ -153,6 +131,36 @@ func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 	})
 }
 
+// EnsureVolume makes a volume or finds it by identity and name.
+func (f *Fake) EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error {
+	return f.do(ctx, VerbEnsureVolume, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if v, ok := f.volumes[spec.Name]; ok && v.Identity != spec.Identity {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, "The engine has another volume %q.", spec.Name)
+		}
+		f.volumes[spec.Name] = runtime.Volume{Identity: spec.Identity, Name: spec.Name}
+		return nil
+	})
+}
+
+// RemoveVolume removes by name; gone is success, and one in use stays.
+func (f *Fake) RemoveVolume(ctx context.Context, name string) error {
+	return f.do(ctx, VerbRemoveVolume, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, c := range f.containers {
+			for _, m := range c.spec.Volumes {
+				if m.Volume == name {
+					return fmt.Errorf("fake engine: volume %s is in use: %w", name, errdefs.ErrConflict)
+				}
+			}
+		}
+		delete(f.volumes, name)
+		return nil
+	})
+}
+
 // Inventory lists what carries the install's id.
 func (f *Fake) Inventory(ctx context.Context, installID string) (runtime.Inventory, error) {
 	return f.inventory(ctx, VerbInventory, func(id runtime.Identity) bool { return id.InstallID == installID })
@@ -173,12 +181,17 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 		for _, id := range sortedKeys(f.containers) {
 			c := f.containers[id]
 			if match(c.Identity) {
-				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State, Detached: c.Detached})
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
 			}
 		}
 		for _, id := range sortedKeys(f.networks) {
 			if match(f.networks[id].Identity) {
 				inv.Networks = append(inv.Networks, f.networks[id])
+			}
+		}
+		for _, name := range sortedKeys(f.volumes) {
+			if match(f.volumes[name].Identity) {
+				inv.Volumes = append(inv.Volumes, f.volumes[name])
 			}
 		}
 		return nil

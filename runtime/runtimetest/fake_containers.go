@@ -3,6 +3,8 @@ package runtimetest
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -40,10 +42,29 @@ func (f *Fake) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) 
 		if !f.hasImageLocked(spec.ImageID) {
 			return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "The image %s is not here.", spec.ImageID)
 		}
+		for _, m := range spec.Volumes {
+			if _, ok := f.volumes[m.Volume]; !ok {
+				return fmt.Errorf("fake engine: no volume %s: %w", m.Volume, errdefs.ErrNotFound)
+			}
+		}
 		id = f.addContainerLocked(spec)
 		return nil
 	})
 	return id, err
+}
+
+// ContainerLogs writes one line that names the container.
+func (f *Fake) ContainerLogs(ctx context.Context, id string, _ runtime.LogOptions, stdout, _ io.Writer) error {
+	return f.do(ctx, VerbContainerLogs, func() error {
+		f.mu.Lock()
+		c := f.containers[id]
+		f.mu.Unlock()
+		if c == nil {
+			return noContainer(id)
+		}
+		_, err := fmt.Fprintf(stdout, "output of %s\n", c.Name)
+		return err
+	})
 }
 
 func (f *Fake) hasImageLocked(id string) bool {
@@ -96,8 +117,15 @@ func (f *Fake) start(id string) (spec runtime.ContainerSpec, begun bool, err err
 	if _, ok := f.networks[c.spec.NetworkID]; !ok && c.spec.NetworkID != "" {
 		return spec, false, fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED, "The engine has no network %s to start %s in.", c.spec.NetworkID, c.Name)
 	}
-	c.State, c.ExitCode, c.OOMKilled = runtime.StateRunning, 0, false
-	c.StartedAt, c.FinishedAt = time.Now(), time.Time{}
+	ports, err := f.publishLocked(c.spec)
+	if err != nil {
+		return spec, false, err
+	}
+	c.State, c.ExitCode, c.OOMKilled, c.Ports = runtime.StateRunning, 0, false, ports
+	c.StartedAt, c.FinishedAt, c.Health = time.Now(), time.Time{}, ""
+	if h := c.spec.Healthcheck; h != nil && len(h.Test) > 0 && h.Test[0] != "NONE" {
+		c.Health = runtime.HealthStarting
+	}
 	return c.spec, true, nil
 }
 
@@ -204,7 +232,7 @@ func (f *Fake) end(id string, code int, action string) {
 }
 
 func (f *Fake) exitLocked(c *fakeContainer, code int) {
-	c.State, c.ExitCode, c.FinishedAt = runtime.StateExited, code, time.Now()
+	c.State, c.ExitCode, c.FinishedAt, c.Health, c.Ports = runtime.StateExited, code, time.Now(), "", nil
 }
 
 func (f *Fake) emitLocked(c *fakeContainer, action string) {

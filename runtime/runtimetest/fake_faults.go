@@ -29,6 +29,13 @@ const (
 	VerbSandboxInventory Verb = "SandboxInventory"
 	VerbInspectContainer Verb = "InspectContainer"
 	VerbEvents           Verb = "Events"
+	VerbEnsureVolume     Verb = "EnsureVolume"
+	VerbRemoveVolume     Verb = "RemoveVolume"
+	VerbContainerLogs    Verb = "ContainerLogs"
+	VerbAbilities        Verb = "Abilities"
+	VerbListImages       Verb = "ListImages"
+	VerbBuildImage       Verb = "BuildImage"
+	VerbContainerUsage   Verb = "ContainerUsage"
 )
 
 // verbState is what a test has ordered for a verb, and how often it was called.

@@ -31,7 +31,8 @@ func TestFakeConforms(t *testing.T) {
 			ClaimingImage: func(*testing.T, runtime.Identity) string {
 				return f.AddImage("claiming:latest", runtime.Image{}).ID // images of the fake have no labels
 			},
-			Kill: func(_ *testing.T, id string) { f.Kill(id, killed) },
+			RemoveImage: func(*testing.T, string) {},
+			Kill:        func(_ *testing.T, id string) { f.Kill(id, killed) },
 		}
 	})
 }

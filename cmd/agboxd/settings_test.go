@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/daemon"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// home is an install with this configuration file; none if the text is empty.
+func home(t *testing.T, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("AGBOX_HOME", dir)
+	if text == "" {
+		return
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config", "agboxd.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begin reads what "agboxd run" would run with.
+func begin(args ...string) (daemon.Config, error) {
+	var got daemon.Config
+	cmd := runCommand(new(bool), func(_ context.Context, cfg daemon.Config) error {
+		got = cfg
+		return nil
+	})
+	cmd.SetArgs(args)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err := cmd.Execute()
+	return got, err
+}
+
+func TestFlagsWinOverTheFileAndTheFileOverDefaults(t *testing.T) {
+	home(t, `# what we run with
+engine: unix:///run/other.sock
+keep-execs: 2d
+max-execs: 7
+subnets: [10.1.0.0/16, 10.2.0.0/16]
+revival: revive
+max-exec-log: 256m
+log-level: debug
+`)
+	var got daemon.Config
+	cmd := runCommand(new(bool), func(_ context.Context, cfg daemon.Config) error { got = cfg; return nil })
+	cmd.SetArgs([]string{"--max-execs", "9", "--subnets", "10.9.0.0/16", "--subnets", "10.8.0.0/16"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if got.EngineHost != "unix:///run/other.sock" || got.Retention.KeepExecs != 48*time.Hour || got.Retention.MaxExecs != 9 ||
+		got.Revival != agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE || got.MaxExecLog != 256<<20 || got.MaxSandboxLog != 10<<30 ||
+		got.Retention.KeepDeleted != 24*time.Hour || got.Resync != 10*time.Second {
+		t.Errorf("the settings are %+v", got)
+	}
+	if len(got.SubnetRanges) != 2 || got.SubnetRanges[0].String() != "10.9.0.0/16" {
+		t.Errorf("the ranges are %v, want those of the flags alone", got.SubnetRanges)
+	}
+	if !got.Log.Enabled(t.Context(), -4) {
+		t.Error("the log level of the file does not hold")
+	}
+}
+
+func TestWithoutAFileTheDefaultsHold(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n"} {
+		home(t, text)
+		if _, err := begin(); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestEveryProblemOfTheFileIsASentenceWithItsLine(t *testing.T) {
+	home(t, "resync: soon\nmax-exec: 3\nkeep-execs: 1ms\nrevival:\nresync: 1s\nsubnets: [10.0.0.0]\nengine: {a: b}\nmax-events: 0\nlog-level: loud\n")
+	// A flag does not hide what is wrong with its setting in the file.
+	_, err := begin("--max-events", "5")
+	if err == nil {
+		t.Fatal("the file was accepted")
+	}
+	for _, want := range []string{
+		"agboxd.yaml", `Line 1: The setting "resync"`, `Line 2: There is no setting "max-exec"`, "Line 3:", "give at least 1s",
+		"Line 4:", "Line 5:", "second time", "Line 6:", "10.222.0.0/16", "Line 7:", "Line 8:", "Line 9:",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in\n%v", want, err)
+		}
+	}
+	for line := range strings.Lines(err.Error()) {
+		if !strings.HasSuffix(strings.TrimSpace(line), ".") {
+			t.Errorf("no sentence: %s", line)
+		}
+	}
+}
+
+func TestFilesThatAreNoMapOfSettingsAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"- a\n":                       "Line 1:",
+		"resync: 10s\n---\nresync: 1": "more than one document",
+		"a: [\n":                      "not YAML",
+		strings.Repeat("#", 2<<20):    "longer than",
+		"preflight-thing: 1\n":        "There is no setting",
+		"schema: 1\n":                 "There is no setting",
+	} {
+		home(t, text)
+		if _, err := begin(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
+	home(t, "subnets: [10.1.0.0/16, 10.2.0.0/16]\nkeep-execs: 36h\n")
+	cmd := newScratch()
+	s := addSettings(cmd)
+	if err := cmd.ParseFlags([]string{"--max-sandbox-log", "512m", "--engine", "unix:///a: b"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.load(); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := s.print(&b, "the file"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# the file\n", "keep-execs: 36h # file\n", "max-sandbox-log: 512m # flag\n", "max-exec-log: 1g # default\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+	home(t, b.String())
+	got, err := begin()
+	if err == nil && (got.EngineHost != "unix:///a: b" || len(got.SubnetRanges) != 2 || got.MaxSandboxLog != 512<<20) {
+		t.Errorf("read again it is %+v", got)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

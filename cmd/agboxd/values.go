@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// The values of settings. Set says in part of a sentence what is wrong and what
+// would be right; it is the same for a flag and for a line of the file.
+
+// timeValue is a time of at least some length.
+type timeValue struct {
+	to    *time.Duration
+	least time.Duration
+}
+
+func (v timeValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return notation.FormatDuration(*v.to)
+}
+
+func (v timeValue) Type() string { return "duration" }
+
+func (v timeValue) Set(text string) error {
+	d, err := notation.Duration(text)
+	if err != nil {
+		return err
+	}
+	if d < v.least {
+		return fmt.Errorf("%s is too short: give at least %s", text, v.least)
+	}
+	*v.to = d
+	return nil
+}
+
+// countValue is a number of at least 1.
+type countValue struct{ to *int }
+
+func (v countValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strconv.Itoa(*v.to)
+}
+
+func (v countValue) Type() string { return "int" }
+
+func (v countValue) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a number that will do: give at least 1", text)
+	}
+	*v.to = n
+	return nil
+}
+
+// sizeValue is a number of bytes; 0 means no limit.
+type sizeValue struct{ to *uint64 }
+
+func (v sizeValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	n, unit := *v.to, ""
+	for _, next := range []string{"k", "m", "g", "t"} {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n, unit = n/1024, next
+	}
+	return strconv.FormatUint(n, 10) + unit
+}
+
+func (v sizeValue) Type() string { return "size" }
+
+func (v sizeValue) Set(text string) error {
+	n, err := notation.Bytes(text)
+	if err != nil {
+		return err
+	}
+	*v.to = uint64(n)
+	return nil
+}
+
+// rangesValue is a list of networks. What is set first takes the place of the
+// default, and later ones are added.
+type rangesValue struct {
+	to  *[]netip.Prefix
+	set *bool
+}
+
+func (v rangesValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strings.Join(v.list(), ",")
+}
+
+func (v rangesValue) list() []string {
+	words := make([]string, len(*v.to))
+	for i, p := range *v.to {
+		words[i] = p.String()
+	}
+	return words
+}
+
+func (v rangesValue) Type() string { return "strings" }
+
+func (v rangesValue) Set(text string) error {
+	var add []netip.Prefix
+	for word := range strings.SplitSeq(text, ",") {
+		prefix, err := netip.ParsePrefix(word)
+		if err != nil {
+			return fmt.Errorf("%q is not a range such as 10.222.0.0/16", word)
+		}
+		add = append(add, prefix)
+	}
+	if !*v.set {
+		*v.to, *v.set = nil, true
+	}
+	*v.to = append(*v.to, add...)
+	return nil
+}
+
+// policyValue is a revival policy.
+type policyValue struct{ to *agboxv1.RevivalPolicy }
+
+const policyPrefix = "REVIVAL_POLICY_"
+
+func (v policyValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(v.to.String(), policyPrefix))
+}
+
+func (v policyValue) Type() string { return "string" }
+
+func (v policyValue) Set(text string) error {
+	if !slices.Contains([]string{"fail", "revive", "reap"}, text) {
+		return fmt.Errorf("%q is not fail, revive or reap", text)
+	}
+	*v.to = agboxv1.RevivalPolicy(agboxv1.RevivalPolicy_value[policyPrefix+strings.ToUpper(text)])
+	return nil
+}

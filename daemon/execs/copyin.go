@@ -1,0 +1,292 @@
+package execs
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
+	"golang.org/x/sys/unix"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+const (
+	// pushTimeout bounds the writing of one piece of a copy. A disk that is busy may
+	// take long.
+	pushTimeout = 2 * time.Minute
+	// pieceSize is how much of a copy is sent at a time, in bytes.
+	pieceSize = 256 << 10
+	// maxUsers bounds the files of users and groups in an image, in bytes.
+	maxUsers = 1 << 20
+)
+
+// CopyIn copies files of the host into a linked sandbox, one after the other. Done
+// again it replaces what it had made. progress is told of what has moved since its
+// last call, and of which copy; it is called by one goroutine at a time.
+func (r *Runner) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error {
+	lk, err := r.linked(sandboxID)
+	if err != nil {
+		return err
+	}
+	c := &copyIn{r: r, lk: lk, check: check}
+	for _, one := range copies {
+		tell := func(files, bytes int64) { progress(one, files, bytes) }
+		if err := c.one(ctx, one, tell); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return one.Failed(err)
+		}
+	}
+	return nil
+}
+
+// copyIn is one run of CopyIn.
+type copyIn struct {
+	r     *Runner
+	lk    *link
+	check hostfiles.Checker
+	// who is the user of execs, once it was asked for.
+	who *user.ExecUser
+}
+
+func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(files, bytes int64)) error {
+	owner, err := c.owner(ctx, one)
+	if err != nil {
+		return err
+	}
+	target := one.Target
+	if rest, home := strings.CutPrefix(target, "~"); home {
+		who, err := c.user(ctx)
+		if err != nil {
+			return err
+		}
+		target = path.Join(cmp.Or(who.Home, "/"), rest)
+	}
+	tree, err := c.check.Open(one)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	above := archive.Owner{}
+	if strings.HasPrefix(one.Target, "~") {
+		above = owner
+	}
+	dir, name, err := c.place(ctx, target, tree.IsDir(), above)
+	if err != nil {
+		return err
+	}
+	return c.send(ctx, dir, name, func(w io.Writer) error { return tree.Pack(ctx, w, name, owner, progress) })
+}
+
+// owner is whom a copy belongs to.
+func (c *copyIn) owner(ctx context.Context, one hostfiles.Copy) (archive.Owner, error) {
+	if one.ForUser {
+		who, err := c.user(ctx)
+		if err != nil {
+			return archive.Owner{}, err
+		}
+		return archive.Owner{UID: who.Uid, GID: who.Gid}, nil
+	}
+	uid, gid, both := strings.Cut(one.Owner, ":")
+	if !both {
+		gid = uid
+	}
+	var owner archive.Owner
+	for _, id := range []struct {
+		text string
+		to   *int
+	}{{uid, &owner.UID}, {gid, &owner.GID}} {
+		n, err := strconv.ParseUint(cmp.Or(id.text, "0"), 10, 32)
+		if err != nil {
+			return owner, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"The owner %q is not uid or uid:gid: write numbers, for example 1000:1000.", one.Owner)
+		}
+		*id.to = int(n)
+	}
+	return owner, nil
+}
+
+// user is whom execs run as that name nobody, by the container's own files.
+func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
+	if c.who != nil {
+		return c.who, nil
+	}
+	name := cmp.Or(c.lk.boot.GetUser(), "0")
+	passwd, err := c.read(ctx, "/etc/passwd")
+	if err != nil {
+		return nil, err
+	}
+	group, err := c.read(ctx, "/etc/group")
+	if err != nil {
+		return nil, err
+	}
+	who, err := user.GetExecUser(name, &user.ExecUser{Home: "/"}, bytes.NewReader(passwd), bytes.NewReader(group))
+	if err != nil {
+		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_USER_NOT_FOUND,
+			"The user %s is not in the image: choose another one by user, or give it as a number.", name).Because(err)
+	}
+	if !strings.HasPrefix(who.Home, "/") {
+		who.Home = "/"
+	}
+	c.who = who
+	return who, nil
+}
+
+// read reads a small file of the container; one that is missing is empty.
+func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
+	defer cancel()
+	t, err := guest.DialTransfer(ctx, c.r.paths.GuestLink(c.lk.sandboxID), &guestv1.TransferRequest{
+		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{Path: []byte(name), Length: maxUsers}},
+	})
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	var content []byte
+	for len(content) < maxUsers {
+		piece, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		content = append(content, piece...)
+	}
+	return content, nil
+}
+
+// place finds the folder and the name for a copy: where the target is a folder
+// already, also by a symbolic link, a folder is copied into it. Folders above it that
+// are missing are made.
+func (c *copyIn) place(ctx context.Context, target string, isDir bool, above archive.Owner) (dir, name string, err error) {
+	if at, err := c.stat(ctx, target); err != nil {
+		return "", "", err
+	} else if isDir && at != nil && at.GetMode()&unix.S_IFMT == unix.S_IFDIR && string(at.GetRealPath()) != "/" {
+		target = string(at.GetRealPath())
+	}
+	dir, name = path.Dir(target), path.Base(target)
+	return dir, name, c.folders(ctx, dir, above)
+}
+
+// stat describes what a path leads to; nil if there is nothing.
+func (c *copyIn) stat(ctx context.Context, name string) (*guestv1.FileStat, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	reply, err := c.lk.conn.File(ctx, guest.StatFile, &guestv1.FileRequest{Path: []byte(name), Follow: true})
+	if r := fault.ReasonOf(err); r == agboxv1.ErrorReason_FILE_NOT_FOUND {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply.GetFiles()[0], nil
+}
+
+// folders makes what is missing of a folder.
+func (c *copyIn) folders(ctx context.Context, dir string, owner archive.Owner) error {
+	there := dir
+	var missing []string
+	for there != "/" {
+		at, err := c.stat(ctx, there)
+		if err != nil {
+			return err
+		}
+		if at != nil {
+			break
+		}
+		missing = append([]string{path.Base(there)}, missing...)
+		there = path.Dir(there)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	names := make([]string, len(missing))
+	for i := range missing {
+		names[i] = path.Join(missing[:i+1]...)
+	}
+	return c.send(ctx, there, "", func(w io.Writer) error { return hostfiles.Folders(w, names, owner) })
+}
+
+// send unpacks in a folder of the container what pack writes.
+func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t, err := guest.DialTransfer(ctx, c.r.paths.GuestLink(c.lk.sandboxID), &guestv1.TransferRequest{
+		Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{
+			Path: []byte(dir), Only: []byte(only), Special: guestv1.Special_SPECIAL_SKIP,
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	out, in := io.Pipe()
+	packed := make(chan error, 1)
+	go func() { // waited for below
+		buf := bufio.NewWriterSize(in, pieceSize)
+		err := pack(buf)
+		if err == nil {
+			err = buf.Flush()
+		}
+		_ = in.CloseWithError(err)
+		packed <- err
+	}()
+	pushErr := push(t, out, func() { cancel(context.DeadlineExceeded) })
+	_ = out.CloseWithError(io.ErrClosedPipe)
+	packErr := <-packed
+	switch {
+	case packErr != nil && !errors.Is(packErr, io.ErrClosedPipe):
+		return packErr // why there was nothing more to push
+	case pushErr != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+			"The sandbox took nothing for %s.", pushTimeout).Because(pushErr)
+	}
+	return pushErr
+}
+
+// push hands all that is read to a transfer, and finishes it. late is called when
+// one piece takes too long.
+func push(t *guest.Transfer, from io.Reader, late func()) error {
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := io.ReadFull(from, buf)
+		end := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !end {
+			return err
+		}
+		watchdog := time.AfterFunc(pushTimeout, late)
+		if n > 0 {
+			err = t.Push(buf[:n])
+		} else {
+			err = nil
+		}
+		if err == nil && end {
+			_, err = t.Finish()
+		}
+		watchdog.Stop()
+		if err != nil || end {
+			return err
+		}
+	}
+}

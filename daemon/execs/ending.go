@@ -1,0 +1,113 @@
+package execs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// ending turns the supervisor's record of an exec that has ended into the event's
+// words. What ended it is the supervisor's claim; what it was allowed is ours.
+func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
+	d := details(rec)
+	switch d.GetErrorCode() {
+	case agboxv1.ErrorReason_EXEC_TIMEOUT.String(), agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String():
+		req, err := r.ledger.ExecRequest(ctx, sandboxID, rec.GetExecId())
+		if err != nil {
+			r.log.Warn("the request of an exec cannot be read", "sandbox_id", sandboxID, "exec_id", rec.GetExecId(), "error", err)
+		}
+		d.ErrorMessage = timeoutSentence(d.GetErrorCode(), req)
+	}
+	return d
+}
+
+// details tells how an exec ended, but for what only its request knows.
+func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
+	d := &agboxv1.ExecEventDetails{
+		ExecId:             rec.GetExecId(),
+		ExitCode:           rec.GetExitCode(),
+		Signal:             rec.GetSignal(),
+		StartedAt:          rec.GetStartedAt(),
+		FinishedAt:         rec.GetFinishedAt(),
+		StdoutBytes:        rec.GetStdoutBytes(),
+		StderrBytes:        rec.GetStderrBytes(),
+		StdoutDroppedBytes: rec.GetStdoutDroppedBytes(),
+		StderrDroppedBytes: rec.GetStderrDroppedBytes(),
+		PeakMemoryBytes:    rec.GetPeakMemoryBytes(),
+		OomKilled:          rec.GetOomKilled(),
+	}
+	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_FAILED
+		d.ErrorCode = failureReason(rec.GetFailure()).String()
+		d.ErrorMessage = rec.GetFailureMessage()
+		return d
+	}
+	d.UserTime, d.SystemTime = microseconds(rec.GetUserUs()), microseconds(rec.GetSystemUs())
+	cause, sentence := endReason(rec)
+	if cause == agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
+		d.ErrorMessage = oomSentence(rec)
+		return d
+	}
+	d.ExecState = agboxv1.ExecState_EXEC_STATE_CANCELLED
+	d.ErrorCode, d.ErrorMessage = cause.String(), sentence
+	return d
+}
+
+// endReason tells why the supervisor ended an exec; unspecified if it did not. A
+// supervisor of an earlier version gives no cause, one of a later version perhaps
+// one that is not known here.
+func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
+	switch rec.GetEndCause() {
+	case guestv1.EndCause_END_CAUSE_TIMEOUT:
+		return agboxv1.ErrorReason_EXEC_TIMEOUT, ""
+	case guestv1.EndCause_END_CAUSE_IDLE_TIMEOUT:
+		return agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT, ""
+	case guestv1.EndCause_END_CAUSE_REQUEST:
+		return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, "The command was ended by request."
+	case guestv1.EndCause_END_CAUSE_NONE:
+		if !rec.GetCancelled() {
+			return agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED, ""
+		}
+		return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, "The command was ended by request."
+	}
+	return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, fmt.Sprintf(
+		"The supervisor of the sandbox ended the command, for a reason (%d) that this agboxd does not know.", rec.GetEndCause())
+}
+
+// timeoutSentence names the limit, as far as the request is known and had one.
+func timeoutSentence(code string, req *agboxv1.CreateExecRequest) string {
+	idle := code == agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String()
+	limit := req.GetTimeout()
+	if idle {
+		limit = req.GetIdleTimeout()
+	}
+	switch {
+	case limit == nil && idle:
+		return "The command was ended because it had written nothing for its idle timeout."
+	case limit == nil:
+		return "The command was ended because it had run for its timeout."
+	case idle:
+		return fmt.Sprintf("The command was ended because it had written nothing for its idle timeout of %s.", limit.AsDuration())
+	}
+	return fmt.Sprintf("The command was ended because it had run for its timeout of %s.", limit.AsDuration())
+}
+
+// oomSentence says why a signal came, if that is known: memory ran out.
+func oomSentence(rec *guestv1.ExecRecord) string {
+	if rec.GetFailureMessage() != "" || !rec.GetOomKilled() {
+		return rec.GetFailureMessage()
+	}
+	return "The kernel killed a process of the command because memory ran out: give the sandbox more memory, or let the command use less."
+}
+
+// microseconds turns a number that a supervisor claims into a duration.
+func microseconds(us uint64) *durationpb.Duration {
+	const most = uint64(1<<63-1) / uint64(time.Microsecond)
+	return durationpb.New(time.Duration(min(us, most)) * time.Microsecond)
+}

@@ -1,0 +1,66 @@
+package execs
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+const (
+	// fileTimeout bounds a small call about files. Removing a tree takes long.
+	fileTimeout = 10 * time.Minute
+	// maxTransfers bounds the transfers of one sandbox at a time; further ones
+	// wait. It stays below what its supervisor takes.
+	maxTransfers = 16
+)
+
+// File makes a small call about files of a sandbox.
+func (r *Runner) File(ctx context.Context, sandboxID string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+	lk, err := r.link(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
+	defer cancel()
+	return lk.conn.File(ctx, op, req)
+}
+
+// Transfer begins a transfer of files of a sandbox, when it is its turn. Done
+// must be called at the end; it closes the transfer.
+func (r *Runner) Transfer(ctx context.Context, sandboxID string, req *guestv1.TransferRequest) (t *guest.Transfer, done func(), err error) {
+	// Only a sandbox whose supervisor is linked has one that answers.
+	lk, err := r.link(ctx, sandboxID)
+	if err != nil {
+		return nil, nil, err
+	}
+	leave := func() {}
+	if req.GetWatch() == nil { // a watch may last for ever and moves nothing
+		if leave, err = r.transfers.enter(ctx, sandboxID); err != nil {
+			return nil, nil, err
+		}
+	}
+	t, err = guest.DialTransfer(ctx, r.paths.GuestLink(sandboxID), req)
+	if err != nil {
+		leave()
+		return nil, nil, r.tooOld(ctx, lk, err)
+	}
+	return t, func() { t.Close(); leave() }, nil
+}
+
+// tooOld asks a supervisor that hung up on a transfer whether it knows of files at
+// all: one that is older does not say so.
+func (r *Runner) tooOld(ctx context.Context, lk *link, err error) error {
+	if !errdefs.IsUnavailable(err) {
+		return err
+	}
+	_, asked := lk.conn.File(ctx, guest.StatFile, &guestv1.FileRequest{Path: []byte("/")})
+	if errdefs.IsNotImplemented(asked) {
+		return asked
+	}
+	return err
+}

@@ -1,0 +1,47 @@
+package execs
+
+import (
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// DefaultGrace is the time between SIGTERM and SIGKILL where nobody says another.
+const DefaultGrace = 5 * time.Second
+
+// limit passes the limits of an exec on to its supervisor, which enforces them
+// also while no daemon runs.
+func limit(out *guestv1.StartRequest, req *agboxv1.CreateExecRequest) {
+	out.MaxLogBytes = req.GetMaxLogBytes()
+	out.TimeoutMs, out.IdleTimeoutMs = inMilliseconds(req.GetTimeout()), inMilliseconds(req.GetIdleTimeout())
+	if out.TimeoutMs == 0 && out.IdleTimeoutMs == 0 {
+		return
+	}
+	out.GraceMs = uint32(DefaultGrace.Milliseconds())
+	if req.GetGrace() != nil {
+		out.GraceMs = uint32(req.GetGrace().AsDuration().Milliseconds())
+	}
+}
+
+// inMilliseconds rounds up: a limit must not come early, and not become none.
+func inMilliseconds(d *durationpb.Duration) uint64 {
+	return uint64((d.AsDuration() + time.Millisecond - 1) / time.Millisecond)
+}
+
+// takesLimits refuses limits where the supervisor is of a time before these: it
+// would run the command without them.
+func (lk *link) takesLimits(req *agboxv1.CreateExecRequest) error {
+	limited := req.GetTimeout() != nil || req.GetIdleTimeout() != nil || req.GetMaxLogBytes() != 0
+	if !limited || lk.conn.Limits() {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
+		"Sandbox %s was started by an older agbox, whose supervisor knows no limits of a command. Create a new sandbox, or leave the limits out.",
+		req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
+}

@@ -1,0 +1,68 @@
+package execs
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/ids"
+)
+
+// Main returns the container's own command that the sandbox's linked supervisor
+// runs or has run in this life; nil if there is none, or this link has brought it
+// into the ledger already.
+func (r *Runner) Main(sandboxID string) *ledger.MainExec {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lk := r.links[sandboxID]
+	if lk == nil || lk.mainKnown {
+		return nil
+	}
+	id := lk.conn.MainExecID()
+	// An id that is none of the sandbox's own could be that of somebody else's exec.
+	if !ids.IsMain(sandboxID, id) {
+		return nil
+	}
+	return &ledger.MainExec{
+		Request: &agboxv1.CreateExecRequest{
+			SandboxId: sandboxID, ExecId: id, Name: ledger.MainName,
+			Command: lk.boot.GetCommand(), Cwd: lk.boot.GetCwd(), User: lk.boot.GetUser(),
+		},
+		BootID: lk.conn.BootID(),
+	}
+}
+
+// MainRecorded is to be called when the ledger has decided about what Main
+// returned; recorded tells whether it has a record. Its end may have come before
+// that, when nobody knew of it: so the supervisor is asked once more.
+func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
+	r.mu.Lock()
+	lk := r.links[main.Request.GetSandboxId()]
+	ours := lk != nil && lk.conn.BootID() == main.BootID
+	if ours {
+		lk.mainKnown = true
+	}
+	r.mu.Unlock()
+	switch {
+	case !ours: // the next link asks for every exec that is recorded as running
+	case recorded:
+		// Starting what the supervisor has started gives its record, and nothing else.
+		r.wg.Go(func() { r.start(r.ctx, lk, main.Request) })
+	default:
+		r.log.Info("the sandbox's own command has no record: its exec id was given away before",
+			"sandbox_id", main.Request.GetSandboxId(), "exec_id", main.Request.GetExecId())
+	}
+}
+
+// Release lets the container's own command start that was held back until its files
+// were there. Where there is no link, the caller makes one first.
+func (r *Runner) Release(ctx context.Context, sandboxID string) error {
+	lk, err := r.linked(sandboxID)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return lk.conn.Release(ctx)
+}

@@ -1,0 +1,50 @@
+package execs
+
+import (
+	"context"
+	"sync"
+)
+
+// turns lets so many in at a time for each sandbox.
+type turns struct {
+	// mu guards rooms; map work only.
+	mu    sync.Mutex
+	rooms map[string]*room
+}
+
+// room is the turns of one sandbox.
+type room struct {
+	seats chan struct{}
+	// users counts who is in or waits; the room goes with the last.
+	users int
+}
+
+// enter waits for a turn; the function returned gives it back.
+func (t *turns) enter(ctx context.Context, sandboxID string) (leave func(), err error) {
+	t.mu.Lock()
+	r := t.rooms[sandboxID]
+	if r == nil {
+		if t.rooms == nil {
+			t.rooms = make(map[string]*room)
+		}
+		r = &room{seats: make(chan struct{}, maxTransfers)}
+		t.rooms[sandboxID] = r
+	}
+	r.users++
+	t.mu.Unlock()
+	select {
+	case r.seats <- struct{}{}:
+		return func() { <-r.seats; t.part(sandboxID, r) }, nil
+	case <-ctx.Done():
+		t.part(sandboxID, r)
+		return nil, ctx.Err()
+	}
+}
+
+func (t *turns) part(sandboxID string, r *room) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.users--; r.users == 0 {
+		delete(t.rooms, sandboxID)
+	}
+}

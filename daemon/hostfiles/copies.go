@@ -1,0 +1,172 @@
+package hostfiles
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/archive"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/spec"
+)
+
+// Copy is one thing that is copied into a sandbox before it is READY.
+type Copy struct {
+	// Field is where the spec asks for it, for people.
+	Field string
+	// Source is a path of the host; empty where Content is the file.
+	Source  string
+	Content string
+	// Target is where it goes; "~" is the home of the user of execs.
+	Target string
+	// Excludes are patterns of what is left out, and Gitignore adds those of the
+	// .gitignore files in the source.
+	Excludes  []string
+	Gitignore bool
+	// Owner is "uid" or "uid:gid"; root when empty. ForUser gives it to the user of
+	// execs instead, with the folders that are made above it.
+	Owner   string
+	ForUser bool
+}
+
+// Copies are all that a spec wants copied, in their order.
+func Copies(s *agboxv1.CreateSpec) []Copy {
+	var all []Copy
+	if w := s.GetWorkspace(); w != nil && !w.GetMount() {
+		all = append(all, Copy{
+			Field: "workspace", Source: w.GetSource(), Target: cmp.Or(w.GetTarget(), spec.DefaultWorkspace),
+			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true,
+		})
+	}
+	for i, c := range s.GetCopies() {
+		all = append(all, Copy{
+			Field: fmt.Sprintf("copies[%d]", i), Source: c.GetSource(), Target: c.GetTarget(),
+			Excludes: c.GetExcludePatterns(), Owner: c.GetOwner(),
+		})
+	}
+	for _, p := range s.GetToolProjections() {
+		if k := p.GetKind(); k == agboxv1.ProjectionKind_PROJECTION_KIND_COPY || k == agboxv1.ProjectionKind_PROJECTION_KIND_FILE {
+			all = append(all, Copy{
+				Field: "tool " + p.GetTool(), Source: p.GetSource(), Content: p.GetContent(), Target: p.GetTarget(),
+				ForUser: strings.HasPrefix(p.GetTarget(), "~"),
+			})
+		}
+	}
+	return all
+}
+
+// Tree is an opened source.
+type Tree struct {
+	copied Copy
+	// dir is the folder itself, or the one that holds the file base.
+	dir  *os.File
+	base string
+}
+
+// Open opens a source of the host. Errors are fault.Errors.
+func (c Checker) Open(one Copy) (*Tree, error) {
+	if one.Source == "" {
+		return &Tree{copied: one}, nil
+	}
+	if err := c.Copy(one.Source); err != nil {
+		return nil, err
+	}
+	resolved, err := follow(filepath.Clean(one.Source))
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{copied: one}
+	if st, err := os.Stat(resolved); err != nil {
+		return nil, unusable(one.Source, err)
+	} else if !st.IsDir() {
+		resolved, t.base = filepath.Split(resolved)
+	}
+	if t.dir, err = os.Open(resolved); err != nil {
+		return nil, unusable(one.Source, err)
+	}
+	return t, nil
+}
+
+// IsDir tells whether the source is a folder.
+func (t *Tree) IsDir() bool { return t.dir != nil && t.base == "" }
+
+// Close closes the source.
+func (t *Tree) Close() {
+	if t.dir != nil {
+		_ = t.dir.Close() // only read
+	}
+}
+
+// Pack writes the source to w as a tar archive in which it has the name, and
+// everything belongs to the owner. Errors of the host's files are fault.Errors.
+func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive.Owner, progress func(files, bytes int64)) error {
+	if t.dir == nil {
+		return t.packContent(w, name, owner)
+	}
+	options := archive.PackOptions{Name: name, Owner: &owner, Progress: progress}
+	if len(t.copied.Excludes) > 0 || t.copied.Gitignore {
+		options.Filter = newFilter(t.copied.Excludes, t.copied.Gitignore)
+	}
+	err := archive.Pack(ctx, w, int(t.dir.Fd()), t.base, options)
+	var one *archive.Failure
+	if !errors.As(err, &one) {
+		return err
+	}
+	file := path.Join(t.copied.Source, strings.TrimPrefix(one.Name, name))
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return unusable(file, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return refusal("%s went away while it was copied: make it again, and create the sandbox again.", file).Because(err)
+	case errors.Is(err, unix.EAGAIN):
+		return refusal("%s was replaced while it was copied: create the sandbox again when nothing changes it.", file).Because(err)
+	}
+	return refusal("%s could not be read (%v): mend it, and create the sandbox again.", file, one.Err).Because(err)
+}
+
+func (t *Tree) packContent(w io.Writer, name string, owner archive.Owner) error {
+	out := tar.NewWriter(w)
+	err := out.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Uid: owner.UID, Gid: owner.GID,
+		Size: int64(len(t.copied.Content)), ModTime: time.Unix(0, 0), Format: tar.FormatPAX,
+	})
+	if err == nil {
+		_, err = io.WriteString(out, t.copied.Content)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// Folders packs missing folders, outermost first.
+func Folders(w io.Writer, names []string, owner archive.Owner) error {
+	out := tar.NewWriter(w)
+	var failed error
+	for _, name := range names {
+		failed = errors.Join(failed, out.WriteHeader(&tar.Header{
+			Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, Uid: owner.UID, Gid: owner.GID,
+			ModTime: time.Now(), Format: tar.FormatPAX,
+		}))
+	}
+	return errors.Join(failed, out.Close())
+}
+
+// Failed says which copy failed, if the error does not say more.
+func (one Copy) Failed(err error) error {
+	what := fmt.Sprintf("Copying %s to %s (%s) failed: ", cmp.Or(one.Source, "a file of agbox"), one.Target, one.Field)
+	if f := fault.Of(err); f != nil {
+		return fault.New(f.Class, f.Reason, "%s%s", what, f.Message).With("field", one.Field).Because(err)
+	}
+	return fmt.Errorf("%s%w", what, err)
+}

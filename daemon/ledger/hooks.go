@@ -1,0 +1,45 @@
+package ledger
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+)
+
+// StartHook accepts one of the sandbox's own commands, as StartExec does a
+// caller's, but also before the sandbox is READY. The exec id is made from the hook:
+// again is true when this one was accepted before, running or ended.
+func (l *Ledger) StartHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
+	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	_, err = l.update(ctx, sandboxID, func(t *txn) error {
+		again = false
+		if _, taken := t.tx.ExecReserved(execID); taken {
+			again = true
+			return errNothing
+		}
+		switch {
+		case !t.sb.Exists():
+			return notFound(sandboxID)
+		case t.sb.State != machine.Pending && t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
+			return NotReady(t.sb.Record)
+		}
+		if err := t.tx.ReserveExec(execID, l.now()); err != nil {
+			return err
+		}
+		if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
+			return err
+		}
+		return t.append(sandboxID, &agboxv1.SandboxEvent{
+			EventType: agboxv1.EventType_EXEC_STARTED,
+			Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
+				ExecId:           execID,
+				ExecState:        agboxv1.ExecState_EXEC_STATE_RUNNING,
+				SupervisorBootId: bootID,
+				Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
+			}},
+		})
+	})
+	return again, err
+}

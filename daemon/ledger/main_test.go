@@ -1,0 +1,123 @@
+package ledger
+
+import (
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+)
+
+func mainOf(sandboxID, execID string) *MainExec {
+	return &MainExec{
+		Request: &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Name: MainName, Command: []string{"serve"}},
+		BootID:  "boot",
+	}
+}
+
+func TestASandboxIsReadyTogetherWithTheRecordOfItsCommand(t *testing.T) {
+	l := fresh(t)
+	sb, err := l.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	isReady := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}
+	known, _, err := l.StartMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a"))
+	now, _ := l.Sandbox("a")
+	if err != nil || !known || now.State != machine.Ready || !now.Execs["main-a"].Main || now.InUse() {
+		t.Fatalf("known %v, record %+v, error %v", known, now.Record, err)
+	}
+	// Again, as after a crash between the commit and what followed: nothing happens twice.
+	known, _, err = l.StartMain(t.Context(), now.Record, nil, mainOf("a", "main-a"))
+	if again, _ := l.Sandbox("a"); err != nil || !known || again.LastSequence != now.LastSequence {
+		t.Errorf("again: known %v, %d events instead of %d, error %v", known, again.LastSequence, now.LastSequence, err)
+	}
+	// What was seen before is out of date: nothing happens at all.
+	known, taken, err := l.StartMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a-2"))
+	if err != nil || known || taken {
+		t.Errorf("out of date: known %v, taken %v, error %v", known, taken, err)
+	}
+	end := &agboxv1.ExecEventDetails{ExecId: "main-a", ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}
+	if err := l.EndExec(t.Context(), "a", end); err != nil {
+		t.Fatal(err)
+	}
+	status, err := l.Exec(t.Context(), "a", "main-a")
+	if err != nil || !status.GetMain() || status.GetName() != "main" || status.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
+		t.Errorf("status %v, error %v", status, err)
+	}
+}
+
+func TestACommandWhoseIDIsTakenKeepsNoSandboxFromBeingReady(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "b")
+	req := request("main-a")
+	req.SandboxId = "b"
+	if _, err := l.StartExec(t.Context(), req, "boot"); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := l.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, taken, err := l.StartMain(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}, mainOf("a", "main-a"))
+	if now, _ := l.Sandbox("a"); err != nil || known || !taken || now.State != machine.Ready || len(now.Execs) != 0 {
+		t.Errorf("known %v, taken %v, record %+v, error %v", known, taken, now.Record, err)
+	}
+}
+
+func TestExecsAreFoundWithinTheirSandbox(t *testing.T) {
+	l := fresh(t)
+	for _, id := range []string{"a", "b"} {
+		ready(t, l, id)
+		sb, _ := l.Sandbox(id)
+		if _, _, err := l.StartMain(t.Context(), sb.Record, nil, mainOf(id, "main-"+id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := func(id, name string) {
+		req := request(id)
+		req.Name = name
+		if _, err := l.StartExec(t.Context(), req, "boot"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(id string) {
+		if err := l.EndExec(t.Context(), "a", &agboxv1.ExecEventDetails{ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finds := func(ref, want string) {
+		t.Helper()
+		if _, id, err := l.FindExec(t.Context(), ref); err != nil || id != want {
+			t.Errorf("%q finds %q, error %v; want %q", ref, id, err, want)
+		}
+	}
+	fails := func(ref string, reason agboxv1.ErrorReason) {
+		t.Helper()
+		_, _, err := l.FindExec(t.Context(), ref)
+		wantReason(t, err, reason)
+	}
+	named("xz1", "build")
+	end("xz1")
+	named("xa2", "build")
+	end("xa2")
+	finds("a/build", "xa2") // the newest, though its id comes first
+	named("ya1", "pair")
+	end("ya1")
+	named("yz2", "pair")
+	end("yz2")
+	finds("a/pair", "yz2") // the newest here too
+	named("xb3", "build")
+	finds("a/build", "xb3") // the one that runs
+	finds("a/xz1", "xz1")
+	finds("a/xz", "xz1")
+	finds("a/main", "main-a")
+	finds("b/main", "main-b")
+	end("main-a")
+	finds("a/main", "main-a")
+	fails("b/build", agboxv1.ErrorReason_EXEC_NOT_FOUND)
+	fails("b/main-a", agboxv1.ErrorReason_EXEC_NOT_FOUND)
+	fails("a/x", agboxv1.ErrorReason_EXEC_AMBIGUOUS)
+	fails("c/main", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
+	fails("build/", agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
+}

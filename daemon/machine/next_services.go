@@ -1,0 +1,329 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// serviceBackoffMin and serviceBackoffMax bound the pause before a service is
+	// started again; it doubles with each failure in a row.
+	serviceBackoffMin, serviceBackoffMax = time.Second, 30 * time.Second
+	// serviceRestarts is how often in a row a service is started again.
+	serviceRestarts = 5
+	// serviceStable is how long a service must be up for its failures to be forgotten.
+	serviceStable = time.Minute
+	// serviceSettles is how long a service without a healthcheck must run to count as
+	// well: what cannot work mostly ends at once. It overlaps with other starts.
+	serviceSettles = 500 * time.Millisecond
+	// serviceTries is how often in a row a required service may go down before a
+	// sandbox that is not READY fails: whoever waits for it wants to know.
+	serviceTries = 3
+)
+
+// ServiceSeen is what is known of a service outside the store.
+type ServiceSeen struct {
+	// Container is nil when there is none.
+	Container *runtime.Container
+	// Started is the start that this daemon has carried out last; 0: none.
+	Started uint32
+	// StartedAt is when it did; zero: it did not.
+	StartedAt time.Time
+	// Making tells that MakeServices is still at it.
+	Making bool
+	// Failure is why the last verb about it came to nothing; nil if it did not. It
+	// is gone once SANDBOX_SERVICE_FAILED tells of it.
+	Failure *ServiceFailure
+}
+
+// ServiceFailure is a service that could not be made or started.
+type ServiceFailure struct {
+	Reason  agboxv1.ErrorReason
+	Message string
+}
+
+// aim is what one service needs next.
+type aim uint8
+
+const (
+	isWell aim = iota
+	mustWait
+	mustEmit
+	mustBeMade
+	mustStop
+	mustStart
+	mustRunHook
+)
+
+// verdict is an aim with what belongs to it.
+type verdict struct {
+	aim   aim
+	event *agboxv1.SandboxEvent
+	wake  time.Time
+}
+
+// nextServices gives the step that the services need, or Rest. settled tells
+// whether READY need not wait for any of them. A PENDING sandbox makes and starts
+// those that are required, a READY one all.
+func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Step, settled bool) {
+	named := make(map[aim][]string)
+	settled = true
+	for _, rule := range rules.Services {
+		if r.State == Pending && !rule.Required {
+			continue
+		}
+		v := nextService(r, o, rule, now)
+		if v.aim == mustEmit {
+			return Step{Do: Emit, Event: v.event}, false
+		}
+		named[v.aim] = append(named[v.aim], rule.Name)
+		settled = settled && v.aim == isWell
+		step.Wake = sooner(step.Wake, v.wake)
+	}
+	making := MakeServices
+	if r.State == Pending {
+		making = Prepare
+	}
+	for _, deed := range []struct {
+		aim
+		Verb
+	}{{mustBeMade, making}, {mustStop, StopServices}, {mustStart, StartServices}} {
+		if names := named[deed.aim]; len(names) > 0 {
+			return Step{Do: deed.Verb, Services: names}, false
+		}
+	}
+	if names := named[mustRunHook]; len(names) > 0 {
+		s := r.Services[names[0]]
+		return Step{Do: RunHook, Hook: &Hook{Service: names[0], Start: s.Start, Index: s.Hooks}}, false
+	}
+	return step, settled
+}
+
+func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdict {
+	s, seen := r.Services[rule.Name], o.Services[rule.Name]
+	c := seen.Container
+	switch {
+	case seen.Failure != nil:
+		return s.failed(rule, now, seen.Failure.Reason, seen.Failure.Message)
+	case seen.Making, c != nil && c.State == runtime.StateRemoving:
+		return verdict{aim: mustWait, wake: now.Add(serviceBackoffMin)}
+	case c == nil && (s.Phase == Starting || s.Phase == Up):
+		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_MISSING, fmt.Sprintf("The container of service %s was removed outside agbox.", rule.Name))
+	case c == nil && s.Phase == Down:
+		return s.later(now, verdict{aim: mustBeMade})
+	case c == nil:
+		return verdict{aim: mustBeMade}
+	case running(c):
+		return nextRunning(r, o, rule, now)
+	}
+	switch {
+	case s.Phase == Starting && seen.Started != s.Start:
+		return verdict{aim: mustStart}
+	case s.Phase == Starting, s.Phase == Up, s.Phase == Down && s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String():
+		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_EXITED, serviceExit(rule.Name, c))
+	case !dependenciesMet(rule, o):
+		return verdict{aim: mustWait}
+	case s.Phase == Down:
+		return s.later(now, s.started(rule))
+	}
+	return s.started(rule)
+}
+
+// nextRunning is about a service whose container runs.
+func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdict {
+	s, c := r.Services[rule.Name], o.Services[rule.Name].Container
+	unhealthy := func() verdict {
+		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_UNHEALTHY, fmt.Sprintf("Service %s is unhealthy: its healthcheck fails.", rule.Name))
+	}
+	begun := o.Services[rule.Name].StartedAt
+	if begun.Before(s.At) {
+		begun = s.At
+	}
+	settled := begun.Add(serviceSettles)
+	hookFailed := s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String()
+	switch {
+	case s.Phase == Waiting:
+		return s.started(rule)
+	case s.Phase == Down && hookFailed && c.Health != runtime.Unhealthy:
+		if r.WasReady {
+			return verdict{aim: isWell} // shown; only at creation it matters
+		}
+		return verdict{aim: mustWait}
+	case s.Phase == Down && !hookFailed && c.Health == runtime.Unhealthy:
+		return s.later(now, verdict{aim: mustStop})
+	case c.Health == runtime.Unhealthy:
+		return unhealthy()
+	case s.Phase == Up:
+		return verdict{aim: isWell}
+	case c.Health == runtime.HealthStarting, paused(c):
+		return verdict{aim: mustWait}
+	case s.Phase == Starting && c.Health == "" && now.Before(settled):
+		return verdict{aim: mustWait, wake: settled}
+	case s.Phase == Down && s.Hooks < rule.Hooks, s.Phase == Down && s.Reason != agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
+		return s.started(rule) // somebody else has started it, or it is well at last
+	case s.Phase == Down:
+		return s.ready(rule)
+	case s.HookFailure != nil:
+		v := s.failed(rule, now, agboxv1.ErrorReason_HOOK_FAILED, fmt.Sprintf("Command %d of post_start_on_primary of service %s %s; its output: agbox logs %s",
+			s.HookFailure.Index+1, rule.Name, s.HookFailure.Cause, s.HookFailure.ExecID))
+		v.event.GetService().ExecId = s.HookFailure.ExecID
+		return v
+	case s.Hooks >= rule.Hooks:
+		return s.ready(rule)
+	case !running(o.Primary), paused(o.Primary), !o.Connected, runningHook(r, rule.Name):
+		return verdict{aim: mustWait}
+	}
+	return verdict{aim: mustRunHook}
+}
+
+// later puts off what is done about a service that is Down. One that has failed
+// too often is left alone, until the sandbox is started again.
+func (s Service) later(now time.Time, v verdict) verdict {
+	if s.exhausted() {
+		return verdict{aim: mustWait}
+	}
+	if due := s.At.Add(backoff(s.Failures)); now.Before(due) {
+		return verdict{aim: mustWait, wake: due}
+	}
+	return v
+}
+
+func (s Service) exhausted() bool { return s.Failures > serviceRestarts }
+
+func backoff(failures uint32) time.Duration {
+	return min(serviceBackoffMin<<min(max(failures, 1)-1, 10), serviceBackoffMax)
+}
+
+func (s Service) started(rule ServiceRule) verdict {
+	return s.emit(agboxv1.EventType_SANDBOX_SERVICE_STARTED, &agboxv1.ServiceEventDetails{
+		Name: rule.Name, Start: s.Start + 1, Failures: s.Failures,
+	})
+}
+
+func (s Service) ready(rule ServiceRule) verdict {
+	return s.emit(agboxv1.EventType_SANDBOX_SERVICE_READY, &agboxv1.ServiceEventDetails{
+		Name: rule.Name, Start: s.Start, Failures: s.Failures, HooksDone: s.Hooks,
+	})
+}
+
+// failed counts the failure, but for that of a hook, after which nothing is
+// started again.
+func (s Service) failed(rule ServiceRule, now time.Time, reason agboxv1.ErrorReason, message string) verdict {
+	d := &agboxv1.ServiceEventDetails{
+		Name: rule.Name, Start: s.Start, Failures: s.Failures + 1, HooksDone: s.Hooks,
+		ErrorCode: reason.String(), ErrorMessage: message,
+	}
+	switch {
+	case reason == agboxv1.ErrorReason_HOOK_FAILED:
+		d.Failures = s.Failures
+	case s.Phase == Up && now.Sub(s.At) >= serviceStable:
+		d.Failures = 1
+	}
+	return s.emit(agboxv1.EventType_SANDBOX_SERVICE_FAILED, d)
+}
+
+func (Service) emit(typ agboxv1.EventType, d *agboxv1.ServiceEventDetails) verdict {
+	return verdict{aim: mustEmit, event: &agboxv1.SandboxEvent{
+		EventType: typ, Details: &agboxv1.SandboxEvent_Service{Service: d},
+	}}
+}
+
+// dependenciesMet looks at the containers: what comes first may have been well and
+// not be so any more.
+func dependenciesMet(rule ServiceRule, o Observation) bool {
+	for _, d := range rule.After {
+		c := o.Services[d.Name].Container
+		if !running(c) || d.Healthy && c.Health != "" && c.Health != runtime.Healthy {
+			return false
+		}
+	}
+	return true
+}
+
+func serviceExit(name string, c *runtime.Container) string {
+	switch {
+	case c.Error != "":
+		return fmt.Sprintf("Service %s could not be started: %s", name, c.Error)
+	case c.OOMKilled:
+		return fmt.Sprintf("Service %s ran out of memory.", name)
+	}
+	return fmt.Sprintf("Service %s exited with code %d.", name, c.ExitCode)
+}
+
+// hopeless tells that a PENDING sandbox cannot become READY, and why.
+func hopeless(r Record, rules Rules) (Step, bool) {
+	const hook = agboxv1.ErrorReason_HOOK_FAILED
+	if f := r.PostCreateFailure; f != nil && !r.WasReady {
+		return fail(hook, fmt.Sprintf("Command %d of post_create %s; its output: agbox logs %s", f.Index+1, f.Cause, f.ExecID)), true
+	}
+	for _, rule := range rules.Services {
+		s := r.Services[rule.Name]
+		if !rule.Required || s.Phase != Down {
+			continue
+		}
+		exited := s.Reason == agboxv1.ErrorReason_SERVICE_EXITED.String() || s.Reason == agboxv1.ErrorReason_SERVICE_MISSING.String()
+		failedHook := s.Reason == hook.String()
+		if s.Failures >= serviceTries && !failedHook || !r.WasReady && !exited {
+			return fail(agboxv1.ErrorReason(agboxv1.ErrorReason_value[s.Reason]), s.Message), true
+		}
+	}
+	return Step{}, false
+}
+
+// ServiceTrouble says in a sentence what is wrong with the required services of a
+// READY sandbox; empty if nothing is.
+func ServiceTrouble(r Record, rules []ServiceRule) string {
+	if r.State != Ready {
+		return ""
+	}
+	for _, rule := range rules {
+		s := r.Services[rule.Name]
+		switch {
+		case !rule.Required, s.Phase == Up, s.Phase == Starting && s.Failures == 0:
+		case s.Phase == Starting:
+			return fmt.Sprintf("Service %s had failed and is being started again.", rule.Name)
+		case s.Phase != Down:
+		case s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String():
+			return s.Message
+		case s.exhausted():
+			return s.Message + fmt.Sprintf(" It was started %d times in a row and failed each time; see its log, then stop and start the sandbox.", serviceRestarts)
+		default:
+			return s.Message + " It is started again."
+		}
+	}
+	return ""
+}
+
+func required(rules Rules) []string {
+	var names []string
+	for _, rule := range rules.Services {
+		if rule.Required {
+			names = append(names, rule.Name)
+		}
+	}
+	return names
+}
+
+// runningServices are the names of the services whose containers run.
+func runningServices(o Observation) []string {
+	var names []string
+	for name, seen := range o.Services {
+		if running(seen.Container) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// sooner is the earlier of two times of which either may be zero, for never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

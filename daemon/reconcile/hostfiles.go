@@ -1,0 +1,131 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec"
+)
+
+// workspaceTarget is where the workspace is; empty if there is none.
+func workspaceTarget(s *agboxv1.CreateSpec) string {
+	if s.GetWorkspace() == nil {
+		return ""
+	}
+	return cmp.Or(s.GetWorkspace().GetTarget(), spec.DefaultWorkspace)
+}
+
+// hostMounts are the paths of the host that the primary mounts. They are checked
+// again: what was there when the sandbox was asked for may be something else now.
+func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
+	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
+	var all []runtime.Mount
+	for _, m := range sb.Spec.GetMounts() {
+		source, err := l.Host.Bind(m.GetSource(), force)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, runtime.Mount{Source: source, Target: m.GetTarget(), ReadOnly: !m.GetWritable()})
+	}
+	if w := sb.Spec.GetWorkspace(); w.GetMount() {
+		if err := l.Host.Workspace(w, force); err != nil {
+			return nil, err
+		}
+		source, err := l.Host.Bind(w.GetSource(), force)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, runtime.Mount{Source: source, Target: workspaceTarget(sb.Spec)})
+	}
+	for _, p := range sb.Spec.GetToolProjections() {
+		m := runtime.Mount{Source: p.GetSource(), Target: p.GetTarget(), ReadOnly: true}
+		switch p.GetKind() {
+		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
+			source, err := l.Host.Bind(p.GetSource(), true) // named by its tool, so it is meant
+			if err != nil {
+				return nil, err
+			}
+			m.Source = source
+		case agboxv1.ProjectionKind_PROJECTION_KIND_CACHE:
+			if err := makeCache(p.GetSource()); err != nil {
+				return nil, err
+			}
+			m.ReadOnly = false
+		default:
+			continue
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// makeCache makes a folder that sandboxes share. Whoever is user in one of them may
+// write to it; others of the host do not get as far, because agbox's own folder above
+// it is closed to them.
+func makeCache(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the cache of a tool: %w", err)
+	}
+	if st, err := os.Stat(dir); err == nil && st.Mode().Perm() != 0o777 {
+		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil && st.Mode().Perm()&0o007 != 0o007 {
+			return fmt.Errorf("open the cache of a tool to its users: %w", err)
+		}
+	}
+	return nil
+}
+
+// primaryEnv is the environment of the primary: that of its tools below its own.
+func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
+	env := make(map[string]string)
+	for _, p := range s.GetToolProjections() {
+		maps.Copy(env, p.GetEnvs())
+	}
+	maps.Copy(env, s.GetEnvs())
+	return env
+}
+
+// copyIn copies what the spec wants from the host.
+func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+	l.announce(ctx, sb, "copy", "")
+	said, field := l.Now(), ""
+	var files, bytes int64
+	err := l.Guests.CopyIn(ctx, sb.ID, l.Host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
+		if one.Field != field {
+			field, files, bytes = one.Field, 0, 0
+		}
+		files, bytes = files+moreFiles, bytes+moreBytes
+		if now := l.Now(); now.Sub(said) >= copyProgressEvery {
+			said = now
+			l.announce(ctx, sb, "copy", fmt.Sprintf("%s: %d files, %d MB", field, files, bytes/1e6))
+		}
+	})
+	if err == nil && ctx.Err() == nil {
+		o.Copied = true
+	}
+	return err
+}
+
+// copyProgressEvery keeps a long copy from filling the event stream.
+const copyProgressEvery = 2 * time.Second
+
+// afterCopy lets the container's own command start once its files are there.
+func (l *Loop) afterCopy(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
+	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FILES_COPIED {
+		return nil
+	}
+	err := l.Guests.Release(ctx, sb.ID)
+	if err != nil {
+		l.Guests.Drop(sb.ID) // the next link does it
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package reconcile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// lastLines and lastBytes bound what of a service's log goes into an event.
+	lastLines, lastBytes = 5, 600
+	// lastWordsTimeout bounds the look for it; an event must not wait for it longer.
+	lastWordsTimeout = 2 * time.Second
+)
+
+// withLastWords adds to the failure of a service what it said last: mostly that is
+// why it failed.
+func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o machine.Observation) *agboxv1.SandboxEvent {
+	d := ev.GetService()
+	c := o.Services[d.GetName()].Container
+	if ev.GetEventType() != agboxv1.EventType_SANDBOX_SERVICE_FAILED || c == nil {
+		return ev
+	}
+	var words, kind string
+	switch d.GetErrorCode() {
+	case agboxv1.ErrorReason_SERVICE_EXITED.String():
+		words, kind = l.lastOutput(ctx, c.ID), "Its last output"
+	case agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
+		words, kind = l.healthOutput(ctx, c.ID), "The healthcheck says"
+	}
+	if words == "" {
+		return ev
+	}
+	ev = proto.CloneOf(ev)
+	ev.GetService().ErrorMessage += fmt.Sprintf(" %s: %s", kind, words)
+	return ev
+}
+
+func (l *Loop) lastOutput(ctx context.Context, containerID string) string {
+	out := new(tail)
+	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
+		return l.Engine.ContainerLogs(ctx, containerID, runtime.LogOptions{Tail: lastLines}, out, out)
+	})
+	if err != nil {
+		l.Log.Debug("the log of a service could not be read", "container_id", containerID, "error", err)
+	}
+	return oneLine(out.bytes())
+}
+
+func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
+	var words string
+	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
+		c, err := l.Engine.InspectContainer(ctx, containerID)
+		words = c.HealthOutput
+		return err
+	})
+	if err != nil {
+		l.Log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
+	}
+	return oneLine([]byte(words))
+}
+
+// tail keeps the last bytes of what is written to it.
+type tail struct {
+	mu   sync.Mutex // guards kept
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p[max(0, len(p)-lastBytes):]...)
+	t.kept = t.kept[max(0, len(t.kept)-lastBytes):]
+	return len(p), nil
+}
+
+func (t *tail) bytes() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.kept
+}
+
+// oneLine makes text from inside a container fit for a sentence.
+func oneLine(raw []byte) string {
+	raw = bytes.TrimSpace(raw[max(0, len(raw)-lastBytes):])
+	text := strings.ReplaceAll(strings.ToValidUTF8(string(raw), ""), "\n", " | ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,37 @@
+package reconcile
+
+import (
+	"context"
+	"io"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+)
+
+// ServiceLogs writes a service's own output, as far as the engine keeps it. The
+// caller bounds it with ctx.
+func (l *Loop) ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error {
+	if serviceSpec(sb, service) == nil {
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SERVICE_MISSING,
+			"Sandbox %s has no service %q; \"agbox inspect\" shows its services.", sb.ID, service).With("sandbox_id", sb.ID).With("service", service)
+	}
+	look, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	inv, err := l.Engine.SandboxInventory(look, l.InstallID, sb.ID)
+	if err != nil {
+		return err
+	}
+	for _, c := range ours(inv, sb.Nonce).Containers {
+		if c.Role == runtime.RoleService && c.Service == service {
+			return l.Engine.ContainerLogs(ctx, c.ID, opts, stdout, stderr)
+		}
+	}
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SERVICE_MISSING,
+		"Service %s of sandbox %s has no container and with it no log; \"agbox inspect\" says why.", service, sb.ID).
+		With("sandbox_id", sb.ID).With("service", service)
+}

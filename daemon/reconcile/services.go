@@ -1,0 +1,344 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+)
+
+// serviceWork is the worker's memory of one service, guarded by Loop.mu.
+type serviceWork struct {
+	// started is the start that this daemon has carried out last.
+	started uint32
+	// startedAt is when it did.
+	startedAt time.Time
+	// failure is why making or starting it came to nothing; told by the next event.
+	failure *machine.ServiceFailure
+	// cancel gives up a making in the background, whose end closes made; nil while
+	// there is none.
+	cancel context.CancelFunc
+	made   chan struct{}
+}
+
+// service returns the memory of a service. The caller holds Loop.mu.
+func (w *worker) service(name string) *serviceWork {
+	s := w.services[name]
+	if s == nil {
+		s = new(serviceWork)
+		if w.services == nil {
+			w.services = make(map[string]*serviceWork)
+		}
+		w.services[name] = s
+	}
+	return s
+}
+
+// recall puts what the worker remembers of its services into the observation.
+func (l *Loop) recall(w *worker, o *machine.Observation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, s := range w.services {
+		if o.Services == nil {
+			o.Services = make(map[string]machine.ServiceSeen)
+		}
+		seen := o.Services[name]
+		seen.Started, seen.StartedAt, seen.Failure, seen.Making = s.started, s.startedAt, s.failure, s.cancel != nil
+		o.Services[name] = seen
+	}
+}
+
+// serviceSpec finds a service in the spec by its name; nil if there is none.
+func serviceSpec(sb ledger.Sandbox, name string) *agboxv1.ServiceSpec {
+	for _, s := range sb.Spec.GetServices() {
+		if s.GetName() == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// network is made beside the images and handed to who waits for it.
+type sandboxNetwork struct {
+	once sync.Once
+	made runtime.Network
+	err  error
+}
+
+func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork) (runtime.Network, error) {
+	n.once.Do(func() {
+		n.err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
+			n.made, err = l.Engine.EnsureNetwork(ctx, l.networkSpec(sb))
+			return err
+		})
+	})
+	return n.made, n.err
+}
+
+// prepare has network, images, volumes and containers of the primary and of the
+// named services. None of these waits for what it does not need. Only pulls heed a
+// changed wish, by a context of their own: a call that makes something is waited
+// for, so that what it made is seen afterwards.
+func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, services []string, o *machine.Observation) error {
+	network := new(sandboxNetwork)
+	group := new(errgroup.Group)
+	group.Go(func() error {
+		_, err := l.network(ctx, sb, network)
+		return err
+	})
+	if o.Primary == nil {
+		group.Go(func() error {
+			id, err := l.makePrimary(ctx, pull, sb, network)
+			if err == nil {
+				o.Primary = &runtime.Container{ID: id, State: runtime.StateCreated}
+			}
+			return err
+		})
+	}
+	for _, name := range services {
+		group.Go(func() error { return l.makeService(ctx, pull, sb, serviceSpec(sb, name), network) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	o.Looked, o.Leftovers = true, true
+	if len(services) > 0 {
+		o.Looked, w.since = false, l.Now() // a container that was there before may be further
+	}
+	return nil
+}
+
+func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sandboxNetwork) (id string, err error) {
+	pull, cancel := context.WithTimeout(pull, pullTimeout)
+	defer cancel()
+	image, err := l.Engine.EnsureImage(pull, imageRequest(sb.Spec), l.pullProgress(ctx, sb, ""))
+	if err != nil {
+		return "", err
+	}
+	if err := l.writeGuestFiles(sb, image); err != nil {
+		return "", err
+	}
+	network, err := l.network(ctx, sb, n)
+	if err != nil {
+		return "", err
+	}
+	return l.makeContainer(ctx, sb, sb.Spec.GetVolumes(), func() (runtime.ContainerSpec, error) {
+		return l.primarySpec(sb, image, network)
+	})
+}
+
+func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *agboxv1.ServiceSpec, n *sandboxNetwork) error {
+	pull, cancel := context.WithTimeout(pull, pullTimeout)
+	defer cancel()
+	image, err := l.Engine.EnsureImage(pull, imageRequest(spec), l.pullProgress(ctx, sb, spec.GetName()))
+	if err != nil {
+		return aboutService(spec.GetName(), err)
+	}
+	network, err := l.network(ctx, sb, n)
+	if err != nil {
+		return err
+	}
+	_, err = l.makeContainer(ctx, sb, spec.GetVolumes(), func() (runtime.ContainerSpec, error) {
+		return l.serviceContainer(sb, spec, image, network)
+	})
+	return aboutService(spec.GetName(), err)
+}
+
+// makeContainer has the volumes that a container mounts, then the container.
+func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, volumes []*agboxv1.VolumeSpec, describe func() (runtime.ContainerSpec, error)) (id string, err error) {
+	spec, err := describe()
+	if err != nil {
+		return "", err
+	}
+	for _, v := range volumes {
+		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
+			return l.Engine.EnsureVolume(ctx, l.volumeSpec(sb, v.GetName()))
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
+		id, err = l.Engine.EnsureContainer(ctx, spec)
+		return err
+	})
+	return id, err
+}
+
+// aboutService says which service an error is about.
+func aboutService(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if f := fault.Of(err); f != nil {
+		return fault.New(f.Class, f.Reason, "Service %s: %s", name, f.Message).With("service", name).Because(err)
+	}
+	return fmt.Errorf("service %s: %w", name, err)
+}
+
+// makeServices begins to make services of a READY sandbox, each on its own.
+func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
+	network := new(sandboxNetwork)
+	for _, name := range names {
+		l.mu.Lock()
+		s, life := w.service(name), l.ctx
+		if s.cancel != nil {
+			l.mu.Unlock()
+			continue
+		}
+		pull, cancel := context.WithCancel(life)
+		s.cancel, s.made = cancel, make(chan struct{})
+		l.mu.Unlock()
+		l.wg.Go(func() {
+			err := l.makeService(life, pull, sb, serviceSpec(sb, name), network)
+			given := pull.Err() != nil
+			cancel()
+			if err != nil {
+				l.Log.Warn("a service could not be made", "sandbox_id", sb.ID, "service", name, "error", err, "cause", fault.Cause(err))
+			}
+			l.mu.Lock()
+			if err != nil && !given {
+				s.failure = serviceFailure(name, err)
+			}
+			s.cancel = nil
+			close(s.made)
+			l.mu.Unlock()
+			l.Enqueue(sb.ID)
+		})
+	}
+}
+
+// halt gives up what is made in the background and waits for its end.
+func (l *Loop) halt(w *worker) {
+	l.mu.Lock()
+	var busy []chan struct{}
+	for _, s := range w.services {
+		if s.cancel != nil {
+			s.cancel()
+			busy = append(busy, s.made)
+		}
+	}
+	l.mu.Unlock()
+	for _, made := range busy {
+		<-made
+	}
+}
+
+func serviceFailure(name string, err error) *machine.ServiceFailure {
+	f := fault.Of(err)
+	if f == nil {
+		return &machine.ServiceFailure{
+			Reason:  agboxv1.ErrorReason_SERVICE_START_FAILED,
+			Message: fmt.Sprintf("Service %s could not be started: %v", name, err),
+		}
+	}
+	reason := f.Reason
+	if reason == agboxv1.ErrorReason_ENGINE_FAILED || reason == agboxv1.ErrorReason_INTERNAL_ERROR {
+		reason = agboxv1.ErrorReason_SERVICE_START_FAILED
+	}
+	return &machine.ServiceFailure{Reason: reason, Message: f.Message}
+}
+
+// startServices starts services side by side. What one of them fails with for good
+// is remembered and becomes an event; what may pass is returned, to be tried again.
+func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, names []string, o *machine.Observation) error {
+	if sb.State == machine.Pending {
+		l.announce(ctx, sb, "services", strings.Join(names, ", "))
+	}
+	failed := l.each(names, func(name string) error {
+		c := o.Services[name].Container
+		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.StartContainer(ctx, c.ID) })
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case err == nil:
+			s := w.service(name)
+			s.started, s.startedAt = sb.Services[name].Start, l.Now()
+		case errdefs.IsNotFound(err): // removed just now: the next look shows it
+		case retryable(err) || ctx.Err() != nil:
+			return err
+		default:
+			w.service(name).failure = serviceFailure(name, aboutService(name, err))
+		}
+		return nil
+	})
+	o.Looked, w.since = false, l.Now()
+	return failed
+}
+
+func (l *Loop) stopServices(ctx context.Context, w *worker, names []string, o *machine.Observation) error {
+	failed := l.each(names, func(name string) error {
+		return l.verb(ctx, verbTimeout, func(ctx context.Context) error {
+			return l.Engine.StopContainer(ctx, o.Services[name].Container.ID, stopGrace)
+		})
+	})
+	o.Looked, w.since = false, l.Now()
+	return failed
+}
+
+// each does the same for all at a time and joins the errors.
+func (l *Loop) each(names []string, do func(string) error) error {
+	failures := make([]error, len(names))
+	var group sync.WaitGroup
+	for i, name := range names {
+		group.Go(func() { failures[i] = do(name) })
+	}
+	group.Wait()
+	return errors.Join(failures...)
+}
+
+// observe puts what an inventory shows into the observation. Containers that do
+// not run are looked at closer, because a list does not say why.
+func (l *Loop) observe(ctx context.Context, inv runtime.Inventory, o *machine.Observation) error {
+	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty(), nil, false
+	o.Services = make(map[string]machine.ServiceSeen)
+	for _, c := range inv.Containers {
+		if ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
+			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
+				closer, err := l.Engine.InspectContainer(ctx, c.ID)
+				if err == nil {
+					c = closer
+				}
+				return err
+			})
+			if errdefs.IsNotFound(err) && c.Role != runtime.RolePrimary {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		switch c.Role {
+		case runtime.RolePrimary:
+			o.Primary, o.EngineRestarted = &c, l.endedWithEngine(&c)
+		case runtime.RoleService:
+			o.Services[c.Service] = machine.ServiceSeen{Container: &c}
+		}
+	}
+	return nil
+}
+
+func ended(c runtime.Container) bool {
+	return c.State == runtime.StateExited || c.State == runtime.StateDead
+}
+
+// told forgets what an event about a service has told.
+func (l *Loop) told(w *worker, ev *agboxv1.SandboxEvent) {
+	if ev.GetEventType() == agboxv1.EventType_SANDBOX_SERVICE_FAILED {
+		l.mu.Lock()
+		w.service(ev.GetService().GetName()).failure = nil
+		l.mu.Unlock()
+	}
+}

@@ -1,0 +1,408 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/logs"
+)
+
+// AttachExec connects a client with an exec: its handler follows the log, and a
+// second goroutine takes what the client sends. The next message is received only
+// when the one before was handed on, so a client that sends faster than the
+// process reads is held up by the flow control of its stream.
+func (s *Server) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return invalid("The call ended before it said what to attach to: the first message is open.")
+		}
+		return err
+	}
+	a, err := s.attach(stream.Context(), first.GetOpen())
+	if err != nil {
+		return err
+	}
+	a.stream = stream
+	return a.run()
+}
+
+// attach resolves what a client wants and creates the exec if asked to.
+func (s *Server) attach(ctx context.Context, open *agboxv1.AttachOpen) (*attachment, error) {
+	if err := checkOpen(open); err != nil {
+		return nil, err
+	}
+	a := &attachment{s: s, open: open, acked: true, news: make(chan struct{}, 1)}
+	if open.GetCreate() == nil {
+		var err error
+		if a.sandboxID, a.execID, err = s.Ledger.FindExec(ctx, open.GetExecId()); err != nil {
+			return nil, err
+		}
+		return a, nil
+	}
+	resolved, started, err := s.createExec(ctx, open.GetCreate())
+	if err != nil {
+		return nil, err
+	}
+	a.sandboxID, a.execID, a.created = resolved.GetSandboxId(), resolved.GetExecId(), s.created(resolved)
+	select {
+	case <-started: // only now can it be given input, signals and sizes
+		return a, nil
+	case <-s.stopping:
+		return nil, errStopping()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func checkOpen(open *agboxv1.AttachOpen) error {
+	switch {
+	case open == nil:
+		return invalid("The first message of the call must be open: it says what to attach to.")
+	case (open.GetExecId() == "") == (open.GetCreate() == nil):
+		return invalid("Give either exec_id or create.")
+	case open.TailLines != nil && open.GetCursor() != nil:
+		return invalid("Give either cursor or tail_lines: both say where to start.")
+	case open.GetInput() != agboxv1.InputMode_INPUT_MODE_NONE && open.GetWriter() == "":
+		return invalid("A client that wants to type needs a writer: a random name that it keeps while it attaches again.")
+	}
+	return nil
+}
+
+// attachment is one call of AttachExec.
+type attachment struct {
+	s                 *Server
+	stream            grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]
+	open              *agboxv1.AttachOpen
+	sandboxID, execID string
+	created           *agboxv1.CreateExecResponse
+	tty               bool
+	// seat is the place among those who would like to type; nil for who does not.
+	seat *seat
+
+	// sending is held across Send because it is there for exactly that: a stream
+	// takes one message at a time, and three goroutines have some.
+	sending sync.Mutex
+	// over is true once the last message was sent; guarded by sending.
+	over bool
+
+	// mu guards the fields below.
+	mu sync.Mutex
+	// count is how many bytes of this writer the process has been given.
+	count uint64
+	// closed is true when it takes no more, and eof when it got the writer's end.
+	closed, eof bool
+	// refused is true when input was refused since the right was last given: what
+	// is on its way then has a gap before it.
+	refused bool
+	// acked tells that there is nothing new in these for the client.
+	acked bool
+	// granted and typist are what was last said about the right to type; repeat
+	// has it said again.
+	granted bool
+	typist  string
+	repeat  bool
+	// news has a value when something of the above may have to be sent.
+	news chan struct{}
+}
+
+// run serves the call until the exec has ended or the client is gone.
+func (a *attachment) run() error {
+	ctx, fail := context.WithCancelCause(a.stream.Context())
+	defer fail(nil)
+	at, err := a.start(ctx)
+	if a.seat != nil {
+		defer a.s.typing.leave(a.seat)
+	}
+	if err != nil {
+		return err
+	}
+	// Receive ends only with the stream, and the stream with this handler: the
+	// server waits for it in Stop.
+	a.s.attached.Go(func() { a.receive(ctx, fail) })
+	var noting sync.WaitGroup
+	noting.Go(func() { a.note(ctx, fail) })
+	defer noting.Wait()
+	defer fail(nil)
+
+	f := a.s.newFollower(a, a.sandboxID, a.execID, at)
+	defer f.close()
+	err = f.run(ctx, true)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+// start finds out where the client is, gives it its place and tells it so.
+func (a *attachment) start(ctx context.Context) (logs.Cursor, error) {
+	status, err := a.s.execStatus(ctx, a.sandboxID, a.execID)
+	if err != nil {
+		return logs.Cursor{}, err
+	}
+	a.tty = status.GetTty()
+	at, err := a.origin(ctx)
+	if err != nil {
+		return at, err
+	}
+	if err := a.sit(ctx, status); err != nil {
+		return at, err
+	}
+	granted, typist := a.right()
+	a.granted, a.typist = granted, typist
+	return at, a.send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{Attached: &agboxv1.Attached{
+		Exec:        status,
+		Input:       granted,
+		InputOffset: a.count,
+		Cursor:      &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
+		Created:     a.created,
+		Typist:      typist,
+	}}})
+}
+
+// origin is where in the output the client wants to start.
+func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
+	if a.open.TailLines == nil {
+		return logs.Cursor{Stdout: a.open.GetCursor().GetStdoutOffset(), Stderr: a.open.GetCursor().GetStderrOffset()}, nil
+	}
+	dir, err := logs.OpenDir(a.s.Paths.SandboxLogs(a.sandboxID))
+	if err != nil {
+		return logs.Cursor{}, unreadable(a.execID, err)
+	}
+	defer dir.Close()
+	reader, err := dir.Open(a.execID, logs.Cursor{})
+	if errdefs.IsNotFound(err) {
+		return logs.Cursor{}, nil // nothing was written, or follow says what is wrong
+	}
+	if err != nil {
+		return logs.Cursor{}, unreadable(a.execID, err)
+	}
+	defer reader.Close()
+	if err := reader.Select(ctx, logs.Part{Tail: true, Lines: a.open.GetTailLines()}); err != nil {
+		return logs.Cursor{}, unreadable(a.execID, err)
+	}
+	return reader.Cursor(), nil
+}
+
+// sit takes a place if the client would like to type and the exec can be typed at.
+func (a *attachment) sit(ctx context.Context, status *agboxv1.ExecStatus) error {
+	if a.open.GetInput() == agboxv1.InputMode_INPUT_MODE_NONE {
+		return nil
+	}
+	if !status.GetTty() && !status.GetStdin() || status.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+		a.closed = true
+		a.changedInput()
+		return nil
+	}
+	var open bool
+	var err error
+	if a.count, open, err = a.write(ctx, 0, nil, false); err != nil {
+		return err
+	}
+	if a.closed = !open; a.closed {
+		a.changedInput() // said after attached: the right to type is in vain
+	}
+	a.seat = a.s.typing.enter(a.execID, a.open.GetWriter(), a.open.GetInput(), a.open.GetTyped())
+	return nil
+}
+
+// write is one call to the supervisor.
+func (a *attachment) write(ctx context.Context, offset uint64, data []byte, eof bool) (uint64, bool, error) {
+	return a.s.Execs.WriteStdin(ctx, a.sandboxID, a.execID, a.open.GetWriter(), offset, data, eof)
+}
+
+// right tells whether the client may type now, and who may.
+func (a *attachment) right() (granted bool, typist string) {
+	if a.seat == nil {
+		return false, a.s.typing.typist(a.execID)
+	}
+	return a.s.typing.may(a.seat)
+}
+
+func (a *attachment) send(m *agboxv1.AttachExecResponse) error {
+	a.sending.Lock()
+	defer a.sending.Unlock()
+	if a.over {
+		return nil
+	}
+	a.over = m.GetEnd() != nil
+	return a.stream.Send(m)
+}
+
+func (a *attachment) sendChunk(chunk *agboxv1.LogChunk) error {
+	return a.send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Chunk{Chunk: chunk}})
+}
+
+// sendEnd sends the last message; what comes after it is not sent any more.
+func (a *attachment) sendEnd(end *agboxv1.LogEnd) error {
+	return a.send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: end}})
+}
+
+// receive takes what the client sends, one message after the other.
+func (a *attachment) receive(ctx context.Context, fail context.CancelCauseFunc) {
+	for {
+		m, err := a.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			// It looks on from now. What it typed has been handed on.
+			if a.seat != nil {
+				a.s.typing.leave(a.seat)
+			}
+			return
+		}
+		if err == nil {
+			err = a.take(ctx, m)
+		}
+		if err != nil {
+			fail(err)
+			return
+		}
+	}
+}
+
+func (a *attachment) take(ctx context.Context, m *agboxv1.AttachExecRequest) error {
+	switch item := m.GetItem().(type) {
+	case *agboxv1.AttachExecRequest_Input:
+		return a.input(ctx, item.Input)
+	case *agboxv1.AttachExecRequest_Resize:
+		return a.resize(ctx, item.Resize)
+	case *agboxv1.AttachExecRequest_Signal:
+		return a.signal(ctx, item.Signal)
+	case *agboxv1.AttachExecRequest_Open:
+		return invalid("This call is attached already: open is its first message only.")
+	}
+	return nil // of a later version
+}
+
+// input hands a piece of input on. Where that is not allowed the client gets to
+// know, and its count stays where it is.
+func (a *attachment) input(ctx context.Context, in *agboxv1.InputChunk) error {
+	granted, _ := a.right()
+	a.mu.Lock()
+	count, closed := a.count, a.closed
+	switch {
+	case closed:
+		a.mu.Unlock()
+		return nil // it was told
+	case !granted:
+		a.refused = true
+	case in.GetOffset() <= count:
+		a.refused = false
+	case !a.refused:
+		a.mu.Unlock()
+		return invalid("This input begins at byte %d, but only %d bytes have come: send what lies between first.", in.GetOffset(), count)
+	}
+	refused := a.refused
+	a.mu.Unlock()
+	if refused {
+		a.refuse()
+		return nil
+	}
+	written, open, err := a.write(ctx, in.GetOffset(), in.GetData(), in.GetEof())
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.count, a.closed = max(written, a.count), !open
+	a.eof = a.eof || in.GetEof() && written >= in.GetOffset()+uint64(len(in.GetData()))
+	a.mu.Unlock()
+	a.changedInput()
+	return nil
+}
+
+// changedInput has the client told how much of its input has arrived.
+func (a *attachment) changedInput() {
+	a.mu.Lock()
+	a.acked = false
+	a.mu.Unlock()
+	a.wake()
+}
+
+// refuse has the client told again that it may not type, and from where on to
+// send when it may.
+func (a *attachment) refuse() {
+	a.mu.Lock()
+	a.acked, a.repeat = false, true
+	a.mu.Unlock()
+	a.wake()
+}
+
+func (a *attachment) wake() {
+	select {
+	case a.news <- struct{}{}:
+	default:
+	}
+}
+
+// note tells the client what becomes of its input and its right to type. It is a
+// goroutine of its own so that nobody who takes the right away has to wait for a
+// client that does not read; what changed several times is said once.
+func (a *attachment) note(ctx context.Context, fail context.CancelCauseFunc) {
+	var changed chan struct{}
+	if a.seat != nil {
+		changed = a.seat.changed
+	}
+	for {
+		select {
+		case <-a.news:
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		for _, m := range a.notes() {
+			if err := a.send(m); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}
+}
+
+// notes are the messages that are due.
+func (a *attachment) notes() []*agboxv1.AttachExecResponse {
+	granted, typist := a.right()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var due []*agboxv1.AttachExecResponse
+	if !a.acked {
+		a.acked = true
+		due = append(due, &agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{
+			Ack: &agboxv1.InputAck{Offset: a.count, Closed: a.closed, Eof: a.eof}}})
+	}
+	if a.granted != granted || a.typist != typist || a.repeat {
+		a.granted, a.typist, a.repeat = granted, typist, false
+		due = append(due, &agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Input{
+			Input: &agboxv1.InputChanged{Granted: granted, Typist: typist}}})
+	}
+	return due
+}
+
+// resize passes the size of the client's terminal on if it is the one who types;
+// of several who share the last one counts.
+func (a *attachment) resize(ctx context.Context, size *agboxv1.TerminalSize) error {
+	if granted, _ := a.right(); !granted || !a.tty {
+		return nil
+	}
+	err := a.s.Execs.Resize(ctx, a.sandboxID, a.execID, size.GetRows(), size.GetColumns())
+	if errdefs.IsUnavailable(err) || errdefs.IsFailedPrecondition(err) {
+		return nil // the client sends its size again when it attaches again; what has ended has no size
+	}
+	return err
+}
+
+func (a *attachment) signal(ctx context.Context, signal int32) error {
+	if signal < 1 || signal > 64 {
+		return invalid("There is no signal %d: they are 1 to 64.", signal)
+	}
+	err := a.s.Execs.Signal(ctx, a.sandboxID, a.execID, signal)
+	if errdefs.IsFailedPrecondition(err) {
+		return nil // it ended while the signal was on its way
+	}
+	return err
+}

@@ -1,0 +1,85 @@
+package server
+
+import (
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// abilitiesWithin bounds the question what the engine can do.
+const abilitiesWithin = 3 * time.Second
+
+// demanding is what a primary and a service may ask of the engine.
+type demanding interface {
+	GetCpuLimit() string
+	GetDiskLimit() string
+	GetGpus() string
+	GetSecurity() *agboxv1.SecuritySpec
+}
+
+// feasible adds to a resolved spec the problems that this engine and this host have
+// with it. An engine that does not answer has none: it is asked again by whoever
+// makes something.
+func (s *Server) feasible(ctx context.Context, result *spec.Result) {
+	if len(result.Problems) > 0 || !demands(result.Spec) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
+	defer cancel()
+	engine, err := s.Engine.Abilities(ctx)
+	if err != nil {
+		s.Log.Debug("the engine does not say what it can do", "error", err)
+		return
+	}
+	resolved := result.Spec // a problem takes it out of the result
+	fits(result, engine, resolved, nil)
+	for i, service := range resolved.GetServices() {
+		path := []any{"services", i}
+		fits(result, engine, service, path)
+		if service.GetHealthcheck().GetStartInterval() != nil && !engine.StartInterval {
+			at := result.Origin("services", i, "healthcheck", "start_interval")
+			report := new(document.Report)
+			report.Notice(at, "start_interval has no effect: this engine does not know it (Docker 25 does), and interval counts instead")
+			result.Notices = append(result.Notices, report.Notices...)
+		}
+	}
+}
+
+// demands tells whether a spec asks for anything that not every engine can do.
+func demands(resolved *agboxv1.CreateSpec) bool {
+	asks := func(c demanding) bool {
+		return c.GetCpuLimit() != "" || c.GetDiskLimit() != "" || c.GetGpus() != "" || len(c.GetSecurity().GetDevices()) > 0
+	}
+	return asks(resolved) || slices.ContainsFunc(resolved.GetServices(), func(service *agboxv1.ServiceSpec) bool {
+		return asks(service) || service.GetHealthcheck().GetStartInterval() != nil
+	})
+}
+
+func fits(result *spec.Result, engine runtime.Abilities, c demanding, path []any) {
+	at := func(steps ...any) []any { return slices.Concat(path, steps) }
+	if nano, err := notation.CPUs(c.GetCpuLimit()); c.GetCpuLimit() != "" && err == nil && engine.CPUs > 0 && nano > int64(engine.CPUs)*1e9 {
+		result.Problem(at("cpu_limit"), "%q is more than the %d processors of the engine: write %[2]d or less", c.GetCpuLimit(), engine.CPUs)
+	}
+	if c.GetDiskLimit() != "" && engine.NoDiskLimit != "" {
+		result.Problem(at("disk_limit"), "The engine cannot limit the size of a container, because %s: leave it out", engine.NoDiskLimit)
+	}
+	if c.GetGpus() != "" && engine.NoGPUs != "" {
+		result.Problem(at("gpus"), "The engine cannot give a GPU to a container, because %s: install it, or leave gpus out", engine.NoGPUs)
+	}
+	if !engine.Local {
+		return
+	}
+	for i, device := range c.GetSecurity().GetDevices() {
+		if _, err := os.Stat(device); err != nil {
+			result.Problem(at("security", "devices", i), "The host has no device %s: load its driver, or leave it out", device)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
+)
+
+// hostSide adds to a resolved spec the problems that this host has with it: sources
+// that are missing or refused, and tools of which nothing is here. It fills in what
+// the tools bring in.
+func (s *Server) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
+	resolved := result.Spec // a problem takes it out of the result
+	if resolved == nil {
+		return
+	}
+	check := s.Loop.Host
+	check.Home = req.GetHomeDir()
+	for _, p := range check.Spec(resolved) {
+		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
+	}
+	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: s.Paths.ToolCaches()}
+	var seen []string
+	for i, name := range resolved.GetBuiltinTools() {
+		tool := projections.Find(name)
+		switch {
+		case tool == nil:
+			result.Problem([]any{"builtin_tools", i}, "There is no built-in tool %.80q: write %s", name, strings.Join(projections.Names(), ", "))
+		case !slices.Contains(seen, name):
+			seen = append(seen, name)
+			project(result, resolved, host, tool, i)
+		}
+	}
+}
+
+// project fills in what one tool brings in.
+func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, place int) {
+	at := []any{"builtin_tools", place}
+	for _, found := range host.Find(tool) {
+		switch {
+		case found.Missing != "" && !found.Dispensable(resolved.GetEnvs()):
+			result.Problem(at, "%s", strings.TrimSuffix(found.Missing, "."))
+		case found.Missing != "" && found.Hint != "":
+			report := new(document.Report)
+			report.Notice(result.Origin(at...), "%s", strings.TrimSuffix(found.Missing, "."))
+			result.Notices = append(result.Notices, report.Notices...)
+		case found.Missing != "":
+			// Nothing that anybody misses.
+		case taken(resolved, found.To):
+			report := new(document.Report)
+			report.Notice(result.Origin(at...), "The %s is not brought in, because the spec puts something else at %s", found.What, found.To)
+			result.Notices = append(result.Notices, report.Notices...)
+		default:
+			resolved.ToolProjections = append(resolved.ToolProjections, &agboxv1.ToolProjection{
+				Tool: tool.Name, Kind: kinds[found.Kind], Source: found.Source, Target: found.To,
+				Content: found.Content, Envs: maps.Clone(found.Envs),
+			})
+		}
+	}
+}
+
+// taken tells whether the spec itself mounts something at a place.
+func taken(resolved *agboxv1.CreateSpec, where string) bool {
+	return slices.ContainsFunc(resolved.GetMounts(), func(m *agboxv1.MountSpec) bool { return m.GetTarget() == where })
+}
+
+var kinds = map[projections.Kind]agboxv1.ProjectionKind{
+	projections.Mount: agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT,
+	projections.Copy:  agboxv1.ProjectionKind_PROJECTION_KIND_COPY,
+	projections.Cache: agboxv1.ProjectionKind_PROJECTION_KIND_CACHE,
+	projections.File:  agboxv1.ProjectionKind_PROJECTION_KIND_FILE,
+}

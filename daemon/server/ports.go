@@ -1,0 +1,145 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime"
+)
+
+// localhost is where ports are published that name no address.
+const localhost = "127.0.0.1"
+
+// publishedPorts shows the ports of a container.
+func publishedPorts(ports []runtime.PublishedPort) []*agboxv1.PublishedPort {
+	shown := make([]*agboxv1.PublishedPort, 0, len(ports))
+	for _, p := range ports {
+		shown = append(shown, &agboxv1.PublishedPort{
+			ContainerPort: uint32(p.Container), Protocol: portProtocol(p.Protocol), HostIp: p.HostIP, HostPort: uint32(p.Host),
+		})
+	}
+	return shown
+}
+
+func portProtocol(word string) agboxv1.PortProtocol {
+	switch word {
+	case "udp":
+		return agboxv1.PortProtocol_PORT_PROTOCOL_UDP
+	case "sctp":
+		return agboxv1.PortProtocol_PORT_PROTOCOL_SCTP
+	}
+	return agboxv1.PortProtocol_PORT_PROTOCOL_TCP
+}
+
+// checkPorts refuses a new sandbox one of whose ports of the host is in use, before
+// anything is made. Whoever takes a port later is only noticed at the start.
+func (s *Server) checkPorts(ctx context.Context, id string, spec *agboxv1.CreateSpec) error {
+	ports := chosenPorts(spec)
+	if len(ports) == 0 {
+		return nil
+	}
+	if sb, err := s.Ledger.FindSandbox(ctx, id); err == nil && sb.ID == id {
+		return nil // a repeated request: the ports are its own
+	}
+	engine, err := s.Engine.Abilities(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range ports {
+		if err := s.oursHas(p); err != nil {
+			return err
+		}
+		if engine.Local {
+			if err := tryPort(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// chosenPorts are the mappings of all containers that name a port of the host.
+func chosenPorts(spec *agboxv1.CreateSpec) []*agboxv1.PortMapping {
+	var chosen []*agboxv1.PortMapping
+	add := func(ports []*agboxv1.PortMapping) {
+		for _, p := range ports {
+			if p.GetHostPort() != 0 {
+				chosen = append(chosen, p)
+			}
+		}
+	}
+	add(spec.GetPorts())
+	for _, service := range spec.GetServices() {
+		add(service.GetPorts())
+	}
+	return chosen
+}
+
+// oursHas looks for the port among sandboxes that run or are about to.
+func (s *Server) oursHas(wanted *agboxv1.PortMapping) error {
+	for _, sb := range s.Ledger.Sandboxes() {
+		if sb.State != machine.Pending && sb.State != machine.Ready {
+			continue
+		}
+		for _, p := range chosenPorts(sb.Spec) {
+			if p.GetHostPort() == wanted.GetHostPort() && p.GetProtocol() == wanted.GetProtocol() && sameAddress(p, wanted) {
+				return portTaken(wanted, "sandbox "+cmp.Or(sb.Name, sb.ID)+" publishes it").With("sandbox_id", sb.ID)
+			}
+		}
+	}
+	return nil
+}
+
+func sameAddress(a, b *agboxv1.PortMapping) bool {
+	x, xErr := netip.ParseAddr(cmp.Or(a.GetHostIp(), localhost))
+	y, yErr := netip.ParseAddr(cmp.Or(b.GetHostIp(), localhost))
+	if xErr != nil || yErr != nil {
+		return false
+	}
+	return x == y || (x.IsUnspecified() || y.IsUnspecified()) && x.Is4() == y.Is4()
+}
+
+// tryPort listens for a moment. What it is not allowed to try, such as ports below
+// 1024 without being root, it lets pass.
+func tryPort(ctx context.Context, p *agboxv1.PortMapping) error {
+	address := net.JoinHostPort(cmp.Or(p.GetHostIp(), localhost), strconv.Itoa(int(p.GetHostPort())))
+	var config net.ListenConfig
+	var err error
+	switch p.GetProtocol() {
+	case agboxv1.PortProtocol_PORT_PROTOCOL_TCP:
+		var l net.Listener
+		if l, err = config.Listen(ctx, "tcp", address); err == nil {
+			err = l.Close()
+		}
+	case agboxv1.PortProtocol_PORT_PROTOCOL_UDP:
+		var l net.PacketConn
+		if l, err = config.ListenPacket(ctx, "udp", address); err == nil {
+			err = l.Close()
+		}
+	}
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return portTaken(p, "another program listens on it")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_PORT_TAKEN,
+			"Port %d cannot be published on %s, which is no address of this host: correct host_ip.", p.GetHostPort(), p.GetHostIp())
+	}
+	return nil
+}
+
+func portTaken(p *agboxv1.PortMapping, why string) *fault.Error {
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_PORT_TAKEN,
+		"Port %d of the host cannot be published on %s, because %s: choose another host_port, or 0 for a free one.",
+		p.GetHostPort(), cmp.Or(p.GetHostIp(), localhost), why)
+}

@@ -1,0 +1,166 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// statsEvery is the time from one round to the next, statsFirst that between the
+	// first two: it takes two to know how busy a processor is.
+	statsEvery, statsFirst = time.Second, 500 * time.Millisecond
+	// statsWithin bounds one round.
+	statsWithin = 30 * time.Second
+	// statsAtOnce bounds the questions to the engine at a time.
+	statsAtOnce = 16
+)
+
+// WatchStats tells what containers use. Each round asks for the containers anew,
+// so that nothing is held for those that come and go.
+func (s *Server) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchStatsResponse]) error {
+	ctx, done := s.whileServing(stream.Context())
+	defer done()
+	wanted, err := s.statsOf(ctx, req.GetSandboxIds())
+	if err != nil {
+		return err
+	}
+	m := &meter{server: s, before: make(map[string]runtime.Usage)}
+	if _, err := m.round(ctx, wanted); err != nil {
+		return s.orStopping(err)
+	}
+	pause := statsFirst
+	for {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return s.orStopping(ctx.Err())
+		}
+		begun := time.Now()
+		resp, err := m.round(ctx, wanted)
+		if err != nil {
+			return s.orStopping(err)
+		}
+		if err := stream.Send(resp); err != nil || req.GetOnce() || m.over(wanted) {
+			return err
+		}
+		pause = max(statsEvery-time.Since(begun), statsEvery/4)
+	}
+}
+
+// statsOf finds the sandboxes that are meant; nil are all.
+func (s *Server) statsOf(ctx context.Context, refs []string) ([]string, error) {
+	var found []string
+	for _, ref := range refs {
+		sb, err := s.Ledger.FindSandbox(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, sb.ID)
+	}
+	return found, nil
+}
+
+// meter measures containers round by round.
+type meter struct {
+	server *Server
+	// before has what was measured last, by the container's id.
+	before map[string]runtime.Usage
+}
+
+// over tells that none of the sandboxes that were named is left.
+func (m *meter) over(wanted []string) bool {
+	return len(wanted) > 0 && !slices.ContainsFunc(wanted, func(id string) bool {
+		_, living := m.server.Ledger.Sandbox(id)
+		return living
+	})
+}
+
+// measured is a container of ours with its usage.
+type measured struct {
+	sandbox   ledger.Sandbox
+	container runtime.Container
+	usage     runtime.Usage
+	err       error
+}
+
+func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStatsResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, statsWithin)
+	defer cancel()
+	inv, err := m.server.Engine.Inventory(ctx, m.server.InstallID)
+	if err != nil {
+		return nil, err
+	}
+	var all []*measured
+	for _, c := range inv.Containers {
+		sb, living := m.server.Ledger.Sandbox(c.SandboxID)
+		if living && c.Nonce == sb.Nonce && c.State == runtime.StateRunning && (len(wanted) == 0 || slices.Contains(wanted, sb.ID)) {
+			all = append(all, &measured{sandbox: sb, container: c})
+		}
+	}
+	m.measure(ctx, all)
+	resp, now := new(agboxv1.WatchStatsResponse), make(map[string]runtime.Usage, len(all))
+	for _, one := range all {
+		switch {
+		case errdefs.IsNotFound(one.err), one.err == nil && one.usage.At.IsZero():
+			continue // it ended in between
+		case one.err != nil:
+			return nil, one.err
+		}
+		now[one.container.ID] = one.usage
+		resp.Containers = append(resp.Containers, stats(one, m.before[one.container.ID]))
+	}
+	m.before = now
+	slices.SortFunc(resp.Containers, byPlace)
+	return resp, nil
+}
+
+// measure asks for all, some at a time.
+func (m *meter) measure(ctx context.Context, all []*measured) {
+	next := make(chan *measured)
+	var workers sync.WaitGroup
+	for range min(statsAtOnce, len(all)) {
+		workers.Go(func() {
+			for one := range next {
+				one.usage, one.err = m.server.Engine.ContainerUsage(ctx, one.container.ID)
+			}
+		})
+	}
+	for _, one := range all {
+		next <- one
+	}
+	close(next)
+	workers.Wait()
+}
+
+func stats(one *measured, before runtime.Usage) *agboxv1.ContainerStats {
+	u := one.usage
+	out := &agboxv1.ContainerStats{
+		SandboxId: one.sandbox.ID, SandboxName: one.sandbox.Name, Role: string(one.container.Role), Service: one.container.Service,
+		ContainerId: one.container.ID, At: timestamppb.New(u.At), CpuNanos: uint64(u.CPU),
+		MemoryBytes: u.Memory, MemoryLimitBytes: u.MemoryLimit, NetReceivedBytes: u.NetReceived, NetSentBytes: u.NetSent,
+		BlockReadBytes: u.BlockRead, BlockWrittenBytes: u.BlockWrite, Pids: u.PIDs, PidsLimit: u.PIDsLimit,
+	}
+	if passed := u.At.Sub(before.At); !before.At.IsZero() && passed > 0 && u.CPU >= before.CPU {
+		out.CpuPercent = 100 * float64(u.CPU-before.CPU) / float64(passed)
+	}
+	return out
+}
+
+// byPlace puts the containers of a sandbox together, its primary first.
+func byPlace(a, b *agboxv1.ContainerStats) int {
+	key := func(c *agboxv1.ContainerStats) []string {
+		return []string{c.GetSandboxName(), c.GetSandboxId(), c.GetService()}
+	}
+	return slices.Compare(key(a), key(b))
+}

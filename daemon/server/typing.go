@@ -1,0 +1,160 @@
+package server
+
+import (
+	"slices"
+	"sync"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// typing knows who may type into which exec. It lives in memory: after a restart
+// of the daemon clients say that they typed, and get the right back.
+type typing struct {
+	// mu guards execs and everything in them; map work only.
+	mu    sync.Mutex
+	execs map[string]*seats
+}
+
+// seats are the clients attached to one exec that type or would like to.
+type seats struct {
+	// typists may type. More than one do only when all but one share.
+	typists []*seat
+	// waiting get the right when it is free, the one that waits longest first.
+	waiting []*seat
+}
+
+// seat is one attached client's place.
+type seat struct {
+	execID string
+	writer string
+	// mode is how it asked for the right.
+	mode agboxv1.InputMode
+	// held is true when only TAKE_OVER takes the right away, not typed.
+	held bool
+	// changed gets a value when the right may have been given or taken.
+	changed chan struct{}
+}
+
+func (s *seat) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// enter gives a client its place. typed says that it had the right when its
+// connection broke: it then wins over who only got it because it was free.
+func (t *typing) enter(execID, writer string, mode agboxv1.InputMode, typed bool) *seat {
+	s := &seat{
+		execID: execID, writer: writer, mode: mode, changed: make(chan struct{}, 1),
+		held: typed || mode == agboxv1.InputMode_INPUT_MODE_TAKE_OVER,
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.execs == nil {
+		t.execs = make(map[string]*seats)
+	}
+	at := t.execs[execID]
+	if at == nil {
+		at = new(seats)
+		t.execs[execID] = at
+	}
+	if i := slices.IndexFunc(at.typists, s.isAgain); i >= 0 {
+		at.revoke(at.typists[i]) // its own connection of before, not yet seen to be broken
+	}
+	switch {
+	case mode == agboxv1.InputMode_INPUT_MODE_TAKE_OVER:
+		at.replace(func(*seat) bool { return true })
+		at.grant(s)
+	case mode == agboxv1.InputMode_INPUT_MODE_SHARED, len(at.typists) == 0:
+		at.grant(s)
+	case typed && !slices.ContainsFunc(at.typists, (*seat).insists):
+		at.replace(func(other *seat) bool { return !other.shares() })
+		at.grant(s)
+	default:
+		at.waiting = append(at.waiting, s)
+	}
+	return s
+}
+
+func (s *seat) isAgain(other *seat) bool { return other.writer == s.writer }
+
+func (s *seat) shares() bool { return s.mode == agboxv1.InputMode_INPUT_MODE_SHARED }
+
+func (s *seat) insists() bool { return s.held && !s.shares() }
+
+// replace has those who type wait for their turn again.
+func (at *seats) replace(which func(*seat) bool) {
+	for _, other := range slices.Clone(at.typists) {
+		if which(other) {
+			at.revoke(other)
+			at.waiting = append(at.waiting, other)
+		}
+	}
+}
+
+func (at *seats) grant(s *seat) {
+	at.typists = append(at.typists, s)
+	at.wakeAll()
+}
+
+func (at *seats) revoke(s *seat) {
+	at.typists = slices.DeleteFunc(at.typists, func(other *seat) bool { return other == s })
+	s.held = false
+	s.wake()
+}
+
+// wakeAll tells everybody, because all are told who types.
+func (at *seats) wakeAll() {
+	for _, s := range at.typists {
+		s.wake()
+	}
+	for _, s := range at.waiting {
+		s.wake()
+	}
+}
+
+// leave gives the place up; whoever waits longest gets a right that is free now.
+// A place that was given up may be given up again.
+func (t *typing) leave(s *seat) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.execs[s.execID]
+	if at == nil {
+		return
+	}
+	at.revoke(s)
+	at.waiting = slices.DeleteFunc(at.waiting, func(other *seat) bool { return other == s })
+	if len(at.typists) == 0 && len(at.waiting) > 0 {
+		next := at.waiting[0]
+		at.waiting = at.waiting[1:]
+		at.grant(next)
+	} else {
+		at.wakeAll()
+	}
+	if len(at.typists) == 0 {
+		delete(t.execs, s.execID)
+	}
+}
+
+// may tells whether a place may type, and the writer of who may.
+func (t *typing) may(s *seat) (granted bool, typist string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := t.execs[s.execID]
+	return at != nil && slices.Contains(at.typists, s), t.typistLocked(s.execID)
+}
+
+// typist is the writer of who may type into an exec; empty if nobody may.
+func (t *typing) typist(execID string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.typistLocked(execID)
+}
+
+func (t *typing) typistLocked(execID string) string {
+	if at := t.execs[execID]; at != nil && len(at.typists) > 0 {
+		return at.typists[0].writer
+	}
+	return ""
+}

@@ -1,0 +1,173 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// Abilities asks the engine what it can do; it takes a few milliseconds.
+func (e *Engine) Abilities(ctx context.Context) (runtime.Abilities, error) {
+	var a runtime.Abilities
+	err := e.call(ctx, "say what it can do", func(cli *client.Client) error {
+		info, err := cli.Info(ctx)
+		if err != nil {
+			return err
+		}
+		a = runtime.Abilities{
+			Local: e.local(), Platform: info.OSType + "/" + goArch(info.Architecture), CPUs: info.NCPU, Memory: info.MemTotal,
+			StartInterval: !versions.LessThan(cli.ClientVersion(), startIntervalSince),
+		}
+		a.NoDiskLimit, a.NoGPUs = noDiskLimit(info, a.Local), noGPUs(info, a.Local)
+		return nil
+	})
+	return a, err
+}
+
+func (e *Engine) local() bool { return strings.HasPrefix(e.host, "unix://") }
+
+// goArch is the word of images for what uname calls the machine.
+func goArch(machine string) string {
+	switch machine {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	case "armv7l", "armv6l":
+		return "arm"
+	case "i686", "i386":
+		return "386"
+	}
+	return machine
+}
+
+// noDiskLimit is why the storage driver cannot limit a container's writable layer.
+func noDiskLimit(info system.Info, local bool) string {
+	status := func(key string) string {
+		for _, pair := range info.DriverStatus {
+			if pair[0] == key {
+				return pair[1]
+			}
+		}
+		return ""
+	}
+	switch info.Driver {
+	case "btrfs", "zfs", "devicemapper", "windowsfilter":
+		return ""
+	case "overlay2":
+		backing := status("Backing Filesystem")
+		if backing != "xfs" {
+			return "its storage driver overlay2 can limit sizes on xfs only, and its folder lies on " + backing
+		}
+		if local && !projectQuota(info.DockerRootDir) {
+			return "its storage driver overlay2 can limit sizes only where xfs is mounted with the option pquota"
+		}
+		return ""
+	}
+	return "its storage driver " + info.Driver + " cannot limit sizes"
+}
+
+// projectQuota tells whether the file system of a folder counts by project. What
+// cannot be found out counts as yes: the engine has the last word.
+func projectQuota(dir string) bool {
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return true
+	}
+	best, options := "", ""
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 4 {
+			continue
+		}
+		point := strings.TrimSuffix(fields[1], "/")
+		if (dir == point || strings.HasPrefix(dir, point+"/")) && len(point) >= len(best) {
+			best, options = point, fields[3]
+		}
+	}
+	list := strings.Split(options, ",")
+	return options == "" || slices.Contains(list, "prjquota") || slices.Contains(list, "pquota")
+}
+
+// noGPUs is why no GPU can be given to a container. The engine says nothing of
+// the hook that it looks for in its own path; on the same host we can look, too.
+func noGPUs(info system.Info, local bool) string {
+	if _, ok := info.Runtimes["nvidia"]; ok {
+		return ""
+	}
+	for _, d := range info.DiscoveredDevices {
+		if strings.Contains(d.ID, "gpu") {
+			return ""
+		}
+	}
+	if !local {
+		return "" // only a try can tell
+	}
+	if _, err := exec.LookPath("nvidia-container-runtime-hook"); err == nil {
+		return ""
+	}
+	return "it has no runtime for GPUs (the NVIDIA Container Toolkit is not installed)"
+}
+
+// engineLacks turns what an engine says that cannot do what a spec asks for into a
+// sentence; nil for any other error. Abilities tells most of it before.
+func engineLacks(err error) error {
+	if err == nil {
+		return nil
+	}
+	unsupported := func(sentence string) error {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC, "%s", sentence).Because(err)
+	}
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "storage-opt"), strings.Contains(text, "--storage-opt"), strings.Contains(text, "Storage Option"):
+		return unsupported("The engine cannot limit the size of a container here (" + engineText(err) + "): leave disk_limit out.")
+	case strings.Contains(text, "could not select device driver"):
+		return unsupported("The engine has no runtime for GPUs: install the NVIDIA Container Toolkit, or leave gpus out.")
+	case strings.Contains(text, "unable to apply caps"):
+		return unsupported("The engine's host does not have all capabilities that the container is to get: leave privileged out, and of cap_add what the host lacks.")
+	case strings.Contains(text, "gathering device information"):
+		return unsupported("A device of security.devices is not there (" + engineText(err) + "): leave it out, or load its driver.")
+	}
+	return nil
+}
+
+// portLost tells that a container could not start because of a port of the host.
+func portLost(err error) bool {
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "port is already allocated") || strings.Contains(text, "address already in use") ||
+		strings.Contains(text, "cannot assign requested address")
+}
+
+// boundAddress finds the address in what engines say: "Bind for 127.0.0.1:80
+// failed: ...", "listen tcp4 127.0.0.1:80: bind: ...", "(127.0.0.1:80:172.17.0.2:80)".
+var boundAddress = regexp.MustCompile(`(?:Bind for |bind host port for |listen \w+ |exposing port \w+ )(\[?[0-9a-fA-F.:]*\]?:\d+)`)
+
+func portTaken(err error) error {
+	address := "a port"
+	if m := boundAddress.FindStringSubmatch(err.Error()); m != nil {
+		address = m[1]
+	}
+	if strings.Contains(err.Error(), "cannot assign requested address") {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_PORT_TAKEN,
+			"The port %s cannot be published, because this host does not have the address: correct host_ip.", address).Because(err)
+	}
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_PORT_TAKEN,
+		"The port %s of the host was taken by something else in the meantime: choose another host_port, or 0 for a free one.", address).Because(errors.New(engineText(err)))
+}

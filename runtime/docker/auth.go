@@ -1,0 +1,238 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/registry"
+	"github.com/docker/docker/client"
+)
+
+const (
+	// helperTimeout bounds one run of a credential helper: it may ask a keyring.
+	helperTimeout = 10 * time.Second
+	// maxCredentials bounds what is read of a configuration or a helper, in bytes.
+	maxCredentials = 1 << 20
+)
+
+// dockerConfig is what matters here of the docker command's config.json.
+type dockerConfig struct {
+	Auths       map[string]storedAuth `json:"auths"`
+	CredsStore  string                `json:"credsStore"`
+	CredHelpers map[string]string     `json:"credHelpers"`
+}
+
+type storedAuth struct {
+	Auth          string `json:"auth"` // base64 of "user:password"
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	IdentityToken string `json:"identitytoken"`
+	RegistryToken string `json:"registrytoken"`
+}
+
+// configDir is where the docker command of the user keeps its configuration.
+func (e *Engine) configDir() string {
+	if e.config != "" {
+		return e.config
+	}
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		return dir
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".docker")
+}
+
+// readConfig reads the configuration, each time anew, because a login changes it.
+// A missing one is empty.
+func (e *Engine) readConfig() (dockerConfig, error) {
+	var config dockerConfig
+	dir := e.configDir()
+	if dir == "" {
+		return config, nil
+	}
+	file, err := os.Open(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return config, nil
+	}
+	if err != nil {
+		return config, err
+	}
+	defer func() { _ = file.Close() }()
+	content, err := io.ReadAll(io.LimitReader(file, maxCredentials))
+	if err == nil && len(bytes.TrimSpace(content)) > 0 && json.Unmarshal(content, &config) != nil {
+		// What exactly is wrong stays unsaid: it might quote a secret.
+		err = errors.New("it is not JSON as the docker command writes it")
+	}
+	if err != nil {
+		return dockerConfig{}, fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return config, nil
+}
+
+// pullAuth returns the credentials for the registry of an image, in the form of
+// the engine's header; empty if there are none. As with the docker command,
+// credentials that cannot be had are no error: the image may be public. trouble
+// says then what is wrong.
+func (e *Engine) pullAuth(ctx context.Context, image reference.Named) (header, trouble string) {
+	config, err := e.readConfig()
+	if err != nil {
+		return "", fmt.Sprintf("The Docker configuration cannot be read: %v.", err)
+	}
+	if len(config.Auths)+len(config.CredHelpers) == 0 && config.CredsStore == "" {
+		return "", ""
+	}
+	auth, trouble := config.credentials(ctx, e.registryKey(ctx, reference.Domain(image)))
+	if auth == (registry.AuthConfig{}) {
+		return "", trouble
+	}
+	header, err = registry.EncodeAuthConfig(auth)
+	if err != nil {
+		return "", "The credentials in the Docker configuration cannot be sent."
+	}
+	return header, ""
+}
+
+// registryKey is the name of a registry in configurations. That of the registry
+// of names without a host differs from its host, and the engine knows it.
+func (e *Engine) registryKey(ctx context.Context, domain string) string {
+	bare, err := reference.ParseNormalizedNamed("x")
+	if err != nil || domain != reference.Domain(bare) {
+		return domain
+	}
+	key := domain
+	// If the engine does not answer, the pull that follows will say so.
+	_ = e.call(ctx, "say which registry it uses", func(cli *client.Client) error {
+		info, err := cli.Info(ctx)
+		if err == nil && info.IndexServerAddress != "" {
+			key = info.IndexServerAddress
+		}
+		return err
+	})
+	return key
+}
+
+// allAuths returns the credentials of all registries that a configuration names,
+// for a build, whose base images only the engine will know.
+func (e *Engine) allAuths(ctx context.Context) map[string]registry.AuthConfig {
+	config, err := e.readConfig()
+	if err != nil {
+		return nil
+	}
+	keys := make(map[string]bool)
+	for key := range config.Auths {
+		keys[key] = true
+	}
+	for key := range config.CredHelpers {
+		keys[key] = true
+	}
+	all := make(map[string]registry.AuthConfig)
+	for key := range keys {
+		if auth, _ := config.credentials(ctx, key); auth != (registry.AuthConfig{}) {
+			all[key] = auth
+		}
+	}
+	return all
+}
+
+// credentials looks a registry up: in its own helper, else in the common one, else
+// in the file.
+func (c dockerConfig) credentials(ctx context.Context, key string) (auth registry.AuthConfig, trouble string) {
+	helper := c.CredsStore
+	if own, ok := c.CredHelpers[key]; ok {
+		helper = own
+	}
+	if helper != "" {
+		auth, err := askHelper(ctx, helper, key)
+		if err == nil && auth != (registry.AuthConfig{}) {
+			return auth, ""
+		}
+		if err != nil {
+			trouble = fmt.Sprintf("The credential helper docker-credential-%s of the Docker configuration %v.", helper, err)
+		}
+	}
+	stored, ok := c.Auths[key]
+	if !ok {
+		for name, entry := range c.Auths {
+			if hostOf(name) == hostOf(key) {
+				stored, ok = entry, true
+				break
+			}
+		}
+	}
+	if !ok {
+		return registry.AuthConfig{}, trouble
+	}
+	auth = registry.AuthConfig{
+		Username: stored.Username, Password: stored.Password, ServerAddress: key,
+		IdentityToken: stored.IdentityToken, RegistryToken: stored.RegistryToken,
+	}
+	if decoded, err := base64.StdEncoding.DecodeString(stored.Auth); err == nil && len(decoded) > 0 {
+		user, password, _ := strings.Cut(strings.TrimRight(string(decoded), "\x00"), ":")
+		auth.Username, auth.Password = user, password
+	}
+	if auth == (registry.AuthConfig{ServerAddress: key}) {
+		return registry.AuthConfig{}, trouble // a mark that the secret is with a helper
+	}
+	return auth, ""
+}
+
+// hostOf drops scheme and path of a registry's name.
+func hostOf(key string) string {
+	_, rest, found := strings.Cut(key, "://")
+	if !found {
+		rest = key
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return host
+}
+
+// tokenUser is the user name by which a helper says that the secret is a token.
+const tokenUser = "<token>"
+
+// askHelper speaks the protocol of credential helpers: the registry on its standard
+// input, JSON on its output. What it says of a failure is not passed on, because it
+// could have a secret in it. No credentials are no error.
+func askHelper(ctx context.Context, name, key string) (registry.AuthConfig, error) {
+	if name != filepath.Base(name) || name == "." || name == ".." {
+		return registry.AuthConfig{}, errors.New("has a name that is none")
+	}
+	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "docker-credential-"+name, "get")
+	cmd.Stdin = strings.NewReader(key)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return registry.AuthConfig{}, errors.New("is not installed where agboxd finds it")
+	case ctx.Err() != nil:
+		return registry.AuthConfig{}, errors.New("did not answer in time")
+	case err != nil && bytes.Contains(out, []byte("credentials not found")):
+		return registry.AuthConfig{}, nil
+	case err != nil:
+		return registry.AuthConfig{}, errors.New("failed")
+	}
+	var found struct{ Username, Secret string }
+	if json.Unmarshal(out, &found) != nil {
+		return registry.AuthConfig{}, errors.New("did not answer with JSON")
+	}
+	if found.Username == tokenUser {
+		return registry.AuthConfig{IdentityToken: found.Secret, ServerAddress: key}, nil
+	}
+	return registry.AuthConfig{Username: found.Username, Password: found.Secret, ServerAddress: key}, nil
+}

@@ -1,0 +1,97 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
+	"github.com/docker/docker/api/types/build"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+)
+
+// BuildImage has the engine build an image of a context, a tar archive, and calls
+// output with what the build puts out, from this goroutine. It returns the image's
+// id. Faults: INVALID_REQUEST for a bad tag, IMAGE_BUILD_FAILED.
+func (e *Engine) BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error) {
+	for _, tag := range opts.Tags {
+		if _, err := reference.ParseNormalizedNamed(tag); err != nil {
+			return "", fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"%q is not the name of an image (%v): write it in lower case as name or name:tag.", tag, err)
+		}
+	}
+	args := make(map[string]*string, len(opts.Args))
+	for key, value := range opts.Args {
+		args[key] = &value
+	}
+	options := build.ImageBuildOptions{
+		Tags: opts.Tags, Dockerfile: cmp.Or(opts.Dockerfile, "Dockerfile"), BuildArgs: args, Target: opts.Target, Platform: opts.Platform,
+		NoCache: opts.NoCache, PullParent: opts.Pull, Remove: true, ForceRemove: true, AuthConfigs: e.allAuths(ctx),
+	}
+	err = e.call(ctx, "build the image", func(cli *client.Client) error {
+		reply, err := cli.ImageBuild(ctx, context, options)
+		if err != nil {
+			if versionRefused(err) || client.IsErrConnectionFailed(err) || brokenReply(err) || errdefs.IsUnavailable(err) || ctx.Err() != nil {
+				return err
+			}
+			return buildFailed(err)
+		}
+		defer func() { _ = reply.Body.Close() }()
+		id, err = readBuild(reply.Body, output)
+		return err
+	})
+	return id, err
+}
+
+// buildMessage is one line of the stream.
+type buildMessage struct {
+	Stream string `json:"stream"`
+	// Status, ID and Progress tell of the pull of a base image.
+	Status string `json:"status"`
+	ID     string `json:"id"`
+	Aux    struct {
+		ID string `json:"ID"`
+	} `json:"aux"`
+	Error string `json:"error"`
+}
+
+func readBuild(stream io.Reader, output func(string) error) (id string, err error) {
+	messages := json.NewDecoder(stream)
+	for {
+		var m buildMessage
+		err := messages.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return id, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		text := m.Stream
+		switch {
+		case m.Error != "":
+			return "", buildFailed(errors.New(m.Error))
+		case m.Aux.ID != "":
+			id = m.Aux.ID
+		case m.Status == "Pull complete", m.Status != "" && m.ID == "":
+			text = strings.TrimSpace(m.ID+" "+m.Status) + "\n"
+		}
+		if text != "" {
+			if err := output(text); err != nil {
+				return "", err
+			}
+		}
+	}
+}
+
+func buildFailed(cause error) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_IMAGE_BUILD_FAILED,
+		"The image could not be built: %s.", engineText(cause)).Because(cause)
+}

@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/versions"
+	"github.com/docker/docker/client"
+
+	"github.com/agbox/agbox/runtime"
+)
+
+// oneShotSince is the first API version that answers at once. Older engines measure
+// for a second or two.
+const oneShotSince = "1.41"
+
+// ContainerUsage tells what a container has used. It fails with errdefs.ErrNotFound.
+func (e *Engine) ContainerUsage(ctx context.Context, id string) (runtime.Usage, error) {
+	var used runtime.Usage
+	err := e.call(ctx, "measure the container", func(cli *client.Client) error {
+		ask := cli.ContainerStatsOneShot
+		if versions.LessThan(cli.ClientVersion(), oneShotSince) {
+			ask = func(ctx context.Context, id string) (container.StatsResponseReader, error) {
+				return cli.ContainerStats(ctx, id, false)
+			}
+		}
+		reply, err := ask(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = reply.Body.Close() }()
+		var s container.StatsResponse
+		if err := json.NewDecoder(reply.Body).Decode(&s); err != nil {
+			return err
+		}
+		used = usage(s)
+		return nil
+	})
+	return used, err
+}
+
+func usage(s container.StatsResponse) runtime.Usage {
+	if s.Read.Year() <= 1 {
+		return runtime.Usage{} // it does not run
+	}
+	u := runtime.Usage{
+		At: s.Read, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), OnlineCPUs: s.CPUStats.OnlineCPUs,
+		Memory: s.MemoryStats.Usage, MemoryLimit: s.MemoryStats.Limit,
+		PIDs: s.PidsStats.Current, PIDsLimit: s.PidsStats.Limit,
+	}
+	if u.PIDsLimit == math.MaxUint64 {
+		u.PIDsLimit = 0
+	}
+	// The page cache that nobody used lately: cgroup v1 has the sum over the whole
+	// tree under another name.
+	inactive, ok := s.MemoryStats.Stats["total_inactive_file"]
+	if !ok {
+		inactive = s.MemoryStats.Stats["inactive_file"]
+	}
+	if inactive < u.Memory {
+		u.Memory -= inactive
+	}
+	for _, n := range s.Networks {
+		u.NetReceived += n.RxBytes
+		u.NetSent += n.TxBytes
+	}
+	for _, b := range s.BlkioStats.IoServiceBytesRecursive {
+		switch strings.ToLower(b.Op) {
+		case "read":
+			u.BlockRead += b.Value
+		case "write":
+			u.BlockWrite += b.Value
+		}
+	}
+	return u
+}
