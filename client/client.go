@@ -39,6 +39,8 @@ const (
 	// the bandwidth of a network.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
+	// readBuffer is how much is taken from the socket at a time, in bytes.
+	readBuffer = 256 << 10
 )
 
 // Client speaks with one daemon. Its methods may be called from many goroutines.
@@ -232,6 +234,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithStaticStreamWindowSize(streamWindow),
 		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},

@@ -25,6 +25,9 @@ type Error struct {
 	Message string
 	// Metadata names what the message speaks of, for example "sandbox_id".
 	Metadata map[string]string
+	// Problems are what is wrong with the description of a sandbox, the first of
+	// many; ResolveSpec tells all.
+	Problems []*agboxv1.SpecProblem
 
 	cause error
 	// lost says that a connection that was there broke off: worth another try.
@@ -95,12 +98,14 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_IMAGE_NOT_FOUND:        codes.NotFound,
 	agboxv1.ErrorReason_IMAGE_PULL_FAILED:      codes.Unavailable,
 	agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE:   codes.AlreadyExists,
+	agboxv1.ErrorReason_PORT_TAKEN:             codes.AlreadyExists,
 	agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED: codes.ResourceExhausted,
 	agboxv1.ErrorReason_STORE_FAILED:           codes.Unavailable,
 	agboxv1.ErrorReason_DAEMON_STOPPING:        codes.Unavailable,
 	agboxv1.ErrorReason_OVERLOADED:             codes.ResourceExhausted,
 	agboxv1.ErrorReason_INTERNAL_ERROR:         codes.Internal,
 	agboxv1.ErrorReason_UPGRADE_REFUSED:        codes.FailedPrecondition,
+	agboxv1.ErrorReason_HOST_PATH_UNUSABLE:     codes.FailedPrecondition,
 }
 
 // recorded makes the error of a failure that a record tells of.
@@ -145,10 +150,21 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 		return own
 	}
 	st, _ := status.FromError(err)
+	var told *Error
+	var problems []*agboxv1.SpecProblem
 	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == fault.Domain {
-			return &Error{Code: st.Code(), Reason: info.GetReason(), Message: st.Message(), Metadata: info.GetMetadata()}
+		switch d := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if d.GetDomain() == fault.Domain && told == nil {
+				told = &Error{Code: st.Code(), Reason: d.GetReason(), Message: st.Message(), Metadata: d.GetMetadata()}
+			}
+		case *agboxv1.ResolveSpecResponse:
+			problems = d.GetProblems()
 		}
+	}
+	if told != nil {
+		told.Problems = problems
+		return told
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/internal/ids"
 )
@@ -26,6 +27,15 @@ type LogOptions struct {
 	Cursor Cursor
 	// Follow waits for more until the exec has ended.
 	Follow bool
+	// Since and Until leave out what was written before Since or from Until on, by
+	// the clock at the time of writing; zero is no bound. With Follow, Until ends
+	// the reading when it has passed.
+	Since, Until time.Time
+	// TailLines, if not nil, starts with the last so many lines of what is chosen;
+	// Cursor must be zero then.
+	TailLines *uint64
+	// Streams are the ones to read; none means both.
+	Streams []agboxv1.LogStream
 }
 
 // LogItem is a piece of output or, last, the end of it.
@@ -42,7 +52,8 @@ type LogItem struct {
 	Cursor Cursor
 	// Created is set in the first item of RunLogs: the exec is committed.
 	Created *agboxv1.CreateExecResponse
-	// End is set in the last item only. Its exec has ended if Follow was set.
+	// End is set in the last item only. Its exec has ended if Follow was set and
+	// Until has not come first.
 	End *agboxv1.LogEnd
 }
 
@@ -54,6 +65,24 @@ type LogItem struct {
 // A name is looked up anew after each loss, so a long reading should use the id.
 func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter.Seq2[LogItem, error] {
 	return output{exec: exec, o: o}.items(ctx, c)
+}
+
+// request asks for what is left from a cursor on. placed tells that the place of
+// a tail is known: then the cursor stands for it.
+func (o LogOptions) request(exec string, at Cursor, placed bool) *agboxv1.FollowExecLogsRequest {
+	in := &agboxv1.FollowExecLogsRequest{ExecId: exec, Follow: o.Follow, Streams: o.Streams}
+	if o.TailLines != nil && !placed && at == (Cursor{}) {
+		in.TailLines = o.TailLines
+	} else {
+		in.Cursor = &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr}
+	}
+	if !o.Since.IsZero() {
+		in.Since = timestamppb.New(o.Since)
+	}
+	if !o.Until.IsZero() {
+		in.Until = timestamppb.New(o.Until)
+	}
+	return in
 }
 
 // RunLogs runs a command and reads its output as FollowLogs does. Create and
@@ -78,20 +107,20 @@ type output struct {
 // that it was carried out; its exec id makes that harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
-		at, create := p.o.Cursor, p.create
+		at, create, placed := p.o.Cursor, p.create, false
 		f := feed[agboxv1.FollowExecLogsResponse]{
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
 				if create != nil {
 					return api.RunExec(ctx, create)
 				}
-				return api.FollowExecLogs(ctx, &agboxv1.FollowExecLogsRequest{
-					ExecId: p.exec,
-					Cursor: &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
-					Follow: p.o.Follow,
-				})
+				return api.FollowExecLogs(ctx, p.o.request(p.exec, at, placed))
 			},
 			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
-				create = nil
+				create, placed = nil, true
+				if moved := m.GetMoved(); moved != nil {
+					at = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
+					return false, nil
+				}
 				if created := m.GetCreated(); created != nil {
 					return !yield(LogItem{Cursor: at, Created: created}, nil), nil
 				}

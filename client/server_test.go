@@ -39,6 +39,7 @@ type script struct {
 	logs   func(*agboxv1.FollowExecLogsRequest, grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error
 	events func(*agboxv1.SubscribeSandboxEventsRequest, grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error
 	watch  func(*agboxv1.WatchEventsRequest, grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error
+	attach func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 
 	upgrade func(*agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error)
 }
@@ -92,6 +93,10 @@ func (s *script) SubscribeSandboxEvents(in *agboxv1.SubscribeSandboxEventsReques
 
 func (s *script) WatchEvents(in *agboxv1.WatchEventsRequest, out grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
 	return s.watch(in, out)
+}
+
+func (s *script) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
+	return s.attach(stream)
 }
 
 func (s *script) UpgradeDaemon(_ context.Context, in *agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error) {

@@ -286,3 +286,38 @@ func TestAStreamIsGivenUpWhenTheDaemonStaysAway(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A client that lost its connection asks for what it has not got, not for the
+// last lines of what there is by then.
+func TestATailGoesOnFromItsCursor(t *testing.T) {
+	lines := uint64(3)
+	var asked []*agboxv1.FollowExecLogsRequest
+	h := serve(t, &script{logs: func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		asked = append(asked, in)
+		switch len(asked) {
+		case 1: // before anything is known of the place
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		case 2:
+			_ = s.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Moved{
+				Moved: &agboxv1.LogCursor{StdoutOffset: 10, StderrOffset: 5}}})
+			_ = s.Send(chunk(stdout, 10, "ab"))
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		_ = s.Send(chunk(stdout, 12, "cd"))
+		return s.Send(logEnd(&agboxv1.ExecStatus{State: agboxv1.ExecState_EXEC_STATE_FINISHED}))
+	}})
+	got := ""
+	for item, err := range h.client().FollowLogs(t.Context(), "e", LogOptions{Follow: true, TailLines: &lines}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += string(item.Data)
+	}
+	if got != "abcd" || len(asked) != 3 {
+		t.Fatalf("got %q with %v", got, asked)
+	}
+	last := asked[2]
+	if asked[1].GetTailLines() != lines || last.TailLines != nil || last.GetCursor().GetStdoutOffset() != 12 || last.GetCursor().GetStderrOffset() != 5 {
+		t.Errorf("asked %v", asked)
+	}
+}

@@ -1,0 +1,336 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"syscall"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/internal/ids"
+)
+
+const (
+	// inputBuffer is how much input may be on its way, in bytes: sent or to be
+	// sent, and not known to have arrived.
+	inputBuffer = 1 << 20
+	// inputPiece is the most that one message carries.
+	inputPiece = 256 << 10
+)
+
+var (
+	// ErrDetached ends the output of a session that Detach has ended.
+	ErrDetached = errors.New("detached")
+	// ErrLookingOn says that somebody else types.
+	ErrLookingOn = errors.New("somebody else types")
+	// ErrInputClosed says that the command reads its input no more.
+	ErrInputClosed = errors.New("the command does not read its input any more")
+)
+
+// AttachOptions says to what to attach, and how.
+type AttachOptions struct {
+	// Exec is the exec to attach to; Create must be nil.
+	Exec string
+	// Create is a command to run first. It should have Stdin or Tty set.
+	Create *agboxv1.CreateExecRequest
+	// Cursor is where to start in the output; the zero value is the beginning.
+	Cursor Cursor
+	// TailLines, if not nil, starts with the last so many lines instead.
+	TailLines *uint64
+	// Input says whether, and against whom, this client wants to type.
+	Input agboxv1.InputMode
+	// Writer is a name for this client that others see who look on: letters,
+	// digits, '-' and '_', at most 48. A random part is added.
+	Writer string
+	// OnInput, if not nil, is called when the right to type was given or taken, and
+	// when somebody else got it; typist is the writer who has it. It must not block.
+	OnInput func(granted bool, typist string)
+}
+
+// Session is a client's connection with an exec: output comes from Items, input
+// goes to Write. It outlives the daemon: a connection that is lost is made again
+// within the client's bound, the output goes on at the byte where it broke off,
+// and input that had not arrived is sent again, so that nothing is lost or doubled.
+//
+// Items must be read for the session to go on. The other methods may be called
+// from several goroutines, but input from one only, if its order matters.
+type Session struct {
+	client *Client
+	opt    AttachOptions
+	writer string
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	run    sync.WaitGroup
+	items  chan LogItem
+
+	// first is what the daemon said when it was attached first.
+	first *agboxv1.Attached
+	input input
+
+	// done is closed when the session is over and err is set.
+	done chan struct{}
+	err  error
+}
+
+// AttachExec attaches to an exec and returns once the daemon has said where it
+// is. The session must be ended with Detach; its context ends it too. Neither
+// ends the command.
+func (c *Client) AttachExec(ctx context.Context, o AttachOptions) (*Session, error) {
+	if o.Create != nil && o.Create.GetExecId() == "" {
+		o.Create = proto.CloneOf(o.Create)
+		o.Create.ExecId = ids.New()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	s := &Session{
+		client: c, opt: o, ctx: ctx, cancel: cancel,
+		items: make(chan LogItem), done: make(chan struct{}),
+	}
+	s.writer = ids.New()
+	if o.Writer != "" {
+		s.writer = o.Writer + "-" + s.writer
+	}
+	s.input.init()
+	ready := make(chan struct{})
+	s.run.Go(func() {
+		defer close(s.done)
+		s.err = s.attach(ready)
+		s.input.finish(s.err)
+	})
+	select {
+	case <-ready:
+		return s, nil
+	case <-s.done:
+		s.Detach()
+		return nil, s.err
+	}
+}
+
+// ExecID is the id of the exec.
+func (s *Session) ExecID() string { return s.first.GetExec().GetExecId() }
+
+// Attached is what the daemon said at first: the exec, where its output starts,
+// and whether this client may type.
+func (s *Session) Attached() *agboxv1.Attached { return s.first }
+
+// Items gives the output in order, and last the end of the exec or an error. It
+// can be read once.
+func (s *Session) Items() iter.Seq2[LogItem, error] {
+	return func(yield func(LogItem, error) bool) {
+		for {
+			select {
+			case item := <-s.items:
+				if !yield(item, nil) || item.End != nil {
+					return
+				}
+			case <-s.done:
+				if s.err != nil {
+					yield(LogItem{}, s.err)
+				}
+				return
+			}
+		}
+	}
+}
+
+// Write types: it returns when all of p is taken over for sending, which takes
+// as long as the command does not read, or this client may not type. Its error is
+// ErrInputClosed, ErrDetached, or what ended the session.
+func (s *Session) Write(p []byte) (int, error) { return s.input.write(s.ctx, p, true) }
+
+// Type is Write for keys: without the right to type it takes none and returns
+// ErrLookingOn.
+func (s *Session) Type(p []byte) (int, error) { return s.input.write(s.ctx, p, false) }
+
+// CloseWrite closes the standard input of the command after what was written; on
+// a terminal it types the end-of-file character. It does not wait.
+func (s *Session) CloseWrite() error { return s.input.closeWrite() }
+
+// Flush waits until the command has been given all that was written.
+func (s *Session) Flush(ctx context.Context) error { return s.input.flush(ctx) }
+
+// MayType tells whether what is written now will be sent.
+func (s *Session) MayType() bool { return s.input.mayType() }
+
+// Resize tells the size of this client's terminal. It counts when the client may
+// type, now or later.
+func (s *Session) Resize(rows, columns int) { s.input.resize(rows, columns) }
+
+// Signal sends one signal to the process group of the command, at most once.
+func (s *Session) Signal(ctx context.Context, sig syscall.Signal) error {
+	return s.client.SignalExec(ctx, s.ExecID(), sig)
+}
+
+// Detach ends the session; the command runs on. What was written and has not
+// been sent yet is lost: see Flush.
+func (s *Session) Detach() {
+	s.cancel(ErrDetached)
+	s.run.Wait()
+}
+
+// attach keeps the session connected until it is over. ready is closed when the
+// daemon has answered for the first time.
+func (s *Session) attach(ready chan<- struct{}) error {
+	wait := s.client.newPatience()
+	at := s.opt.Cursor
+	for {
+		api, err := s.client.open(s.ctx)
+		if err != nil {
+			return s.ended(err)
+		}
+		l := &attachLink{s: s, at: &at, ready: ready}
+		over, err := l.serve(api)
+		if over {
+			return nil
+		}
+		if l.attached {
+			ready = nil
+			wait.reset()
+		}
+		e := s.client.decode(s.ctx, err)
+		if l.attached && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
+			continue
+		}
+		if err := wait.again(s.ctx, e); err != nil {
+			return s.ended(err)
+		}
+	}
+}
+
+// ended gives the error of a session that was ended from here its name.
+func (s *Session) ended(err error) error {
+	if errors.Is(context.Cause(s.ctx), ErrDetached) {
+		return ErrDetached
+	}
+	return err
+}
+
+// attachLink is one connection of a session.
+type attachLink struct {
+	s        *Session
+	at       *Cursor
+	ready    chan<- struct{}
+	attached bool
+}
+
+// serve attaches and passes output on until the connection is lost, or the
+// session is over.
+func (l *attachLink) serve(api agboxv1.SandboxServiceClient) (over bool, err error) {
+	ctx, cancel := context.WithCancel(l.s.ctx)
+	defer cancel()
+	stream, err := api.AttachExec(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := stream.Send(&agboxv1.AttachExecRequest{Item: &agboxv1.AttachExecRequest_Open{Open: l.open()}}); err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	for {
+		m, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return false, &Error{Code: codes.Unavailable, Message: "agboxd ended the stream too early.", cause: ErrDaemonUnreachable, lost: true}
+		case err != nil:
+			return false, err
+		}
+		if m.GetAttached() != nil {
+			if err := l.begin(m.GetAttached()); err != nil {
+				return false, err
+			}
+			sending.Go(func() { l.s.input.send(ctx, stream) })
+			continue
+		}
+		if over, err := l.take(m); over || err != nil {
+			return over, err
+		}
+	}
+}
+
+// open is the first message: where this client was when the last connection broke.
+func (l *attachLink) open() *agboxv1.AttachOpen {
+	o := &agboxv1.AttachOpen{Input: l.s.opt.Input, Writer: l.s.writer}
+	switch {
+	case l.s.first != nil:
+		o.ExecId = l.s.ExecID()
+		o.Typed = l.s.input.mayType()
+		if !o.Typed && o.Input == agboxv1.InputMode_INPUT_MODE_TAKE_OVER {
+			o.Input = agboxv1.InputMode_INPUT_MODE_IF_FREE // it was taken over itself
+		}
+	case l.s.opt.Create != nil:
+		o.Create = l.s.opt.Create
+	default:
+		o.ExecId = l.s.opt.Exec
+	}
+	if l.s.first == nil && l.s.opt.TailLines != nil {
+		o.TailLines = l.s.opt.TailLines
+	} else {
+		o.Cursor = &agboxv1.LogCursor{StdoutOffset: l.at.Stdout, StderrOffset: l.at.Stderr}
+	}
+	return o
+}
+
+func (l *attachLink) begin(m *agboxv1.Attached) error {
+	l.attached = true
+	l.s.client.answered.Store(true)
+	if err := l.s.input.attached(m); err != nil {
+		return err
+	}
+	if l.ready != nil {
+		l.s.first = m
+		*l.at = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}
+		close(l.ready)
+		l.ready = nil
+	} else {
+		l.tell(m.GetInput(), m.GetTypist())
+	}
+	return nil
+}
+
+func (l *attachLink) tell(granted bool, typist string) {
+	if l.s.opt.OnInput != nil {
+		l.s.opt.OnInput(granted, typist)
+	}
+}
+
+// take handles one message after the first.
+func (l *attachLink) take(m *agboxv1.AttachExecResponse) (over bool, err error) {
+	switch item := m.GetItem().(type) {
+	case *agboxv1.AttachExecResponse_Ack:
+		return false, l.s.input.ack(item.Ack)
+	case *agboxv1.AttachExecResponse_Input:
+		l.s.input.changed(item.Input.GetGranted())
+		l.tell(item.Input.GetGranted(), item.Input.GetTypist())
+	case *agboxv1.AttachExecResponse_Chunk:
+		out, err := l.at.take(item.Chunk)
+		if err != nil || len(out.Data) == 0 {
+			return false, err
+		}
+		return false, l.give(out)
+	case *agboxv1.AttachExecResponse_End:
+		return true, l.give(LogItem{Cursor: *l.at, End: item.End})
+	}
+	return false, nil
+}
+
+func (l *attachLink) give(item LogItem) error {
+	select {
+	case l.s.items <- item:
+		return nil
+	case <-l.s.ctx.Done():
+		return l.s.ctx.Err()
+	}
+}
+
+// lostInput is the error for a daemon that counts otherwise than this client.
+func lostInput(theirs, from, to uint64) error {
+	return &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
+		"agboxd has %d bytes of the input, and this program has those from %d to %d: the input cannot go on.", theirs, from, to)}
+}

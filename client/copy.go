@@ -1,0 +1,318 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/internal/archive"
+)
+
+// thing is what a path of a copy stands for.
+type thing struct {
+	exists, dir bool
+	// real is the path without symbolic links.
+	real string
+}
+
+// spot is where a copy goes: a name in a directory. The name "." means that only
+// the contents go into the directory.
+type spot struct{ dir, name string }
+
+// only is the name that may be made in the directory; empty: any.
+func (s spot) only() string {
+	if s.name == "." {
+		return ""
+	}
+	return s.name
+}
+
+// contents tells whether a source stands for what is in it.
+func contents(p string) bool { return p == "." || p == "/" || strings.HasSuffix(p, "/.") }
+
+// place says where a source goes, by the rules of cp and docker cp.
+func place(src string, srcDir bool, dst string, at thing) (spot, error) {
+	slash := strings.HasSuffix(dst, "/") || strings.HasSuffix(dst, "/.")
+	switch {
+	case at.exists && at.dir && srcDir && contents(src):
+		return spot{at.real, "."}, nil
+	case at.exists && at.dir:
+		return spot{at.real, path.Base(path.Clean(src))}, nil
+	case at.exists && srcDir:
+		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
+			"The directory %s cannot be copied over %s, which is a file. Choose another name.", src, dst)}
+	case at.exists && slash:
+		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
+			"%s is a file. Leave the slash at its end away to replace it.", dst)}
+	case at.exists:
+		return spot{path.Dir(at.real), path.Base(at.real)}, nil
+	case slash && !srcDir:
+		return spot{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
+			"The directory %s does not exist. Make it first, or leave the slash at its end away to make a file of that name.", dst)}
+	}
+	clean := path.Clean(dst)
+	return spot{path.Dir(clean), path.Base(clean)}, nil
+}
+
+// remote looks at a path in a sandbox, through symbolic links.
+func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (thing, error) {
+	info, err := c.StatFile(ctx, sandbox, p, true, o.FileOptions)
+	var e *Error
+	if errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() {
+		return thing{}, nil
+	}
+	return thing{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
+}
+
+// remoteSource tells whether a source in a sandbox is a directory.
+func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (bool, error) {
+	follow := o.Follow || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
+	info, err := c.StatFile(ctx, sandbox, p, follow, o.FileOptions)
+	return info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, err
+}
+
+// local looks at a path on the host, through symbolic links.
+func local(p string) (thing, error) {
+	st, err := os.Stat(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return thing{}, nil
+	}
+	if err != nil {
+		return thing{}, localError("Looking at "+p, err)
+	}
+	real, err := filepath.EvalSymlinks(p)
+	return thing{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
+}
+
+// CopyTo copies a file or tree of the host into a sandbox, by the rules of docker
+// cp: a destination that is a directory gets the source in it, or what is in the
+// source when that ends in "/."; otherwise the destination is the name of the
+// copy, in a directory that exists. Symbolic links, hard links, modes and times
+// are kept. A daemon that goes away is waited for, and the copy begins again.
+func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOptions) (Copied, error) {
+	tree, err := openTree(from, o.Follow)
+	if err != nil {
+		return Copied{}, localError("Reading "+from, err)
+	}
+	defer tree.Close()
+	at, err := c.remote(ctx, sandbox, to, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	where, err := place(tree.name, tree.base == "", to, at)
+	if err != nil {
+		return Copied{}, err
+	}
+	var done Copied
+	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
+		done, err = c.copyTo(ctx, tree, sandbox, where, o, tell)
+		return err
+	})
+	return done, localError("Copying "+from, err)
+}
+
+func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where spot, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r, w := io.Pipe()
+	packed := make(chan struct{})
+	go func() { // waited for below
+		defer close(packed)
+		buf := bufio.NewWriterSize(w, pieceSize)
+		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: tell})
+		_ = w.CloseWithError(errors.Join(err, buf.Flush()))
+	}()
+	done, err := c.WriteArchive(ctx, sandbox, where.dir, where.only(), r, o)
+	_ = r.CloseWithError(io.ErrClosedPipe)
+	<-packed
+	return done, err
+}
+
+// whole repeats a copy from its beginning while the daemon is away.
+func (c *Client) whole(ctx context.Context, o CopyOptions, once func(tell func(files, bytes int64)) error) error {
+	wait := c.newPatience()
+	for restarted := false; ; restarted = true {
+		moved := false
+		err := once(func(files, bytes int64) {
+			moved = true
+			if o.Progress != nil {
+				o.Progress(files, bytes, restarted)
+			}
+			restarted = false
+		})
+		var e *Error
+		if err == nil || !errors.As(err, &e) {
+			return err
+		}
+		if moved {
+			wait.reset()
+		}
+		if err := wait.again(ctx, e); err != nil {
+			return err
+		}
+	}
+}
+
+// tree is a source on the host, open.
+type tree struct {
+	dir *os.File
+	// base is the file in dir; empty when dir itself is the source.
+	base string
+	// name is the source's path, of which the last part names the copy.
+	name string
+}
+
+func (t *tree) Close() { _ = t.dir.Close() } // only read
+
+func openTree(from string, follow bool) (*tree, error) {
+	if from == "" {
+		return nil, fs.ErrNotExist
+	}
+	stat := os.Lstat
+	if follow || strings.HasSuffix(from, "/") || contents(from) {
+		stat = os.Stat
+	}
+	st, err := stat(from)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{name: from}
+	if base := filepath.Base(from); base == ".." || base == "." && !contents(from) {
+		if t.name, err = filepath.Abs(from); err != nil {
+			return nil, err
+		}
+	}
+	file := from
+	if !st.IsDir() {
+		if follow {
+			if file, err = filepath.EvalSymlinks(from); err != nil {
+				return nil, err
+			}
+		}
+		t.base = filepath.Base(file)
+		file = filepath.Dir(file)
+	}
+	t.dir, err = os.Open(file)
+	return t, err
+}
+
+// CopyFrom copies a file or tree of a sandbox to the host, by the rules of CopyTo.
+// Whatever the sandbox sends, nothing is written outside the destination; setuid
+// and setgid are taken away. Owners are kept only for root.
+func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
+	srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	at, err := local(to)
+	if err != nil {
+		return Copied{}, err
+	}
+	where, err := place(from, srcDir, to, at)
+	if err != nil {
+		return Copied{}, err
+	}
+	dir, err := os.Open(where.dir)
+	if err != nil {
+		return Copied{}, localError("Copying to "+to, err)
+	}
+	defer dir.Close() // only opened to write in it
+	var done Copied
+	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
+		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, tell)
+		return err
+	})
+	return done, localError("Copying to "+to, err)
+}
+
+func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where spot, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	special := archive.SkipSpecial
+	if o.Special {
+		special = archive.MakeSpecial
+	}
+	r, w := io.Pipe()
+	read := make(chan struct{})
+	go func() { // waited for below
+		defer close(read)
+		_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
+	}()
+	got, err := archive.Unpack(ctx, r, int(dir.Fd()), archive.UnpackOptions{
+		Only: where.only(), KeepOwner: !o.NoOwner && os.Geteuid() == 0, Special: special, Progress: tell,
+	})
+	_ = r.CloseWithError(io.ErrClosedPipe)
+	<-read
+	return Copied{Files: got.Files, Bytes: got.Bytes, Skipped: got.Skipped}, err
+}
+
+// source is a path of a sandbox whose end no longer says how to copy it, but that
+// a symbolic link is to be followed.
+func source(p string) string {
+	if contents(p) && p != "/" {
+		return strings.TrimSuffix(p, ".")
+	}
+	return p
+}
+
+// CopyBetween copies a file or tree from one sandbox to another, or within one, by
+// the rules of CopyTo. It passes through the caller, who keeps nothing of it.
+func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
+	srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	at, err := c.remote(ctx, other, to, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	where, err := place(from, srcDir, to, at)
+	if err != nil {
+		return Copied{}, err
+	}
+	var done Copied
+	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		r, w := io.Pipe()
+		read := make(chan struct{})
+		go func() { // waited for below
+			defer close(read)
+			_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
+		}()
+		done, err = c.WriteArchive(ctx, other, where.dir, where.only(), &telling{r, tell}, o)
+		_ = r.CloseWithError(io.ErrClosedPipe)
+		<-read
+		return err
+	})
+	return done, err
+}
+
+// telling tells of the bytes that are read.
+type telling struct {
+	r    io.Reader
+	tell func(files, bytes int64)
+}
+
+func (t *telling) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.tell(0, int64(n))
+	return n, err
+}
+
+// IsDirectory tells whether a path of a sandbox is a directory, or a symbolic link
+// to one. What does not exist is none.
+func (c *Client) IsDirectory(ctx context.Context, sandbox, path string, o FileOptions) (bool, error) {
+	at, err := c.remote(ctx, sandbox, path, CopyOptions{FileOptions: o})
+	return at.dir, err
+}

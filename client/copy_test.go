@@ -1,0 +1,337 @@
+package client
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+)
+
+// fileScript is a daemon that answers calls about files as a test says.
+type fileScript struct {
+	agboxv1.UnimplementedFileServiceServer
+	stat func(*agboxv1.StatFileRequest) (*agboxv1.FileInfo, error)
+	out  func(*agboxv1.CopyOutRequest, grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error
+	in   func(grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error
+	put  func(grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error
+	read func(*agboxv1.ReadFileRequest, grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error
+}
+
+func (s *fileScript) Stat(_ context.Context, in *agboxv1.StatFileRequest) (*agboxv1.StatFileResponse, error) {
+	info, err := s.stat(in)
+	return &agboxv1.StatFileResponse{File: info}, err
+}
+
+func (s *fileScript) CopyOut(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+	return s.out(in, out)
+}
+
+func (s *fileScript) CopyIn(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+	return s.in(in)
+}
+
+func (s *fileScript) Write(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+	return s.put(in)
+}
+
+func (s *fileScript) Read(in *agboxv1.ReadFileRequest, out grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
+	return s.read(in, out)
+}
+
+// serveFiles serves a script; cut breaks all connections.
+func serveFiles(t *testing.T, s *fileScript) (c *Client, cut func()) {
+	t.Helper()
+	socket := filepath.Join(shortDir(t), "d.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cutting := &cutter{Listener: listener}
+	server := grpc.NewServer()
+	agboxv1.RegisterFileServiceServer(server, s)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(cutting) })
+	t.Cleanup(func() { server.Stop(); served.Wait() })
+	c, err = New(WithSocket(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, cutting.cut
+}
+
+func isFile(*agboxv1.StatFileRequest) (*agboxv1.FileInfo, error) {
+	return &agboxv1.FileInfo{Type: agboxv1.FileType_FILE_TYPE_REGULAR}, nil
+}
+
+func isDir(in *agboxv1.StatFileRequest) (*agboxv1.FileInfo, error) {
+	return &agboxv1.FileInfo{Type: agboxv1.FileType_FILE_TYPE_DIRECTORY, RealPath: in.GetPath()}, nil
+}
+
+func tarred(t *testing.T, entries ...*tar.Header) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range entries {
+		if h.Typeflag == 0 {
+			h.Typeflag, h.Size = tar.TypeReg, 3
+		}
+		h.Mode = 0o6755
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(w, "new"[:h.Size])
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestAHostileSandboxWritesNothingOutsideTheDestination(t *testing.T) {
+	link := func(name, to string, kind byte) *tar.Header {
+		return &tar.Header{Name: name, Linkname: to, Typeflag: kind}
+	}
+	for name, entries := range map[string][]*tar.Header{
+		"dots":                     {{Name: "copy/../../outside/new"}},
+		"dots at the beginning":    {{Name: "../outside/new"}},
+		"absolute":                 {{Name: "/outside/new"}},
+		"beside the destination":   {{Name: "copy"}, {Name: ".bashrc"}},
+		"through a symbolic link":  {link("copy", "../outside", tar.TypeSymlink), {Name: "copy/new"}},
+		"through a link below":     {{Name: "copy/", Typeflag: tar.TypeDir}, link("copy/l", "../../outside", tar.TypeSymlink), {Name: "copy/l/new"}},
+		"hard link out":            {link("copy", "../outside/secret", tar.TypeLink), {Name: "copy"}},
+		"hard link beside":         {link("copy", "mine", tar.TypeLink), {Name: "copy"}},
+		"replacing what is beside": {{Name: "mine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			here := filepath.Join(root, "here")
+			for _, dir := range []string{here, filepath.Join(root, "outside")} {
+				if err := os.Mkdir(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, file := range []string{"outside/secret", "here/mine"} {
+				if err := os.WriteFile(filepath.Join(root, file), []byte("old"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			raw := tarred(t, entries...)
+			c, _ := serveFiles(t, &fileScript{stat: isFile, out: func(_ *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+				return out.Send(&agboxv1.CopyOutResponse{Data: raw})
+			}})
+			_, err := c.CopyFrom(t.Context(), "box", "/copy", filepath.Join(here, "copy"), CopyOptions{})
+			var e *Error
+			if !errors.As(err, &e) || e.Reason != agboxv1.ErrorReason_ARCHIVE_REFUSED.String() || !strings.HasSuffix(e.Message, ".") {
+				t.Errorf("the error is %v", err)
+			}
+			var found []string
+			_ = filepath.Walk(root, func(p string, st os.FileInfo, _ error) error {
+				rel, _ := filepath.Rel(root, p)
+				if strings.HasPrefix(rel, "here/copy") {
+					return nil
+				}
+				if st.Mode().IsRegular() {
+					raw, _ := os.ReadFile(p)
+					rel += "=" + string(raw)
+				}
+				found = append(found, rel)
+				return nil
+			})
+			if got := strings.Join(found, " "); got != ". here here/mine=old outside outside/secret=old" {
+				t.Errorf("there is now %s", got)
+			}
+		})
+	}
+}
+
+func TestACopyBeginsAgainAfterTheDaemonWasAway(t *testing.T) {
+	raw := tarred(t, &tar.Header{Name: "copy"})
+	var cut func()
+	var tries atomic.Int32
+	script := &fileScript{stat: isFile, out: func(_ *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+		if tries.Add(1) == 1 {
+			_ = out.Send(&agboxv1.CopyOutResponse{Data: raw[:600]})
+			cut()
+			return nil
+		}
+		return out.Send(&agboxv1.CopyOutResponse{Data: raw})
+	}}
+	var c *Client
+	c, cut = serveFiles(t, script)
+	to := filepath.Join(t.TempDir(), "copy")
+	got, err := c.CopyFrom(t.Context(), "box", "/copy", to, CopyOptions{})
+	if err != nil || tries.Load() != 2 || got.Files != 1 {
+		t.Fatalf("%v after %d tries, %+v", err, tries.Load(), got)
+	}
+	st, err := os.Stat(to)
+	if err != nil || st.Size() != 3 || st.Mode() != 0o755 {
+		t.Errorf("%v, %v", st, err)
+	}
+}
+
+func TestACopyOfWhatCannotBeReadIsNotTakenForWhole(t *testing.T) {
+	finished := make(chan bool, 1)
+	c, _ := serveFiles(t, &fileScript{stat: isDir, in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+		for {
+			if _, err := in.Recv(); err != nil {
+				finished <- errors.Is(err, io.EOF)
+				return err
+			}
+		}
+	}})
+	broken := errors.New("the disk is broken")
+	_, err := c.WriteArchive(t.Context(), "box", "/", "", io.MultiReader(bytes.NewReader(make([]byte, 3*pieceSize)), &failing{broken}), CopyOptions{})
+	if !errors.Is(err, broken) {
+		t.Error(err)
+	}
+	if <-finished {
+		t.Error("the daemon saw an end in order")
+	}
+}
+
+type failing struct{ err error }
+
+func (f *failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestAFileIsWrittenAgainFromItsBeginning(t *testing.T) {
+	var cut func()
+	var mu sync.Mutex // guards tries and got
+	tries, got := 0, ""
+	seen := func() (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		n, text := tries, got
+		tries = 0
+		return n, text
+	}
+	script := &fileScript{put: func(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+		mu.Lock()
+		tries++
+		first := tries == 1
+		got = ""
+		mu.Unlock()
+		for {
+			m, err := in.Recv()
+			if errors.Is(err, io.EOF) {
+				return in.SendAndClose(&agboxv1.WriteFileResponse{})
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			got += string(m.GetData())
+			mu.Unlock()
+			if first && len(m.GetData()) > 0 {
+				cut()
+				return nil
+			}
+		}
+	}}
+	var c *Client
+	c, cut = serveFiles(t, script)
+	_, err := c.WriteFile(t.Context(), "box", "/f", strings.NewReader("content"), WriteOptions{})
+	if n, text := seen(); err != nil || text != "content" || n != 2 {
+		t.Errorf("%q after %d tries, %v", text, n, err)
+	}
+	// What may have been created already, or cannot be read again, is not.
+	_, err = c.WriteFile(t.Context(), "box", "/f", strings.NewReader("content"), WriteOptions{CreateOnly: true})
+	if n, _ := seen(); err == nil || n != 1 {
+		t.Errorf("create-only: %v after %d tries", err, n)
+	}
+	_, err = c.WriteFile(t.Context(), "box", "/f", io.MultiReader(strings.NewReader("content")), WriteOptions{})
+	if n, _ := seen(); err == nil || n != 1 {
+		t.Errorf("a pipe: %v after %d tries", err, n)
+	}
+}
+
+func TestAReadGoesOnWhereItWasIfTheFileIsTheSame(t *testing.T) {
+	for _, changes := range []bool{false, true} {
+		var cut func()
+		var inode atomic.Uint64
+		inode.Store(1)
+		script := &fileScript{read: func(in *agboxv1.ReadFileRequest, out grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
+			_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_File{File: &agboxv1.FileInfo{Inode: inode.Load()}}})
+			if in.GetOffset() == 0 {
+				_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte("first ")}})
+				<-out.Context().Done() // the reader cuts
+				return nil
+			}
+			return out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte("second")[in.GetOffset()-6:]}})
+		}}
+		var c *Client
+		c, cut = serveFiles(t, script)
+		w := &cuttingWriter{cut: func() {
+			if changes {
+				inode.Store(2)
+			}
+			cut()
+		}}
+		err := c.ReadFile(t.Context(), "box", "/f", 0, 0, w, FileOptions{})
+		if !changes && (err != nil || w.String() != "first second") {
+			t.Errorf("%q, %v", w, err)
+		}
+		if changes && (err == nil || w.String() != "first ") {
+			t.Errorf("a changed file: %q, %v", w, err)
+		}
+	}
+}
+
+// cuttingWriter breaks the connection after the first write.
+type cuttingWriter struct {
+	bytes.Buffer
+	cut func()
+}
+
+func (w *cuttingWriter) Write(p []byte) (int, error) {
+	if w.Len() == 0 {
+		w.cut()
+	}
+	return w.Buffer.Write(p)
+}
+
+func TestPlacesOfACopyAreThoseOfCp(t *testing.T) {
+	there := func(real string, dir bool) thing { return thing{exists: true, dir: dir, real: real} }
+	for _, c := range []struct {
+		src    string
+		srcDir bool
+		dst    string
+		at     thing
+		want   spot
+		code   codes.Code
+	}{
+		{"a/f", false, "/x", thing{}, spot{"/", "x"}, 0},
+		{"a/f", false, "/x/", thing{}, spot{}, codes.NotFound},
+		{"a/f", false, "/x", there("/x", true), spot{"/x", "f"}, 0},
+		{"a/f", false, "/x/", there("/x", true), spot{"/x", "f"}, 0},
+		{"a/f", false, "/l", there("/to/there", false), spot{"/to", "there"}, 0},
+		{"a/f", false, "/l/", there("/to/there", false), spot{}, codes.FailedPrecondition},
+		{"a/d", true, "/x", thing{}, spot{"/", "x"}, 0},
+		{"a/d", true, "/x/", thing{}, spot{"/", "x"}, 0},
+		{"a/d/", true, "/x", there("/x", true), spot{"/x", "d"}, 0},
+		{"a/d/.", true, "/x", there("/x", true), spot{"/x", "."}, 0},
+		{"a/d/.", true, "/x/y", thing{}, spot{"/x", "y"}, 0},
+		{".", true, "/x", there("/x", true), spot{"/x", "."}, 0},
+		{"a/d", true, "/f", there("/f", false), spot{}, codes.FailedPrecondition},
+		{"/", true, "/x", there("/x", true), spot{"/x", "."}, 0},
+		{"/", true, "x", thing{}, spot{".", "x"}, 0},
+	} {
+		got, err := place(c.src, c.srcDir, c.dst, c.at)
+		var e *Error
+		if errors.As(err, &e) != (c.code != 0) || e != nil && e.Code != c.code || got != c.want {
+			t.Errorf("%s to %s: %v, %v; want %v", c.src, c.dst, got, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package client
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// ListImages lists the engine's images, the newest first.
+func (c *Client) ListImages(ctx context.Context) ([]*agboxv1.Image, error) {
+	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListImages, &agboxv1.ListImagesRequest{}, idempotent)
+	return out.GetImages(), err
+}
+
+// PullImage pulls an image and calls progress, which may be nil, as it comes.
+func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, progress func(*agboxv1.PullImageResponse)) (*agboxv1.Image, error) {
+	var pulled *agboxv1.Image
+	f := feed[agboxv1.PullImageResponse]{
+		open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.PullImageResponse], error) {
+			return api.PullImage(ctx, in)
+		},
+		take: func(m *agboxv1.PullImageResponse) (bool, error) {
+			if pulled = m.GetImage(); pulled == nil && progress != nil {
+				progress(m)
+			}
+			return pulled != nil, nil
+		},
+	}
+	err := f.run(ctx, c)
+	return pulled, err
+}
+
+// buildPiece is how much of a build context is sent at a time, in bytes.
+const buildPiece = 256 << 10
+
+// BuildImage has an image built of the folder dir and calls output, which may be
+// nil, with what the build puts out. What dir's .dockerignore names stays here. It
+// returns the image's id. A build is not begun again when the daemon goes away.
+func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, dir string, output func(string)) (id string, err error) {
+	api, err := c.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := api.BuildImage(ctx)
+	if err != nil {
+		return "", c.decode(ctx, err)
+	}
+	if err := stream.Send(&agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Options{Options: options}}); err != nil && !errors.Is(err, io.EOF) {
+		return "", c.decode(ctx, err)
+	}
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	var packing error
+	sending.Go(func() {
+		if packing = sendContext(ctx, stream, dir, options.GetDockerfile()); packing != nil {
+			cancel() // half a context must not be built
+		}
+	})
+	for {
+		m, err := stream.Recv()
+		switch {
+		case err != nil:
+			cancel()
+			sending.Wait()
+			if packing != nil {
+				return "", packing
+			}
+			return "", c.decode(ctx, err)
+		case m.GetImageId() != "":
+			return m.GetImageId(), nil
+		case output != nil:
+			output(m.GetOutput())
+		}
+	}
+}
+
+// sendContext sends a folder as a tar archive. The end of the call ends it without
+// an error, which the call tells itself.
+func sendContext(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.BuildImageRequest, agboxv1.BuildImageResponse], dir, dockerfile string) error {
+	w := &pieces{send: func(piece []byte) error {
+		return stream.Send(&agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Context{Context: piece}})
+	}}
+	err := packContext(ctx, w, dir, dockerfile)
+	if w.failed != nil || ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		err = w.flush()
+	}
+	if err != nil && w.failed == nil {
+		return &Error{Code: codes.InvalidArgument, cause: err, Message: fmt.Sprintf("The folder %s cannot be sent: %v.", dir, err)}
+	}
+	_ = stream.CloseSend() // never fails
+	return nil
+}
+
+// pieces gathers what is written into messages.
+type pieces struct {
+	send   func([]byte) error
+	buf    []byte
+	failed error // of send
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.buf = append(p.buf, b...)
+	for len(p.buf) >= buildPiece {
+		if p.failed = p.send(p.buf[:buildPiece]); p.failed != nil {
+			return 0, p.failed
+		}
+		p.buf = append([]byte(nil), p.buf[buildPiece:]...)
+	}
+	return len(b), nil
+}
+
+func (p *pieces) flush() error {
+	if len(p.buf) > 0 {
+		p.failed = p.send(p.buf)
+	}
+	return p.failed
+}
+
+// packContext writes a folder as a tar archive, without what its .dockerignore
+// names. Owners are left out, as the engine's own builds have it.
+func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) error {
+	if dockerfile == "" {
+		dockerfile = "Dockerfile"
+	}
+	ignored, err := ignoredFiles(dir, dockerfile)
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(to)
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || path == dir {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		out, err := ignored.MatchesOrParentMatches(name)
+		switch {
+		case err != nil:
+			return err
+		case !out, name == dockerfile, name == ".dockerignore":
+			return packFile(archive, path, name, entry)
+		case entry.IsDir() && !ignored.Exclusions() && !strings.HasPrefix(dockerfile, name+"/"):
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// ignoredFiles reads the patterns of the Dockerfile's own ignore file, else of the
+// folder's.
+func ignoredFiles(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
+	var patterns []string
+	for _, name := range []string{dockerfile + ".dockerignore", ".dockerignore"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			patterns, err = ignorefile.ReadAll(bytes.NewReader(content))
+		}
+		if err != nil {
+			return nil, err
+		}
+		break
+	}
+	return patternmatcher.New(patterns)
+}
+
+func packFile(archive *tar.Writer, path, name string, entry fs.DirEntry) error {
+	info, err := entry.Info()
+	if err != nil {
+		return err
+	}
+	target := ""
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		if target, err = os.Readlink(path); err != nil {
+			return err
+		}
+	case info.Mode()&(fs.ModeSocket|fs.ModeDevice|fs.ModeNamedPipe) != 0:
+		return nil
+	}
+	header, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	header.Name, header.Uid, header.Gid, header.Uname, header.Gname = name, 0, 0, "", ""
+	if info.IsDir() {
+		header.Name += "/"
+	}
+	if !info.Mode().IsRegular() {
+		return archive.WriteHeader(header)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = io.CopyN(archive, file, header.Size)
+	return err
+}
