@@ -18,6 +18,8 @@ import (
 // app is one run of the program. Everything it needs of its process comes in
 // through the fields, so that tests run it as it is.
 type app struct {
+	// stdin is nil where there is none.
+	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
 	// width of the terminal behind stderr; 0 when stderr is no terminal.

@@ -125,8 +125,11 @@ func TestHelpReads(t *testing.T) {
 		"help-exit-codes": {"help", "exit-codes"},
 		"help-create":     {"create", "--help"},
 		"help-exec":       {"help", "exec"},
+		"help-attach":     {"attach", "--help"},
+		"help-shell":      {"shell", "--help"},
 		"help-ls":         {"ls", "--help"},
 		"help-kill":       {"kill", "-h"},
+		"help-logs":       {"logs", "-h"},
 		"help-daemon":     {"daemon"},
 	} {
 		code, out, errs := agbox(t, "", args...)

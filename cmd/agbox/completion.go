@@ -64,9 +64,25 @@ func listSandboxes(ctx context.Context, c *client.Client) (string, error) {
 
 func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	list, err := c.ListActiveExecs(ctx, "")
+	if err != nil {
+		return "", err
+	}
+	boxes, err := c.ListSandboxes(ctx, client.ListOptions{})
+	names, bearers := make(map[string]string, len(boxes)), make(map[string]int)
+	for _, h := range boxes {
+		names[h.GetSandboxId()] = h.GetName()
+	}
+	for _, e := range list {
+		bearers[e.GetName()]++
+	}
 	var b strings.Builder
 	for _, e := range list {
-		b.WriteString(firstOf(e.GetName(), e.GetExecId()) + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
+		ref := firstOf(e.GetName(), e.GetExecId())
+		if e.GetMain() || e.GetName() != "" && bearers[e.GetName()] > 1 {
+			// A name is one's own within a sandbox only.
+			ref = firstOf(names[e.GetSandboxId()], e.GetSandboxId()) + "/" + e.GetName()
+		}
+		b.WriteString(ref + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
 	}
 	return b.String(), err
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -23,12 +21,8 @@ const (
 )
 
 type createOptions struct {
-	image      string
+	specOptions
 	id         string
-	labels     []string
-	env        []string
-	idleTTL    time.Duration
-	revival    string
 	noWait     bool
 	keepFailed bool
 }
@@ -37,13 +31,21 @@ func (a *app) createCommand() *cobra.Command {
 	var o createOptions
 	var command []string
 	cmd := &cobra.Command{
-		Use:   "create [NAME] --image IMAGE [flags] [-- COMMAND ARGS...]",
+		Use:   "create [NAME] [flags] [-- COMMAND ARGS...]",
 		Short: "Make a sandbox and wait until it is ready",
-		Long: `Make a sandbox from an image and wait until commands can run in it. Its id
-alone goes to stdout, the progress to stderr. A sandbox that does not become
-ready is removed again. COMMAND runs beside the supervisor instead of the main
-command of the image.`,
-		Example: `  agbox create demo --image debian:12 --label team=red --env CI=1 --idle-ttl 2h`,
+		Long: `Make a sandbox and wait until commands can run in it. Its id alone goes to
+stdout, the progress to stderr. A sandbox that does not become ready is removed
+again.
+
+The sandbox is described by a file, by flags, or by both: agbox.yaml in this
+folder is used unless --image is given, -f names another. Flags come over the
+file: single values replace, maps merge by key, lists append. COMMAND, which is
+a list too, runs beside the supervisor instead of the main command of the image.
+` + "`agbox init` writes a file to begin with; docs/spec.md explains all of it." + `
+`,
+		Example: `  agbox create demo --image debian:12 --label team=red --env CI=1 --idle-ttl 2h
+  agbox create -f agbox.yaml --memory 4g --cpus 2 -p 8080:80
+  agbox create --compose compose.yaml --compose-primary web --workspace .`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				args, command = args[:dash], args[dash:]
@@ -59,67 +61,50 @@ command of the image.`,
 		}
 		return o.run(ctx, a, c, in)
 	})
+	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.image, "image", "", "`IMAGE` of the sandbox; one that is not here is pulled")
 	f.StringVar(&o.id, "id", "", "choose the `ID`, so that the command can be repeated safely")
-	f.StringArrayVar(&o.labels, "label", nil, "`KEY=VALUE` to select the sandbox by (repeatable)")
-	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for all commands; KEY alone takes the value from here (repeatable)")
-	f.DurationVar(&o.idleTTL, "idle-ttl", 0, "stop the sandbox when no command has run for this `DURATION`, for example 2h")
-	f.StringVar(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the sandbox is accepted")
 	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, to look at it")
 	return cmd
 }
 
 func (o *createOptions) request(a *app, args, command []string) (*agboxv1.CreateSandboxRequest, error) {
-	if o.image == "" {
-		return nil, usagef("Name an image, for example --image debian:12.")
-	}
-	if o.idleTTL < 0 {
-		return nil, usagef("--idle-ttl %v is below zero.", o.idleTTL)
-	}
-	revival, err := revivalPolicy(o.revival)
-	if err != nil {
-		return nil, err
-	}
-	labels, err := assignments("label", o.labels)
-	if err != nil {
-		return nil, err
-	}
-	env, err := a.environment(o.env)
-	if err != nil {
-		return nil, err
-	}
-	in := &agboxv1.CreateSandboxRequest{
-		SandboxId:  o.id,
-		CreateSpec: &agboxv1.CreateSpec{Image: o.image, Labels: labels, Envs: env, Command: command, Revival: revival},
-	}
-	if in.SandboxId == "" {
-		in.SandboxId = client.NewID()
-	}
-	if o.idleTTL > 0 {
-		in.CreateSpec.IdleTtl = durationpb.New(o.idleTTL)
-	}
+	name := ""
 	if len(args) > 0 {
-		in.CreateSpec.Name = args[0]
+		name = args[0]
+	}
+	in, err := o.sandboxRequest(a, name, command)
+	if err != nil {
+		return nil, err
+	}
+	if in.SandboxId = o.id; in.SandboxId == "" {
+		in.SandboxId = client.NewID()
 	}
 	return in, nil
 }
 
-// revivalPolicy reads the word for a policy; none leaves it to the daemon.
-func revivalPolicy(word string) (agboxv1.RevivalPolicy, error) {
-	const prefix = "REVIVAL_POLICY_"
-	number, known := agboxv1.RevivalPolicy_value[prefix+strings.ToUpper(word)]
-	if word != "" && (!known || number == 0) {
-		return 0, usagef("--revival %q is not fail, revive or reap.", word)
+// run makes the sandbox and prints its id.
+func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) error {
+	id, err := o.create(ctx, a, c, in)
+	if err != nil {
+		return err
 	}
-	return agboxv1.RevivalPolicy(number), nil
+	_, err = fmt.Fprintln(a.stdout, id)
+	return err
 }
 
-func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) error {
+// create makes the sandbox and returns its id.
+func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) (string, error) {
 	// May start a daemon and take long, so it can be interrupted; the request can not.
 	if err := c.Connect(ctx); err != nil {
-		return err
+		return "", err
+	}
+	if hasFiles(in) || len(in.GetCreateSpec().GetBuiltinTools()) > 0 {
+		// For what a file says that has no meaning here, what a tool lacks, and all problems at once.
+		if _, err := a.resolved(ctx, c, in); err != nil {
+			return "", err
+		}
 	}
 	accept, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptBound)
 	defer cancel()
@@ -128,16 +113,15 @@ func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *a
 		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 			a.say("It is not known whether sandbox %s was accepted: `agbox inspect %s` tells, `agbox rm -f %[1]s` removes it.", in.GetSandboxId(), in.GetSandboxId())
 		}
-		return err
+		return "", a.sayLines(err)
 	}
 	id := h.GetSandboxId()
 	if !o.noWait {
 		if err := o.wait(ctx, a, c, h); err != nil {
-			return err
+			return "", err
 		}
 	}
-	_, err = fmt.Fprintln(a.stdout, id)
-	return err
+	return id, nil
 }
 
 // wait waits until the sandbox is ready and removes one that came to nothing.

@@ -106,6 +106,9 @@ func eventDetails(ev *agboxv1.SandboxEvent) string {
 		d := ev.GetExec()
 		add("%s", d.GetExecId())
 		add("name=%s", d.GetName())
+		if h := d.GetHook(); h != nil {
+			add("(%s)", hookWord(h))
+		}
 		if t := ev.GetEventType(); t == agboxv1.EventType_EXEC_FINISHED || t == agboxv1.EventType_EXEC_CANCELLED {
 			words = append(words, fmt.Sprintf("exit=%d", d.GetExitCode()))
 		}
@@ -114,8 +117,20 @@ func eventDetails(ev *agboxv1.SandboxEvent) string {
 	case ev.GetService() != nil:
 		d := ev.GetService()
 		add("%s", d.GetName())
+		if d.GetStart() > 1 {
+			words = append(words, fmt.Sprintf("start=%d", d.GetStart()))
+		}
+		add("exec=%s", d.GetExecId())
 		add("%s", d.GetErrorCode())
 		add("%s", d.GetErrorMessage())
 	}
 	return strings.Join(words, " ")
+}
+
+// hookWord says where in the spec a command stands.
+func hookWord(h *agboxv1.HookRef) string {
+	if h.GetService() == "" {
+		return fmt.Sprintf("post_create %d", h.GetIndex()+1)
+	}
+	return fmt.Sprintf("post_start_on_primary %d of %s", h.GetIndex()+1, h.GetService())
 }

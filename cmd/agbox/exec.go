@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -13,13 +14,15 @@ import (
 )
 
 type execOptions struct {
-	detach bool
-	user   string
-	dir    string
-	name   string
-	env    []string
-	stdin  bool
-	tty    bool
+	detach     bool
+	user       string
+	dir        string
+	name       string
+	env        []string
+	stdin      bool
+	tty        bool
+	detachKeys string
+	limits     execLimits
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -30,9 +33,19 @@ func (a *app) execCommand() *cobra.Command {
 		Long: `Run a command in a sandbox. Its output appears while it runs, stdout and stderr
 apart, and agbox ends with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the
 command; three times Ctrl-C within two seconds leaves it running and ends agbox
-alone. Flags after SANDBOX belong to the command.`,
+alone. Flags after SANDBOX belong to the command.
+
+With -i the command reads our standard input, and with -it it runs on a terminal
+that behaves like ours. Ctrl-P Ctrl-Q leaves it running then; so does a lost
+connection or a closed window, and "agbox attach" goes on with it.
+
+With --timeout and --idle-timeout the sandbox itself ends the command in time,
+whatever becomes of agbox and of the daemon.`,
 		Example: `  agbox exec demo -- ls -l /
   agbox exec -u nobody -w /tmp -e DEBUG=1 demo sh -c 'id; pwd'
+  agbox exec -it demo bash
+  tar c . | agbox exec -i demo tar x -C /work
+  agbox exec --timeout 10m --idle-timeout 1m demo -- make test
   job=$(agbox exec -d demo -- make test); agbox logs -f $job`,
 		Annotations: map[string]string{ownExitCodes: "exec"},
 		Args: func(_ *cobra.Command, args []string) error {
@@ -52,16 +65,25 @@ alone. Flags after SANDBOX belong to the command.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and leave it running")
+	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass our standard input on to the command")
+	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
+	o.addPlace(cmd)
+	o.limits.add(cmd)
+	addDetachKeys(cmd, &o.detachKeys)
+	return cmd
+}
+
+// addPlace adds the flags that say as whom and where a command runs.
+func (o *execOptions) addPlace(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVarP(&o.user, "user", "u", "", "`USER[:GROUP]` to run as; the image's when not given")
 	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in; the image's when not given")
 	f.StringVar(&o.name, "name", "", "`NAME` for the command while it runs")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for the command; KEY alone takes the value from here (repeatable)")
-	f.BoolVarP(&o.stdin, "interactive", "i", false, "not available yet")
-	f.BoolVarP(&o.tty, "tty", "t", false, "not available yet")
-	// Known only to be refused in a sentence.
-	_ = f.MarkHidden("interactive")
-	_ = f.MarkHidden("tty")
-	return cmd
+}
+
+func addDetachKeys(cmd *cobra.Command, keys *string) {
+	cmd.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "`KEYS` that leave a command on a terminal; none when empty")
 }
 
 // commandOf returns the command in the arguments that follow SANDBOX, which may
@@ -75,36 +97,81 @@ func commandOf(args []string) []string {
 }
 
 func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
-	if o.stdin || o.tty {
-		return usagef("Standard input and terminals (-i, -t) come with a later version. Give the command its input by file or argument.")
+	in, err := o.request(a, args[0], commandOf(args))
+	switch {
+	case err != nil:
+		return err
+	case o.stdin && o.tty && !o.detach:
+		return o.onTerminal(ctx, a, c, in)
 	}
+	// SIGPIPE is asked for only so that a closed stdout is an error of the write and not our end.
+	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}
+	if o.tty {
+		kinds = append(kinds, syscall.SIGWINCH)
+	}
+	return a.inForeground(ctx, c, kinds, in.GetExecId(), func(ctx context.Context, s *session) error {
+		return o.start(ctx, s, in)
+	})
+}
+
+// request is the command as it is asked for.
+func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv1.CreateExecRequest, error) {
 	env, err := a.environment(o.env)
+	if err != nil {
+		return nil, err
+	}
+	in := &agboxv1.CreateExecRequest{
+		SandboxId: sandbox, Command: command, Cwd: o.dir, EnvOverrides: env, User: o.user, Name: o.name,
+		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty,
+	}
+	if err := o.limits.apply(in); err != nil {
+		return nil, err
+	}
+	if !o.tty {
+		return in, nil
+	}
+	if _, given := env["TERM"]; !given {
+		if in.EnvOverrides == nil {
+			in.EnvOverrides = make(map[string]string)
+		}
+		in.EnvOverrides["TERM"] = a.terminalName()
+	}
+	in.TerminalSize = a.outputSize()
+	if t := a.terminal(); t != nil && t.size() != nil {
+		in.TerminalSize = t.size()
+	}
+	return in, nil
+}
+
+func (o *execOptions) onTerminal(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateExecRequest) error {
+	keys, err := parseDetachKeys(o.detachKeys)
 	if err != nil {
 		return err
 	}
-	in := &agboxv1.CreateExecRequest{
-		SandboxId: args[0], Command: commandOf(args), Cwd: o.dir, EnvOverrides: env, User: o.user, Name: o.name, ExecId: client.NewID(),
+	t := a.terminal()
+	if t == nil {
+		return usagef("With -it the command gets our terminal, but standard input is none. Leave out -t to pass a file or a pipe on, or -i to only look on.")
 	}
-	// SIGPIPE is asked for only so that a closed stdout is an error of the write and not our end.
-	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE)
-	defer stop()
-	ctx, leave := context.WithCancelCause(ctx)
-	s := &session{app: a, client: c, leave: leave, started: make(chan string, 1)}
-	s.relayed.Go(func() { s.relay(ctx, signals) })
-	defer s.relayed.Wait()
-	defer leave(nil)
-	err = o.start(ctx, s, in)
-	if errors.Is(context.Cause(ctx), errLeft) {
-		a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", in.GetExecId(), in.GetExecId())
-		return exitStatus(codeSignal + int(syscall.SIGINT))
-	}
-	return err
+	f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}}
+	return f.run(ctx, client.AttachOptions{
+		Create: in, Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: a.writerName(),
+	})
 }
 
 func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateExecRequest) error {
-	if !o.detach {
-		return s.run(ctx, in)
+	switch {
+	case o.detach:
+		return s.detached(ctx, in)
+	case o.stdin || o.tty:
+		return s.attach(ctx, client.AttachOptions{
+			Create: in, Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: s.app.writerName(),
+		}, o.stdin)
 	}
+	return s.run(ctx, in)
+}
+
+// detached starts a command and leaves it alone.
+func (s *session) detached(ctx context.Context, in *agboxv1.CreateExecRequest) error {
 	out, err := s.client.CreateExec(ctx, in)
 	if err != nil {
 		return err
@@ -119,5 +186,23 @@ func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateE
 		return exitStatus(execExitCode(e))
 	}
 	_, err = fmt.Fprintln(s.app.stdout, out.GetExecId())
+	return err
+}
+
+// inForeground does what a command in the foreground needs, with signals going to
+// the exec, until it is over or its user leaves it.
+func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Signal, id string, do func(context.Context, *session) error) error {
+	signals, stop := a.signals(kinds...)
+	defer stop()
+	ctx, leave := context.WithCancelCause(ctx)
+	s := &session{app: a, client: c, leave: leave, started: make(chan string, 1)}
+	s.relayed.Go(func() { s.relay(ctx, signals) })
+	defer s.relayed.Wait()
+	defer leave(nil)
+	err := do(ctx, s)
+	if errors.Is(context.Cause(ctx), errLeft) {
+		a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
+		return exitStatus(codeSignal + int(syscall.SIGINT))
+	}
 	return err
 }

@@ -23,6 +23,7 @@ const (
 	codeNoDaemon   = 5
 	codeNoEngine   = 6
 	codeExhausted  = 7
+	codeTimeout    = 124
 	codeExecAgbox  = 125
 	codeNotRunable = 126
 	codeNoCommand  = 127
@@ -93,6 +94,10 @@ func exitCode(err error) int {
 // execExitCode is the exit code of agbox exec for an exec that has ended.
 func execExitCode(e *agboxv1.ExecStatus) int {
 	code := int(e.GetExitCode())
+	switch e.GetErrorCode() {
+	case agboxv1.ErrorReason_EXEC_TIMEOUT.String(), agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String():
+		return codeTimeout // as timeout(1) does; the status has the real one
+	}
 	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
 		return code
 	}
@@ -105,14 +110,15 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("Exit codes of all commands but exec:\n\n")
+	b.WriteString("Exit codes of all commands but exec, shell and attach:\n\n")
 	for _, row := range exitTable {
 		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
 	}
 	fmt.Fprintf(&b, "  %d+n  signal n ended agbox, for example %d after Ctrl-C\n", codeSignal, codeSignal+2)
-	b.WriteString("\nagbox exec ends with the code of the command:\n\n")
+	b.WriteString("\nThose end with the code of the command:\n\n")
 	fmt.Fprintf(&b, "  %-6s the command's own exit code\n", "n")
 	fmt.Fprintf(&b, "  %d+n  signal n ended the command\n", codeSignal)
+	fmt.Fprintf(&b, "  %-6d --timeout or --idle-timeout ended the command\n", codeTimeout)
 	fmt.Fprintf(&b, "  %-6d agbox itself failed, or how the command ended is not known\n", codeExecAgbox)
 	fmt.Fprintf(&b, "  %-6d the command cannot be executed\n", codeNotRunable)
 	fmt.Fprintf(&b, "  %-6d the command was not found\n", codeNoCommand)

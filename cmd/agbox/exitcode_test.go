@@ -90,13 +90,16 @@ func TestACommandLineThatCannotBeMeantIsExitCodeTwo(t *testing.T) {
 	}
 }
 
-func TestTerminalsAreRefusedInASentence(t *testing.T) {
+func TestATerminalIsAskedForInASentence(t *testing.T) {
 	_, socket := serveScripted(t)
 	agbox(t, socket, "create", "demo", "--image", "good")
-	for _, flag := range []string{"-i", "-t", "-it"} {
-		if code, _, errs := agbox(t, socket, "exec", flag, "demo", "say", "x"); code != 125 || !strings.Contains(errs, "later version") {
-			t.Errorf("%s: code %d, stderr %q", flag, code, errs)
+	for _, args := range [][]string{{"exec", "-it", "demo", "say", "x"}, {"shell", "demo"}} {
+		if code, _, errs := agbox(t, socket, args...); code != 125 || !strings.Contains(errs, "terminal") || !strings.Contains(errs, "standard input") {
+			t.Errorf("%v: code %d, stderr %q", args, code, errs)
 		}
+	}
+	if code, _, errs := agbox(t, socket, "attach", "--look-on", "--share", "x"); code != 125 || !strings.Contains(errs, "exclude") {
+		t.Errorf("attach: code %d, stderr %q", code, errs)
 	}
 }
 

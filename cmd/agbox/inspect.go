@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -17,7 +18,8 @@ func (a *app) inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect REF... [flags]",
 		Short: "Show everything about sandboxes or commands",
-		Long: `Show everything about sandboxes or commands, each named by id, prefix or name.
+		Long: `Show everything about sandboxes or commands, each named by id, prefix or name;
+a command also as SANDBOX/NAME.
 With -o json the answer is always an array; an element has the key sandbox or
 the key exec.`,
 		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
@@ -59,25 +61,26 @@ func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out f
 	return failed
 }
 
-// find looks for a sandbox, then for an exec.
+// find looks for a sandbox, then for an exec; SANDBOX/EXEC can only be the latter.
 func find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
-	box, err := c.GetSandbox(ctx, ref)
-	if err == nil {
-		return box, nil
-	}
-	if !errors.Is(err, client.ErrNotFound) {
-		return nil, err
-	}
-	exec, err := c.GetExec(ctx, ref)
-	if errors.Is(err, client.ErrNotFound) {
-		var e *client.Error
-		if errors.As(err, &e) {
-			return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
-				"There is no sandbox and no command %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
+	within := strings.Contains(ref, "/")
+	if !within {
+		box, err := c.GetSandbox(ctx, ref)
+		if err == nil {
+			return box, nil
+		}
+		if !errors.Is(err, client.ErrNotFound) {
+			return nil, err
 		}
 	}
-	if err != nil {
-		return nil, err
+	exec, err := c.GetExec(ctx, ref)
+	var e *client.Error
+	switch {
+	case err == nil:
+		return &agboxv1.GetExecResponse{Exec: exec}, nil
+	case !within && errors.Is(err, client.ErrNotFound) && errors.As(err, &e):
+		return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
+			"There is no sandbox and no command %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
 	}
-	return &agboxv1.GetExecResponse{Exec: exec}, nil
+	return nil, err
 }

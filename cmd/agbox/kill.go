@@ -24,7 +24,14 @@ func (a *app) killCommand() *cobra.Command {
 		Use:   "kill [-s SIGNAL] EXEC... [flags]",
 		Short: "End a command, or send it a signal",
 		Long: `End commands: SIGTERM to the process group and, after the grace period, SIGKILL
-to everything that is left of it. With -s send that one signal and nothing else.`,
+to everything that the command has started and that is left, wherever it has
+hidden. The sandbox sees to that by itself: agbox does not wait for it, but
+"agbox logs -f EXEC" does. With -s send that one signal and nothing else.
+
+EXEC is an id, the beginning of one, or a name, alone or as SANDBOX/NAME.
+SANDBOX/main is the sandbox's own command.`,
+		Example: `  agbox kill demo/main
+  agbox kill -s INT $job`,
 		Args:              arguments(1, -1, "an EXEC"),
 		ValidArgsFunction: a.completeExecs(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -32,14 +39,19 @@ to everything that is left of it. With -s send that one signal and nothing else.
 		}),
 	}
 	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
-	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s")
+	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s; 5s when not given")
 	// The default is the daemon's, so the help shows none: that is what pflag does for 0s.
 	cmd.Flags().Lookup("grace").DefValue = "0s"
 	return cmd
 }
 
 func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
-	if o.signal == "" {
+	switch {
+	case o.signal != "" && o.grace >= 0:
+		return usagef("--grace goes with the ending of a command, and -s sends one signal and nothing else: leave one of them out.")
+	case o.grace != client.DefaultGrace && o.grace < 0:
+		return usagef("--grace %s is below zero: give 0s for SIGKILL at once.", o.grace)
+	case o.signal == "":
 		return a.each(ctx, refs, func(ref string) error { return c.CancelExec(ctx, ref, o.grace) })
 	}
 	sig, err := parseSignal(o.signal)

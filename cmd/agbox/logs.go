@@ -2,79 +2,175 @@ package main
 
 import (
 	"context"
+	"math"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type logsOptions struct {
-	follow bool
-	format format
+	follow  bool
+	sandbox string
+	service string
+	since   string
+	until   string
+	tail    int64
+	stdout  bool
+	stderr  bool
+	print   logsStyle
+	format  format
 }
 
 func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
-	cmd := &cobra.Command{
-		Use:   "logs [-f] EXEC [flags]",
-		Short: "Show the output of a command",
-		Long: `Show the output of a command from its beginning, stdout on stdout and stderr on
-stderr. With -o json each piece is one line; its data is base64.`,
-		Args:              arguments(1, 1, "one EXEC"),
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
+		Use:   "logs [-f] {EXEC | --sandbox SANDBOX} [flags]",
+		Short: "Show the output of a command, or of all commands of a sandbox",
+		Long: `Show the output of a command, stdout on stdout and stderr on stderr, in the order
+in which it was written. Its bytes pass unchanged, also what steers a terminal;
+--strip-ansi takes that out. With -t, or of a whole sandbox, lines appear when
+they are complete.
+
+With --sandbox, each line begins with the name of its command, or with the first
+characters of its id and the command. With -f these are the commands that run
+and those that are started later, until the sandbox is deleted; without it, all
+that are kept, one after the other.
+
+TIME is a duration before now (10m, 1h30m, 2d), a date or time here
+(2026-05-04, 2026-05-04T15:04), or RFC 3339 (2026-05-04T15:04:05Z).
+
+With --service, the output of a service of the sandbox itself, of which the
+engine keeps the last 10 MiB; of the other flags only -f and -n go with it.
+
+With -o json each piece of output is one line with exec_id, stream (stdout or
+stderr), offset (bytes before it in the stream), time, and data; data_base64
+takes the place of data where the bytes are not UTF-8. The last line of a command
+has exec_id and end.`,
+		Example: `  agbox logs -f -n 20 job
+  agbox logs --since 10m --stderr -t job
+  agbox logs -f --sandbox demo
+  agbox logs -n 50 --sandbox demo --service db`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.sandbox != "" {
+				return arguments(0, 0, "")(cmd, args)
+			}
+			return arguments(1, 1, "one EXEC, or --sandbox")(cmd, args)
+		},
 		ValidArgsFunction: a.completeExecs(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return o.run(ctx, a, c, args[0])
+			return o.run(ctx, a, c, strings.Join(args, ""), cmd.Flags().Changed("tail"))
 		}),
 	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "wait for more until the command has ended")
+	f := cmd.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "wait for more until the command has ended")
+	f.StringVar(&o.sandbox, "sandbox", "", "show all commands of `SANDBOX`")
+	f.StringVar(&o.service, "service", "", "with --sandbox, show what the service `NAME` has put out itself")
+	f.StringVar(&o.since, "since", "", "show what was written from `TIME` on")
+	f.StringVar(&o.until, "until", "", "show what was written before `TIME`; with -f end then")
+	f.Int64VarP(&o.tail, "tail", "n", -1, "begin with the last `N` lines; of each command with --sandbox")
+	f.Lookup("tail").DefValue = "0" // no default is shown
+	f.BoolVarP(&o.print.times, "timestamps", "t", false, "begin each line with the time when it was begun")
+	f.BoolVar(&o.stdout, "stdout", false, "show stdout only")
+	f.BoolVar(&o.stderr, "stderr", false, "show stderr only")
+	f.BoolVar(&o.print.strip, "strip-ansi", false, "take colours and other escape sequences out")
 	addFormat(cmd, &o.format)
+	// The flag is there: it cannot fail to register.
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(-1))
 	return cmd
 }
 
-func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
+// part is what the flags choose.
+func (o *logsOptions) part(now time.Time, tailGiven bool) (client.LogOptions, error) {
+	part := client.LogOptions{Follow: o.follow}
+	var err error
+	if part.Since, err = timeFlag("since", o.since, now); err != nil {
+		return part, err
+	}
+	if part.Until, err = timeFlag("until", o.until, now); err != nil {
+		return part, err
+	}
+	if tailGiven {
+		if o.tail < 0 {
+			return part, usagef("--tail %d is no number of lines: give 0 or more.", o.tail)
+		}
+		lines := uint64(o.tail)
+		part.TailLines = &lines
+	}
+	if o.stdout != o.stderr {
+		stream := agboxv1.LogStream_LOG_STREAM_STDOUT
+		if o.stderr {
+			stream = agboxv1.LogStream_LOG_STREAM_STDERR
+		}
+		part.Streams = []agboxv1.LogStream{stream}
+	}
+	return part, nil
+}
+
+func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref string, tail bool) error {
+	part, err := o.part(a.now(), tail)
+	if err != nil {
+		return err
+	}
+	if o.service != "" {
+		return o.runService(ctx, a, c, part)
+	}
+	p := a.logPrinter(o.print, o.format)
+	if o.sandbox != "" {
+		return o.runSandbox(ctx, a, c, part, p)
+	}
 	// A name may pass to another command while we follow; the id stays.
 	e, err := c.GetExec(ctx, ref)
 	if err != nil {
 		return err
 	}
-	for item, err := range c.FollowLogs(ctx, e.GetExecId(), client.LogOptions{Follow: o.follow}) {
+	for item, err := range c.FollowLogs(ctx, e.GetExecId(), part) {
 		if err != nil {
-			return err
+			return flushed(p, err)
 		}
-		if err := o.print(a, item); err != nil {
+		if err := p.print(e, item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *logsOptions) print(a *app, item client.LogItem) error {
-	var err error
-	switch {
-	case o.format == formatJSON:
-		err = printJSONLine(a.stdout, logMessage(item))
-	case item.End != nil:
-		if item.End.GetNotice() != "" {
-			a.say("%s", item.End.GetNotice())
-		}
-	case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
-		_, err = a.stderr.Write(item.Data)
-	default:
-		_, err = a.stdout.Write(item.Data)
+func (o *logsOptions) runSandbox(ctx context.Context, a *app, c *client.Client, part client.LogOptions, p *logPrinter) error {
+	p.prefixes(a.stdoutColours())
+	all := client.SandboxLogOptions{
+		Follow: part.Follow, Since: part.Since, Until: part.Until, TailLines: part.TailLines, Streams: part.Streams,
 	}
-	return err
+	for item, err := range c.FollowSandboxLogs(ctx, o.sandbox, all) {
+		if err != nil {
+			return flushed(p, err)
+		}
+		if err := p.print(item.Exec, item.LogItem); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func logMessage(item client.LogItem) proto.Message {
-	if item.End != nil {
-		return &agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_End{End: item.End}}
+func (o *logsOptions) runService(ctx context.Context, a *app, c *client.Client, part client.LogOptions) error {
+	switch {
+	case o.sandbox == "":
+		return usagef("--service needs --sandbox: it names a service of that sandbox.")
+	case o.since != "", o.until != "", o.stdout, o.stderr, o.print != (logsStyle{}), o.format != formatText, part.TailLines != nil && *part.TailLines == 0:
+		return usagef("Of the other flags only -f and -n, of 1 or more, go with --service.")
 	}
-	chunk := &agboxv1.LogChunk{Stream: item.Stream, Offset: item.Offset, Data: item.Data}
-	if !item.Time.IsZero() {
-		chunk.Time = timestamppb.New(item.Time)
+	in := &agboxv1.ServiceLogsRequest{SandboxId: o.sandbox, Service: o.service, Follow: o.follow}
+	if part.TailLines != nil {
+		in.TailLines = uint32(min(*part.TailLines, math.MaxInt32))
 	}
-	return &agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Chunk{Chunk: chunk}}
+	return c.ServiceLogs(ctx, in, a.stdout, a.stderr)
+}
+
+// flushed shows what was held back before a reading ends with err.
+func flushed(p *logPrinter, err error) error {
+	_ = p.flushAll() // err is what the reader must know
+	return err
 }

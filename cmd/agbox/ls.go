@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -53,11 +55,41 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	case o.format == formatJSON:
 		return printJSONList(a.stdout, list)
 	}
+	head := []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED"}
+	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
 	rows := make([][]string, len(list))
 	for i, h := range list {
 		rows[i] = a.sandboxRow(h)
+		if served {
+			rows[i] = append(rows[i], servicesWord(h))
+		}
 	}
-	return printTable(a.stdout, []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED"}, rows)
+	if served {
+		head = append(head, "SERVICES")
+	}
+	return printTable(a.stdout, head, rows)
+}
+
+// servicesWord counts the services that are ready and names the others.
+func servicesWord(h *agboxv1.SandboxHandle) string {
+	all := h.GetServiceStatus()
+	if len(all) == 0 {
+		return "-"
+	}
+	ready := 0
+	var others []string
+	for _, s := range all {
+		if s.GetState() == agboxv1.ServiceState_SERVICE_STATE_READY {
+			ready++
+			continue
+		}
+		others = append(others, printable(s.GetName())+" "+enumWord(s.GetState().String(), "SERVICE_STATE_"))
+	}
+	word := fmt.Sprintf("%d/%d ready", ready, len(all))
+	if len(others) > 0 {
+		word += " (" + strings.Join(others, ", ") + ")"
+	}
+	return cut(word, 60)
 }
 
 func (a *app) sandboxRow(h *agboxv1.SandboxHandle) []string {

@@ -19,6 +19,7 @@ func main() {
 // newApp ties the program to the process it runs in.
 func newApp() *app {
 	return &app{
+		stdin:     os.Stdin,
 		stdout:    os.Stdout,
 		stderr:    os.Stderr,
 		width:     terminalWidth,

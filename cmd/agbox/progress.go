@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -20,6 +21,7 @@ var phases = map[string]string{
 	"network":   "making the network",
 	"container": "making the container",
 	"start":     "starting",
+	"copy":      "copying files in",
 }
 
 // show takes one event of the sandbox.
@@ -34,6 +36,9 @@ func (p *progress) show(ev *agboxv1.SandboxEvent) {
 	}
 	if d.GetReason() != "" {
 		line += ": " + printable(d.GetReason())
+	}
+	if d.GetBytesTotal() > 0 {
+		line = bar(d.GetBytesDone(), d.GetBytesTotal()) + " " + line
 	}
 	if width := p.app.width(); width > 0 {
 		// A line that wraps could not be painted over.
@@ -53,4 +58,13 @@ func (p *progress) clear() {
 		fmt.Fprint(p.app.stderr, "\r\x1b[K")
 		p.painted = false
 	}
+}
+
+// barWidth is the width of a bar in characters.
+const barWidth = 20
+
+// bar shows how much of something is done.
+func bar(done, total uint64) string {
+	full := int(min(done, total) * barWidth / max(total, 1))
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "]"
 }

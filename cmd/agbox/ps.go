@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +14,9 @@ import (
 // commandWidth is how much of a command the table shows.
 const commandWidth = 60
 
+// usedColumn is where the table tells what a command has used.
+const usedColumn = 6
+
 type psOptions struct {
 	all    bool
 	quiet  bool
@@ -22,8 +26,13 @@ type psOptions struct {
 func (a *app) psCommand() *cobra.Command {
 	var o psOptions
 	cmd := &cobra.Command{
-		Use:               "ps [-a] [SANDBOX] [flags]",
-		Short:             "List running commands; with -a all commands of a sandbox",
+		Use:   "ps [-a] [SANDBOX] [flags]",
+		Short: "List running commands; with -a all commands of a sandbox",
+		Long: `List running commands; with -a all commands of a sandbox that are still kept,
+with the processor time and the most memory that each has used.
+
+The command of the sandbox itself, which its file or its image names, is one of
+them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -50,11 +59,18 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 	case o.format == formatJSON:
 		return printJSONList(a.stdout, list)
 	}
+	head := []string{"EXEC", "NAME", "SANDBOX", "STATE", "EXIT", "STARTED", "COMMAND"}
 	rows := make([][]string, len(list))
 	for i, e := range list {
 		rows[i] = a.execRow(e)
+		if o.all { // only what has ended has used something
+			rows[i] = slices.Insert(rows[i], usedColumn, cpuTime(e), peakMemory(e))
+		}
 	}
-	return printTable(a.stdout, []string{"EXEC", "NAME", "SANDBOX", "STATE", "EXIT", "STARTED", "COMMAND"}, rows)
+	if o.all {
+		head = slices.Insert(head, usedColumn, "CPU", "MEMORY")
+	}
+	return printTable(a.stdout, head, rows)
 }
 
 func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) ([]*agboxv1.ExecStatus, error) {
@@ -83,7 +99,7 @@ func (a *app) execRow(e *agboxv1.ExecStatus) []string {
 		e.GetExecId(),
 		orDash(e.GetName()),
 		e.GetSandboxId(),
-		execState(e),
+		execState(e) + endMarks(e),
 		exit,
 		a.since(e.GetStartedAt()),
 		cut(shellWords(e.GetCommand()), commandWidth),

@@ -49,6 +49,7 @@ More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
 const (
 	groupSandboxes = "sandboxes"
 	groupExecs     = "execs"
+	groupAgents    = "agents"
 	groupRest      = "rest"
 )
 
@@ -68,6 +69,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddGroup(
 		&cobra.Group{ID: groupSandboxes, Title: "Sandboxes:"},
 		&cobra.Group{ID: groupExecs, Title: "Commands in a sandbox:"},
+		&cobra.Group{ID: groupAgents, Title: "Agents in sandboxes of their own:"},
 		&cobra.Group{ID: groupRest, Title: "The rest:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
@@ -77,9 +79,10 @@ func (a *app) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add(groupSandboxes, a.createCommand(), a.lsCommand(), a.inspectCommand(), a.stopCommand(), a.startCommand(), a.rmCommand(), a.eventsCommand())
-	add(groupExecs, a.execCommand(), a.logsCommand(), a.psCommand(), a.killCommand())
-	add(groupRest, a.daemonCommand(), a.doctorCommand(), a.versionCommand())
+	add(groupSandboxes, a.createCommand(), a.runCommand(), a.lsCommand(), a.inspectCommand(), a.statsCommand(), a.portCommand(), a.stopCommand(), a.startCommand(), a.rmCommand(), a.eventsCommand(), a.initCommand(), a.configCommand())
+	add(groupExecs, a.execCommand(), a.shellCommand(), a.attachCommand(), a.logsCommand(), a.psCommand(), a.killCommand(), a.cpCommand())
+	add(groupAgents, a.presetCommands()...)
+	add(groupRest, a.toolsCommand(), a.daemonCommand(), a.imageCommand(), a.doctorCommand(), a.versionCommand())
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(exitCodesTopic())

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +36,8 @@ type session struct {
 	started chan string
 	// relayed is waited for by whoever made the session.
 	relayed sync.WaitGroup
+	// resized tells the command the size of our terminal; nil while it has none.
+	resized atomic.Pointer[func()]
 }
 
 // relay passes signals on until ctx ends. What arrives before the command has
@@ -53,6 +57,12 @@ func (s *session) relay(ctx context.Context, signals <-chan os.Signal) {
 		case got := <-signals:
 			sig, ok := got.(syscall.Signal)
 			if !ok || sig == syscall.SIGPIPE {
+				continue
+			}
+			if sig == syscall.SIGWINCH {
+				if tell := s.resized.Load(); tell != nil {
+					(*tell)()
+				}
 				continue
 			}
 			if sig == syscall.SIGINT {
@@ -85,16 +95,57 @@ func (s *session) send(ctx context.Context, id string, sig syscall.Signal) {
 // run runs the command, copies its output until it has ended, and returns its
 // exit code.
 func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error {
+	return s.copy(ctx, in.GetExecId(), s.client.RunLogs(ctx, in))
+}
+
+// attach does the same over a session, which passes our stdin on if wanted. With
+// a terminal of its own the command gets the size of ours.
+func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput bool) error {
+	sess, err := s.client.AttachExec(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer sess.Detach()
+	e := sess.Attached().GetExec()
+	if e.GetTty() {
+		tell := func() {
+			if size := s.app.outputSize(); size != nil {
+				sess.Resize(int(size.GetRows()), int(size.GetColumns()))
+			}
+		}
+		tell()
+		s.resized.Store(&tell)
+	}
+	s.started <- sess.ExecID()
+	if withInput {
+		stop, err := readInput(s.app.stdin, func(p []byte) bool {
+			if p == nil {
+				_ = sess.CloseWrite()
+				return false
+			}
+			_, err := sess.Write(p)
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+		defer stop()
+		defer sess.Detach() // or a Write would go on waiting
+	}
+	return s.copy(ctx, sess.ExecID(), sess.Items())
+}
+
+// copy copies the output of the command until it has ended.
+func (s *session) copy(ctx context.Context, id string, items iter.Seq2[client.LogItem, error]) error {
 	stdout, stderr := &sink{w: s.app.stdout}, &sink{w: s.app.stderr}
-	id := in.GetExecId()
-	for item, err := range s.client.RunLogs(ctx, in) {
+	for item, err := range items {
 		switch {
 		case err != nil:
 			return err
 		case item.Created != nil:
 			s.started <- id
 		case item.End != nil:
-			return s.ended(item.End)
+			return s.app.ended(item.End)
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
 			s.write(ctx, id, stderr, item.Data)
 		default:
@@ -105,18 +156,18 @@ func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error 
 }
 
 // ended says what the exit code alone does not tell.
-func (s *session) ended(end *agboxv1.LogEnd) error {
+func (a *app) ended(end *agboxv1.LogEnd) error {
 	e := end.GetExec()
 	if end.GetNotice() != "" {
-		s.app.say("%s", end.GetNotice())
+		a.say("%s", end.GetNotice())
 	}
 	if n := e.GetStdoutDroppedBytes() + e.GetStderrDroppedBytes(); n > 0 {
-		s.app.say("%d bytes of the output were not kept, because the log is full.", n)
+		a.say("%d bytes of the output were not kept, because the log is full.", n)
 	}
 	if err := client.ExecError(e); err != nil {
-		s.app.say("%s", err)
+		a.say("%s", err)
 	} else if e.GetError() != "" { // cancelled, or killed for want of memory
-		s.app.say("%s", e.GetError())
+		a.say("%s", e.GetError())
 	}
 	return exitStatus(execExitCode(e))
 }

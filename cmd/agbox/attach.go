@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+type attachOptions struct {
+	noStdin    bool
+	lookOn     bool
+	takeOver   bool
+	share      bool
+	tail       string
+	detachKeys string
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	var o attachOptions
+	cmd := &cobra.Command{
+		Use:   "attach EXEC [flags]",
+		Short: "Go on with a command: see its output and type into it",
+		Long: `Connect this terminal with a command that runs already: one that was left, that
+runs detached, or that somebody else looks at. The last screenful of its output
+is shown first; agbox ends with its exit code.
+
+Several may look on, and one types: the first who does. Whoever looks on is told
+who types, and Ctrl-C leaves. On a terminal ctrl-p,ctrl-q leaves for who types;
+elsewhere Ctrl-C goes to the command, and three times within two seconds leaves.`,
+		Example: `  agbox attach job
+  agbox attach --look-on job
+  agbox attach --take-over job    # type instead of whoever does`,
+		Annotations:       map[string]string{ownExitCodes: "attach"},
+		Args:              arguments(1, 1, "one EXEC"),
+		ValidArgsFunction: a.completeExecs(1),
+		RunE: a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.lookOn, "look-on", false, "only look on")
+	f.BoolVar(&o.noStdin, "no-stdin", false, "the same, as docker calls it")
+	f.BoolVar(&o.takeOver, "take-over", false, "type instead of whoever types now, who then looks on")
+	f.BoolVar(&o.share, "share", false, "type beside whoever types now")
+	f.StringVar(&o.tail, "tail", "", "`NUMBER` of lines to show first, or all; a screenful when not given")
+	addDetachKeys(cmd, &o.detachKeys)
+	return cmd
+}
+
+// mode is how we want to type.
+func (o *attachOptions) mode() (agboxv1.InputMode, error) {
+	n, mode := 0, agboxv1.InputMode_INPUT_MODE_IF_FREE
+	for _, way := range []struct {
+		wanted bool
+		mode   agboxv1.InputMode
+	}{
+		{o.lookOn || o.noStdin, agboxv1.InputMode_INPUT_MODE_NONE},
+		{o.takeOver, agboxv1.InputMode_INPUT_MODE_TAKE_OVER},
+		{o.share, agboxv1.InputMode_INPUT_MODE_SHARED},
+	} {
+		if way.wanted {
+			n, mode = n+1, way.mode
+		}
+	}
+	if n > 1 {
+		return 0, usagef("Use one of --look-on, --take-over and --share: they exclude each other.")
+	}
+	return mode, nil
+}
+
+// usualRows is how many lines are shown where there is no terminal.
+const usualRows = 24
+
+// lines is how many lines of the past to show; nil means all.
+func (o *attachOptions) lines(a *app) (*uint64, error) {
+	rows := uint64(usualRows)
+	if size := a.outputSize(); size != nil {
+		rows = uint64(size.GetRows())
+	}
+	switch o.tail {
+	case "":
+		return &rows, nil
+	case "all":
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(o.tail, 10, 64)
+	if err != nil {
+		return nil, usagef("--tail takes a number of lines or all, and %q is neither.", o.tail)
+	}
+	return &n, nil
+}
+
+func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
+	mode, err := o.mode()
+	if err != nil {
+		return err
+	}
+	lines, err := o.lines(a)
+	if err != nil {
+		return err
+	}
+	keys, err := parseDetachKeys(o.detachKeys)
+	if err != nil {
+		return err
+	}
+	// A name may pass to another command while we are attached; the id stays.
+	e, err := c.GetExec(ctx, ref)
+	if err != nil {
+		return err
+	}
+	opt := client.AttachOptions{Exec: e.GetExecId(), TailLines: lines, Input: mode, Writer: a.writerName()}
+	if t := a.terminal(); e.GetTty() && t != nil && e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+		f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}}
+		if err := f.resume(ctx, &opt); err != nil {
+			return err
+		}
+		return f.run(ctx, opt)
+	}
+	return o.inLines(ctx, a, c, opt, e)
+}
+
+// inLines attaches where there is no terminal on one of the sides.
+func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, opt client.AttachOptions, e *agboxv1.ExecStatus) error {
+	types := opt.Input != agboxv1.InputMode_INPUT_MODE_NONE && (e.GetStdin() || e.GetTty())
+	if !types {
+		opt.Input = agboxv1.InputMode_INPUT_MODE_NONE
+		ctx, done := a.interruptible(ctx)
+		defer done()
+		s := &session{app: a, client: c, started: make(chan string, 1)}
+		defer s.relayed.Wait()
+		err := s.attach(ctx, opt, false)
+		var sig interrupted
+		if errors.As(context.Cause(ctx), &sig) {
+			return exitStatus(codeSignal + int(sig))
+		}
+		return err
+	}
+	opt.OnInput = func(granted bool, typist string) {
+		if !granted {
+			a.say("%s", lookingOn(typist, e.GetExecId()))
+		}
+	}
+	return a.inForeground(ctx, c, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}, e.GetExecId(),
+		func(ctx context.Context, s *session) error { return s.attach(ctx, opt, true) })
+}
+
+// The stretches of output before the last screenful that are searched for what a
+// program did to its terminal, in bytes. Editors and pagers say it once, when
+// they start.
+var searched = []uint64{1 << 20, 64 << 20}
+
+// resume finds out what is on the terminal of the command: where its last
+// screenful begins, and how the program has changed the terminal's modes.
+func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
+	if o.TailLines == nil {
+		return nil // everything is shown again
+	}
+	probe, err := f.client.AttachExec(ctx, client.AttachOptions{Exec: o.Exec, TailLines: o.TailLines})
+	if err != nil {
+		return err
+	}
+	start := probe.Attached().GetCursor()
+	probe.Detach()
+	from := client.Cursor{Stdout: start.GetStdoutOffset(), Stderr: start.GetStderrOffset()}
+	for _, stretch := range searched {
+		before, now, end, err := f.search(ctx, o.Exec, from, stretch)
+		if err != nil {
+			return err
+		}
+		if !now.alternate() && len(before.changed) == 0 && from.Stdout > stretch {
+			continue // perhaps further back
+		}
+		o.TailLines, o.Cursor = nil, from
+		switch {
+		case now.alternate() && o.Input == agboxv1.InputMode_INPUT_MODE_NONE:
+			// The program will not draw for who only looks on: show all it has drawn.
+			o.Cursor.Stdout = now.entered
+		case now.alternate():
+			o.Cursor, f.redraw = end, true
+			f.begin(now)
+		default:
+			f.begin(before)
+		}
+		return nil
+	}
+	return nil
+}
+
+// search reads a stretch of output before a place, and all that follows it:
+// before is how the terminal was at the place, now how it is at the end.
+func (f *console) search(ctx context.Context, exec string, at client.Cursor, stretch uint64) (before, now *screen, end client.Cursor, err error) {
+	from := at
+	from.Stdout -= min(from.Stdout, stretch)
+	before, now, end = &screen{at: from.Stdout}, &screen{at: from.Stdout}, at
+	for item, err := range f.client.FollowLogs(ctx, exec, client.LogOptions{Cursor: from}) {
+		if err != nil {
+			return nil, nil, end, err
+		}
+		_, _ = now.Write(item.Data)
+		if item.Offset < at.Stdout {
+			_, _ = before.Write(item.Data[:min(uint64(len(item.Data)), at.Stdout-item.Offset)])
+		}
+		end = item.Cursor
+	}
+	return before, now, end, nil
+}
+
+// begin puts our terminal into the modes of a screen.
+func (f *console) begin(s *screen) {
+	again := s.again()
+	_, _ = f.screen.Write([]byte(again))
+	fmt.Fprint(f.app.stdout, again)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDetachKeysAreFoundHoweverTheyCome(t *testing.T) {
+	keys, err := parseDetachKeys(defaultDetachKeys)
+	if err != nil || string(keys) != "\x10\x11" {
+		t.Fatalf("got %q, %v", keys, err)
+	}
+	for _, c := range []struct {
+		name   string
+		typed  []string
+		out    string
+		detach bool
+	}{
+		{"alone", []string{"\x10\x11"}, "", true},
+		{"in two pieces", []string{"ls\n\x10", "\x11"}, "ls\n", true},
+		{"only the first", []string{"\x10", "\x10", "a"}, "\x10\x10a", false},
+		{"the first twice", []string{"\x10\x10\x11"}, "\x10", true},
+		{"the second alone", []string{"\x11"}, "\x11", false},
+	} {
+		f := detachFilter{keys: keys}
+		var out strings.Builder
+		detach := false
+		for _, piece := range c.typed {
+			got, found := f.take([]byte(piece))
+			out.Write(got)
+			detach = detach || found
+		}
+		if out.String() != c.out || detach != c.detach {
+			t.Errorf("%s: %q, %v", c.name, out.String(), detach)
+		}
+	}
+	for text, want := range map[string]string{"": "", "ctrl-]": "\x1d", "ctrl-@,x": "\x00x", "CTRL-A": "\x01"} {
+		if got, err := parseDetachKeys(text); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"ctrl-", "ctrl-1", "alt-x", "a,,b", "é"} {
+		if _, err := parseDetachKeys(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	if got, detach := (&detachFilter{}).take([]byte("\x10\x11")); detach || string(got) != "\x10\x11" {
+		t.Errorf("without keys: %q, %v", got, detach)
+	}
+}
+
+func TestTheModesOfATerminalAreFollowedAndUndone(t *testing.T) {
+	for _, c := range []struct {
+		name, output, undo, again string
+		alternate                 bool
+		entered                   uint64
+	}{
+		{name: "plain text", output: "hello\x1b[31mred\x1b[0m\r\n"},
+		{name: "an editor", output: "abc\x1b[?1049h\x1b[?25l", undo: "\x1b[?25h\x1b[?1049l\x1b[0m", again: "\x1b[?25l\x1b[?1049h", alternate: true, entered: 3},
+		{name: "an editor that has ended", output: "\x1b[?1049h\x1b[?25l\x1b[?25h\x1b[?1049l"},
+		{name: "several at once", output: "\x1b[?1000;1006;2004h", undo: "\x1b[?1000l\x1b[?1006l\x1b[?2004l\x1b[0m", again: "\x1b[?1000h\x1b[?1006h\x1b[?2004h"},
+		{name: "the keypad", output: "\x1b=", undo: "\x1b>\x1b[0m", again: "\x1b="},
+		{name: "a reset", output: "\x1b[?1049h\x1b=\x1bc"},
+		{name: "what is not known", output: "\x1b[?9999h\x1b[?h\x1b[?1049$p\x1b[1049h" + "\x1b[?" + strings.Repeat("1", 1000) + "h"},
+		{name: "a sequence that another one breaks off", output: "\x1b[?104\x1b[?1047h", undo: "\x1b[?1047l\x1b[0m", again: "\x1b[?1047h", alternate: true, entered: 6},
+	} {
+		for _, piece := range []int{1, 2, 3, len(c.output)} {
+			var s screen
+			for rest := c.output; rest != ""; {
+				n := min(piece, len(rest))
+				_, _ = s.Write([]byte(rest[:n]))
+				rest = rest[n:]
+			}
+			if s.undo() != c.undo || s.again() != c.again || s.alternate() != c.alternate || c.alternate && s.entered != c.entered {
+				t.Errorf("%s in pieces of %d: undo %q, again %q, alternate %v since %d", c.name, piece, s.undo(), s.again(), s.alternate(), s.entered)
+			}
+		}
+	}
+}
+
+func TestWhoTypesReadsLikeAName(t *testing.T) {
+	for writer, want := range map[string]string{"tester_pts3-abc": "tester on pts3", "abc": "another program", "": "another program"} {
+		if got := typistName(writer); got != want {
+			t.Errorf("%q reads %q", writer, got)
+		}
+	}
+}

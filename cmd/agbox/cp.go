@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/agbox/agbox/client"
+)
+
+type cpOptions struct {
+	client.CopyOptions
+	quiet bool
+}
+
+func (a *app) cpCommand() *cobra.Command {
+	var o cpOptions
+	cmd := &cobra.Command{
+		Use:   "cp [flags] SRC... DST",
+		Short: "Copy files and directories into, out of and between sandboxes",
+		Long: `Copy files and directories, with mode, owner, times, symbolic and hard links.
+SANDBOX:PATH is a path in a sandbox, from its root; anything else is one here. A
+local name with a colon needs a "./" before it.
+
+If DST is a directory, each SRC is copied into it; of a SRC that ends in "/." only
+what is in it. Otherwise DST is the name of the copy, in a directory that exists.
+"-" as SRC unpacks a tar archive from standard input in the directory DST; "-" as
+DST writes SRC to standard output as a tar archive.
+
+The sandbox need not have a shell or tar. Nothing is written outside DST, whatever
+is in an archive: names and links that lead out of it end the copy, and what is
+copied out loses setuid and setgid. Devices and FIFOs are left out. Out of a
+sandbox, owners are kept for root only; everybody else gets files of their own.
+
+If the daemon goes away in the middle, it is waited for and the copy begins again.`,
+		Example: `  agbox cp ./src demo:/work
+  agbox cp demo:/work/dist/. ./dist
+  agbox cp a.txt b.txt demo:/tmp/
+  tar c . | agbox cp - demo:/work
+  agbox cp demo:/etc - | tar t`,
+		Args:              arguments(2, -1, "SRC and DST, of which one names a sandbox as SANDBOX:PATH"),
+		ValidArgsFunction: a.completeCopy,
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args)
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.Follow, "follow-link", "L", false, "copy what SRC leads to if it is a symbolic link")
+	f.StringVarP(&o.User, "user", "u", "", "`USER[:GROUP]` in the sandbox whose rights are used; root when not given")
+	f.BoolVar(&o.NoOwner, "no-owner", false, "give the copies to whoever makes them instead of the owners of SRC")
+	f.BoolVar(&o.Special, "special", false, "copy devices and FIFOs too")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
+	// Owners are kept anyway; hands that know docker cp type it.
+	f.BoolP("archive", "a", false, "keep owners, as it does anyway")
+	_ = f.MarkHidden("archive")
+	return cmd
+}
+
+// place is one argument of cp.
+type copyPlace struct {
+	// sandbox is empty for a path of this machine.
+	sandbox, path string
+	// pipe is standard input or output.
+	pipe bool
+}
+
+func parsePlace(arg string) copyPlace {
+	if arg == "-" {
+		return copyPlace{pipe: true}
+	}
+	name, path, ok := strings.Cut(arg, ":")
+	if !ok || name == "" || strings.Contains(name, "/") || strings.HasPrefix(name, ".") {
+		return copyPlace{path: arg}
+	}
+	return copyPlace{sandbox: name, path: "/" + strings.TrimLeft(path, "/")}
+}
+
+func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
+	sources, dst := args[:len(args)-1], parsePlace(args[len(args)-1])
+	if err := o.check(ctx, a, c, sources, dst); err != nil {
+		return err
+	}
+	if dst.pipe {
+		return o.toPipe(ctx, a, c, parsePlace(sources[0]))
+	}
+	bar := newCopyBar(a, o.quiet)
+	defer bar.clear()
+	o.Progress = bar.add
+	var total client.Copied
+	err := a.each(ctx, sources, func(arg string) error {
+		bar.begin(arg)
+		done, err := o.one(ctx, a, c, parsePlace(arg), dst)
+		total.Files += done.Files
+		total.Bytes += done.Bytes
+		total.Skipped += done.Skipped
+		bar.clear()
+		return err
+	})
+	if total.Skipped > 0 {
+		a.say("%d devices or FIFOs were left out; --special copies them too.", total.Skipped)
+	}
+	if err == nil {
+		bar.end(total)
+	}
+	return err
+}
+
+// check refuses what cannot be meant.
+func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyPlace) error {
+	for _, arg := range sources {
+		src := parsePlace(arg)
+		switch {
+		case arg == "":
+			return usagef("SRC is empty.")
+		case src.sandbox == "" && dst.sandbox == "":
+			return usagef("Neither %s nor the destination names a sandbox; write SANDBOX:PATH.", arg)
+		case (src.pipe || dst.pipe) && len(sources) > 1:
+			return usagef("\"-\" goes with one SRC only.")
+		}
+	}
+	if dst.path == "" && !dst.pipe {
+		return usagef("DST is empty.")
+	}
+	if out, ok := a.stdout.(*os.File); dst.pipe && ok && term.IsTerminal(int(out.Fd())) {
+		return usagef("Standard output is a terminal. Send the archive to a file or to tar.")
+	}
+	if len(sources) == 1 {
+		return nil
+	}
+	isDir, err := false, error(nil)
+	if dst.sandbox != "" {
+		isDir, err = c.IsDirectory(ctx, dst.sandbox, dst.path, o.FileOptions)
+	} else if st, statErr := os.Stat(dst.path); statErr == nil {
+		isDir = st.IsDir()
+	}
+	if err == nil && !isDir {
+		return usagef("Several files can only be copied into a directory that exists, and %s is none.", dst.path)
+	}
+	return err
+}
+
+// one copies one source.
+func (o *cpOptions) one(ctx context.Context, a *app, c *client.Client, src, dst copyPlace) (client.Copied, error) {
+	switch {
+	case src.pipe:
+		return o.fromPipe(ctx, a, c, dst)
+	case src.sandbox == "":
+		return c.CopyTo(ctx, src.path, dst.sandbox, dst.path, o.CopyOptions)
+	case dst.sandbox == "":
+		return c.CopyFrom(ctx, src.sandbox, src.path, dst.path, o.CopyOptions)
+	}
+	return c.CopyBetween(ctx, src.sandbox, src.path, dst.sandbox, dst.path, o.CopyOptions)
+}
+
+// toPipe writes an archive to standard output.
+func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src copyPlace) error {
+	path, name := src.path, ""
+	if strings.HasSuffix(path, "/.") {
+		path, name = strings.TrimSuffix(path, "."), "."
+	}
+	return c.ReadArchive(ctx, src.sandbox, path, name, a.stdout, o.CopyOptions)
+}
+
+// fromPipe unpacks standard input.
+func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst copyPlace) (client.Copied, error) {
+	if a.stdin != nil && term.IsTerminal(int(a.stdin.Fd())) {
+		return client.Copied{}, usagef("Standard input is a terminal. Give it a tar archive, for example with `tar c . | agbox cp - SANDBOX:PATH`.")
+	}
+	r, w := io.Pipe()
+	stop, err := readInput(a.stdin, func(p []byte) bool {
+		if p == nil {
+			_ = w.Close()
+			return false
+		}
+		n, err := w.Write(p)
+		o.Progress(0, int64(n), false)
+		return err == nil
+	})
+	if err != nil {
+		return client.Copied{}, err
+	}
+	defer stop()
+	defer func() { _ = r.CloseWithError(errors.New("the copy is over")) }() // before stop, which waits for the writer
+	defer context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })()
+	return c.WriteArchive(ctx, dst.sandbox, dst.path, "", r, o.CopyOptions)
+}
+
+// completeCopy completes names of sandboxes, and local files.
+func (a *app) completeCopy(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if strings.ContainsAny(prefix, ":/.") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	list, _ := a.completeSandboxes(-1)(cmd, nil, prefix)
+	for i, entry := range list {
+		name, text, _ := strings.Cut(entry, "\t")
+		list[i] = name + ":\t" + text
+	}
+	// Without a space: a path follows. With none of that name, local files are meant.
+	if len(list) == 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return list, cobra.ShellCompDirectiveNoSpace
+}

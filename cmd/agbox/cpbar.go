@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/agbox/agbox/client"
+)
+
+// paintEvery is the time between two looks of a progress bar.
+const paintEvery = 100 * time.Millisecond
+
+// copyBar shows on a terminal how a copy goes on. Anything else gets nothing.
+type copyBar struct {
+	app     *app
+	width   int
+	source  string
+	files   int64
+	bytes   int64
+	began   time.Time
+	painted time.Time
+}
+
+func newCopyBar(a *app, quiet bool) *copyBar {
+	b := &copyBar{app: a, began: a.now()}
+	if !quiet {
+		b.width = a.width()
+	}
+	return b
+}
+
+// begin names what is copied now.
+func (b *copyBar) begin(source string) { b.source = source }
+
+// add counts. It is called by one goroutine at a time.
+func (b *copyBar) add(files, bytes int64, restarted bool) {
+	if restarted {
+		b.files, b.bytes = 0, 0
+	}
+	b.files += files
+	b.bytes += bytes
+	if b.width <= 0 {
+		return
+	}
+	now := b.app.now()
+	if now.Sub(b.painted) < paintEvery || now.Sub(b.began) < paintEvery {
+		return
+	}
+	b.painted = now
+	line := fmt.Sprintf("%s  %s", byteCount(b.bytes), rate(b.bytes, now.Sub(b.began)))
+	if b.files > 0 {
+		line = fmt.Sprintf("%s  %s", plural(int(b.files), "file", "files"), line)
+	}
+	// A line that wraps could not be painted over.
+	fmt.Fprintf(b.app.stderr, "\r\x1b[K%s", cut(line+"  "+printable(b.source), b.width-1))
+}
+
+// clear takes the line away.
+func (b *copyBar) clear() {
+	if !b.painted.IsZero() {
+		fmt.Fprint(b.app.stderr, "\r\x1b[K")
+		b.painted = time.Time{}
+	}
+}
+
+// end says on a terminal what was copied.
+func (b *copyBar) end(done client.Copied) {
+	if b.width > 0 {
+		took := b.app.now().Sub(b.began)
+		b.app.say("Copied %s, %s, in %.1f s (%s).", plural(int(done.Files), "file", "files"), byteCount(done.Bytes), took.Seconds(), rate(done.Bytes, took))
+	}
+}
+
+func rate(bytes int64, took time.Duration) string {
+	if took <= 0 {
+		return "-"
+	}
+	return byteCount(int64(float64(bytes)/took.Seconds())) + "/s"
+}
+
+// byteCount is a number of bytes for people.
+func byteCount(n int64) string {
+	units := []string{"kB", "MB", "GB", "TB", "PB", "EB"}
+	if n < 1000 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/1000, 0
+	for value >= 999.5 && unit < len(units)-1 {
+		value, unit = value/1000, unit+1
+	}
+	return fmt.Sprintf("%.3g %s", value, units[unit])
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+)
+
+// defaultDetachKeys are docker's.
+const defaultDetachKeys = "ctrl-p,ctrl-q"
+
+// parseDetachKeys takes keys such as ctrl-p,ctrl-q or ctrl-],d; none when empty.
+func parseDetachKeys(text string) ([]byte, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var keys []byte
+	for word := range strings.SplitSeq(text, ",") {
+		key, ok := parseKey(word)
+		if !ok {
+			return nil, usagef("%q is not a key: use one character, or ctrl- with a letter or one of @ [ \\ ] ^ _, with commas between, as in %s.", word, defaultDetachKeys)
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+func parseKey(word string) (byte, bool) {
+	if len(word) == 1 {
+		return word[0], word[0] < 0x80
+	}
+	rest, ok := strings.CutPrefix(strings.ToLower(word), "ctrl-")
+	switch {
+	case !ok || len(rest) != 1:
+		return 0, false
+	case rest[0] >= 'a' && rest[0] <= 'z', strings.ContainsAny(rest, `@[\]^_`):
+		return rest[0] & 0x1f, true
+	}
+	return 0, false
+}
+
+// detachFilter finds the detach keys in what is typed. A beginning of them is
+// held back until the next key shows what it is.
+type detachFilter struct {
+	keys []byte
+	held []byte
+}
+
+// take returns what of the typed bytes goes to the command, and whether the
+// detach keys followed it.
+func (f *detachFilter) take(typed []byte) (out []byte, detach bool) {
+	if len(f.keys) == 0 {
+		return typed, false
+	}
+	for _, b := range typed {
+		f.held = append(f.held, b)
+		for !bytes.HasPrefix(f.keys, f.held) {
+			out = append(out, f.held[0])
+			f.held = f.held[1:]
+		}
+		if len(f.held) == len(f.keys) {
+			f.held = nil
+			return out, true
+		}
+	}
+	return out, false
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// execLimits are the flags that bound a command.
+type execLimits struct {
+	timeout, idle, grace limitFlag
+	maxLog               string
+}
+
+// limitFlag is a time as people write it; unset until it is given.
+type limitFlag struct {
+	given bool
+	value time.Duration
+}
+
+func (f *limitFlag) String() string {
+	if !f.given {
+		return ""
+	}
+	return notation.FormatDuration(f.value)
+}
+
+// Type names the value in the help.
+func (f *limitFlag) Type() string { return "TIME" }
+
+// Set takes the value from the command line.
+func (f *limitFlag) Set(text string) (err error) {
+	f.value, err = notation.Duration(text)
+	f.given = err == nil
+	return err
+}
+
+func (f *limitFlag) proto() *durationpb.Duration {
+	if !f.given {
+		return nil
+	}
+	return durationpb.New(f.value)
+}
+
+func (l *execLimits) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Var(&l.timeout, "timeout", "end the command when it has run for this `TIME`, for example 10m; agbox then ends with 124")
+	f.Var(&l.idle, "idle-timeout", "end it when it has written nothing for this `TIME`; likewise 124")
+	f.Var(&l.grace, "grace", "`TIME` between SIGTERM and SIGKILL of the two; 5s when not given")
+	f.StringVar(&l.maxLog, "max-log", "", "keep at most `SIZE` of each output, for example 100m; what goes beyond is counted and dropped")
+}
+
+// apply puts the limits into a request.
+func (l *execLimits) apply(in *agboxv1.CreateExecRequest) error {
+	for _, flag := range []struct {
+		name string
+		*limitFlag
+	}{{"timeout", &l.timeout}, {"idle-timeout", &l.idle}} {
+		if flag.given && flag.value < time.Millisecond {
+			return usagef("--%s %s is too short: give at least 1ms, or leave it out for no limit.", flag.name, flag.value)
+		}
+	}
+	if l.grace.given && !l.timeout.given && !l.idle.given {
+		return usagef("--grace goes with --timeout or --idle-timeout. For a kill by hand there is `agbox kill --grace`.")
+	}
+	in.Timeout, in.IdleTimeout, in.Grace = l.timeout.proto(), l.idle.proto(), l.grace.proto()
+	if l.maxLog == "" {
+		return nil
+	}
+	size, err := notation.Bytes(l.maxLog)
+	if err != nil {
+		return usagef("--max-log: %v.", err)
+	}
+	if size == 0 {
+		return usagef("--max-log 0 would keep nothing: give at least 1, or leave it out for the daemon's own limit.")
+	}
+	in.MaxLogBytes = uint64(size)
+	return nil
+}
+
+// endMarks says behind the state of an exec what a reader of a list should know;
+// inspect tells more.
+func endMarks(e *agboxv1.ExecStatus) string {
+	var marks []string
+	add := func(is bool, mark string) {
+		if is {
+			marks = append(marks, mark)
+		}
+	}
+	add(e.GetErrorCode() == agboxv1.ErrorReason_EXEC_TIMEOUT.String(), "timeout")
+	add(e.GetErrorCode() == agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String(), "idle timeout")
+	add(e.GetOomKilled(), "out of memory")
+	add(droppedWords(e) != "", "log cut")
+	if len(marks) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(marks, ", ") + ")"
+}
+
+// cpuTime is the processor time of an exec that has ended.
+func cpuTime(e *agboxv1.ExecStatus) string {
+	if e.GetUserTime() == nil {
+		return "-"
+	}
+	sum := e.GetUserTime().AsDuration() + e.GetSystemTime().AsDuration()
+	switch {
+	case sum >= time.Minute:
+		return sum.Round(time.Second).String()
+	case sum >= time.Second:
+		return sum.Round(10 * time.Millisecond).String()
+	}
+	return sum.Round(time.Millisecond).String()
+}
+
+// peakMemory is the most memory that an exec held, in a unit that fits.
+func peakMemory(e *agboxv1.ExecStatus) string {
+	n := float64(e.GetPeakMemoryBytes())
+	if n == 0 {
+		return "-"
+	}
+	unit := "B"
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n < 1024 {
+			break
+		}
+		n, unit = n/1024, next
+	}
+	if n < 10 && unit != "B" {
+		return fmt.Sprintf("%.1f %s", n, unit)
+	}
+	return fmt.Sprintf("%.0f %s", n, unit)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "List, pull and build images",
+		Args:  arguments(0, 0, ""),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, c := range []*cobra.Command{a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand()} {
+		c.DisableFlagsInUseLine = true
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+func (a *app) imageLsCommand() *cobra.Command {
+	var out format
+	var all bool
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List the images of the engine",
+		Args:              arguments(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {
+			images, err := c.ListImages(ctx)
+			if err != nil {
+				return err
+			}
+			if out == formatJSON {
+				return printJSONList(a.stdout, images)
+			}
+			var rows [][]string
+			for _, i := range images {
+				row := []string{shortImage(i.GetId()), byteCount(int64(i.GetSizeBytes())), a.since(i.GetCreatedAt())}
+				for _, name := range i.GetNames() {
+					rows = append(rows, append([]string{printable(name)}, row...))
+				}
+				if len(i.GetNames()) == 0 && all {
+					rows = append(rows, append([]string{"-"}, row...))
+				}
+			}
+			return printTable(a.stdout, []string{"NAME", "ID", "SIZE", "CREATED"}, rows)
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "list images without a name too")
+	addFormat(cmd, &out)
+	return cmd
+}
+
+// shortImage is the beginning of an image's id, which is enough for the engine.
+func shortImage(id string) string {
+	id = strings.TrimPrefix(printable(id), "sha256:")
+	return id[:min(len(id), 12)]
+}
+
+func (a *app) imagePullCommand() *cobra.Command {
+	var platform string
+	cmd := &cobra.Command{
+		Use:   "pull IMAGE [flags]",
+		Short: "Pull an image",
+		Long: `Pull an image and print its id. Credentials come from the Docker configuration and
+the credential helpers of whom the daemon runs as: 'docker login' is all that is
+needed.`,
+		Args:              arguments(1, 1, "one IMAGE"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			painted := false
+			pulled, err := c.PullImage(ctx, &agboxv1.PullImageRequest{Image: args[0], Platform: platform}, func(p *agboxv1.PullImageResponse) {
+				if width := a.width(); width > 0 {
+					line := fmt.Sprintf("%s %s of %s, %d of %d layers", bar(p.GetBytesDone(), p.GetBytesTotal()),
+						byteCount(int64(p.GetBytesDone())), byteCount(int64(p.GetBytesTotal())), p.GetLayersDone(), p.GetLayersTotal())
+					fmt.Fprintf(a.stderr, "\r\x1b[K%s", cut(line, width-1))
+					painted = true
+				}
+			})
+			if painted {
+				fmt.Fprint(a.stderr, "\r\x1b[K")
+			}
+			if err == nil {
+				_, err = fmt.Fprintln(a.stdout, pulled.GetId())
+			}
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
+	return cmd
+}
+
+type buildOptions struct {
+	tags     []string
+	file     string
+	args     []string
+	target   string
+	platform string
+	noCache  bool
+	pull     bool
+	quiet    bool
+}
+
+func (a *app) imageBuildCommand() *cobra.Command {
+	var o buildOptions
+	cmd := &cobra.Command{
+		Use:   "build [FOLDER] [flags]",
+		Short: "Build an image of a folder with a Dockerfile",
+		Long: `Build an image of FOLDER, by default this one, and print its id. The output of the
+build goes to stderr. What FOLDER's .dockerignore names is left out.`,
+		Example: `  agbox image build -t my/agent:1
+  agbox image build -t my/agent:1 -f docker/Dockerfile --build-arg VERSION=3 .`,
+		Args: arguments(0, 1, "one FOLDER"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return o.run(ctx, a, c, dir)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringArrayVarP(&o.tags, "tag", "t", nil, "`NAME` of the image, with a tag if you like (repeatable)")
+	f.StringVarP(&o.file, "file", "f", "", "`PATH` of the Dockerfile within FOLDER")
+	f.StringArrayVar(&o.args, "build-arg", nil, "set `KEY=VALUE`, or KEY as it is here (repeatable)")
+	f.StringVar(&o.target, "target", "", "stop at the stage `NAME`")
+	f.StringVar(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
+	f.BoolVar(&o.noCache, "no-cache", false, "build every step anew")
+	f.BoolVar(&o.pull, "pull", false, "look for newer base images")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but the id")
+	return cmd
+}
+
+func (o *buildOptions) run(ctx context.Context, a *app, c *client.Client, dir string) error {
+	args, err := a.environment(o.args)
+	if err != nil {
+		return err
+	}
+	file := filepath.ToSlash(filepath.Clean(o.file))
+	if o.file == "" {
+		file = "Dockerfile"
+	} else if !filepath.IsLocal(o.file) {
+		return usagef("The Dockerfile %s is outside the folder %s: give its path within the folder.", o.file, dir)
+	}
+	options := &agboxv1.BuildOptions{
+		Tags: o.tags, Dockerfile: file, BuildArgs: args, Target: o.target, Platform: o.platform, NoCache: o.noCache, Pull: o.pull,
+	}
+	id, err := c.BuildImage(ctx, options, dir, func(text string) {
+		if !o.quiet {
+			// Lines stay lines; nothing in them steers the terminal.
+			for line := range strings.Lines(text) {
+				body, ended := strings.CutSuffix(line, "\n")
+				fmt.Fprint(a.stderr, printable(body))
+				if ended {
+					fmt.Fprintln(a.stderr)
+				}
+			}
+		}
+	})
+	if err == nil {
+		_, err = fmt.Fprintln(a.stdout, id)
+	}
+	return err
+}

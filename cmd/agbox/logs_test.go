@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+const (
+	outStream = agboxv1.LogStream_LOG_STREAM_STDOUT
+	errStream = agboxv1.LogStream_LOG_STREAM_STDERR
+)
+
+// printed shows items as logs does and returns what came out.
+func printed(t *testing.T, style logsStyle, f format, prefix bool, items ...client.SandboxLogItem) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{stdout: &out, stderr: &errs}
+	p := a.logPrinter(style, f)
+	if prefix {
+		p.prefixes(false)
+	}
+	for _, item := range items {
+		if err := p.print(item.Exec, item.LogItem); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out.String(), errs.String()
+}
+
+func logPiece(id string, stream agboxv1.LogStream, offset int, at time.Time, data string) client.SandboxLogItem {
+	return client.SandboxLogItem{
+		Exec:    &agboxv1.ExecStatus{ExecId: id, Command: []string{"make", "all"}},
+		LogItem: client.LogItem{Stream: stream, Offset: uint64(offset), Time: at, Data: []byte(data)},
+	}
+}
+
+func logOver(id string, end *agboxv1.LogEnd) client.SandboxLogItem {
+	return client.SandboxLogItem{Exec: &agboxv1.ExecStatus{ExecId: id, Command: []string{"make", "all"}}, LogItem: client.LogItem{End: end}}
+}
+
+func TestALineThatComesInPiecesHasOneStamp(t *testing.T) {
+	at := time.Date(2026, 5, 4, 12, 0, 0, 123456789, time.UTC)
+	later := at.Add(time.Second)
+	stdout, stderr := printed(t, logsStyle{times: true}, formatText, false,
+		logPiece("e", outStream, 0, at, "on"), logPiece("e", errStream, 0, at, "err\n"),
+		logPiece("e", outStream, 2, later, "e\ntwo\nthr"), logOver("e", &agboxv1.LogEnd{}))
+	first, second := at.Local().Format(lineStamp)+" ", later.Local().Format(lineStamp)+" "
+	if want := first + "one\n" + second + "two\n" + second + "thr\n"; stdout != want {
+		t.Errorf("stdout %q, want %q", stdout, want)
+	}
+	if want := first + "err\n"; stderr != want {
+		t.Errorf("stderr %q, want %q", stderr, want)
+	}
+}
+
+func TestBytesPassUnchangedWithoutFlags(t *testing.T) {
+	raw := "\x00\xff\x1b[31mred\x1b[0m\r\n no end"
+	stdout, _ := printed(t, logsStyle{}, formatText, false, logPiece("e", outStream, 0, time.Time{}, raw), logOver("e", &agboxv1.LogEnd{}))
+	if stdout != raw {
+		t.Errorf("%q became %q", raw, stdout)
+	}
+}
+
+func TestEachCommandHasItsPrefix(t *testing.T) {
+	stdout, _ := printed(t, logsStyle{}, formatText, true,
+		logPiece("abcdefghijkl", outStream, 0, time.Time{}, "a1\na"), logPiece("zyxwvutsrqpo", outStream, 0, time.Time{}, "b1\n"),
+		logPiece("abcdefghijkl", outStream, 4, time.Time{}, "2"), logOver("abcdefghijkl", &agboxv1.LogEnd{}))
+	if want := "abcdef make all | a1\nzyxwvu make all | b1\nabcdef make all | a2\n"; stdout != want {
+		t.Errorf("got %q, want %q", stdout, want)
+	}
+}
+
+func TestDroppedBytesAreSaidAtTheEnd(t *testing.T) {
+	_, stderr := printed(t, logsStyle{}, formatText, false, logOver("e", &agboxv1.LogEnd{Exec: &agboxv1.ExecStatus{StderrDroppedBytes: 7}}))
+	if want := "agbox: 7 bytes of stderr were not kept, because the log was full.\n"; stderr != want {
+		t.Errorf("got %q, want %q", stderr, want)
+	}
+}
+
+// However the output is cut, text stays text, and every byte is there once.
+func TestJSONPiecesAddUpWhereverCharactersAreCut(t *testing.T) {
+	text := "aä€😀b"
+	for size := 1; size <= len(text); size++ {
+		var items []client.SandboxLogItem
+		for at := 0; at < len(text); at += size {
+			items = append(items, logPiece("e", outStream, at, time.Time{}, text[at:min(len(text), at+size)]))
+		}
+		stdout, _ := printed(t, logsStyle{}, formatJSON, false, append(items, logOver("e", &agboxv1.LogEnd{}))...)
+		got := ""
+		for line := range strings.Lines(stdout) {
+			var piece struct {
+				Offset int             `json:"offset"`
+				Data   string          `json:"data"`
+				Base64 string          `json:"data_base64"`
+				End    json.RawMessage `json:"end"`
+			}
+			if err := json.Unmarshal([]byte(line), &piece); err != nil {
+				t.Fatal(err)
+			}
+			if piece.End != nil {
+				continue
+			}
+			if piece.Offset != len(got) || piece.Base64 != "" {
+				t.Errorf("pieces of %d: %s", size, line)
+			}
+			got += piece.Data
+		}
+		if got != text {
+			t.Errorf("pieces of %d add up to %q", size, got)
+		}
+	}
+}
+
+func TestJSONOfBytesThatAreNoTextIsBase64(t *testing.T) {
+	for _, raw := range []string{"\xff\xfe", "a\xe2\x82", "\xf0\x9f"} {
+		stdout, _ := printed(t, logsStyle{}, formatJSON, false, logPiece("e", errStream, 0, time.Time{}, raw), logOver("e", &agboxv1.LogEnd{}))
+		var got []byte
+		for line := range strings.Lines(stdout) {
+			var piece struct {
+				Data   string `json:"data"`
+				Base64 string `json:"data_base64"`
+			}
+			if err := json.Unmarshal([]byte(line), &piece); err != nil {
+				t.Fatal(err)
+			}
+			more, err := base64.StdEncoding.DecodeString(piece.Base64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(append(got, piece.Data...), more...)
+		}
+		if string(got) != raw {
+			t.Errorf("%q became %q (%s)", raw, got, stdout)
+		}
+	}
+}
+
+func TestEscapeSequencesAreTakenOutHoweverTheyAreCut(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x1b[1;31mred\x1b[0m\n":                    "red\n",
+		"a\x1b]0;title\x07b\x1b]8;;http://x\x1b\\c": "abc",
+		"\x1b(Bplain\x1bM\x1b7":                     "plain",
+		"\x1b[?25l\x1b[2Kline\r\n\ttab":             "line\r\n\ttab",
+		"ünï\x1bPdcs €\x1b\\ok":                     "ünïok",
+		"broken \x1b[31":                            "broken ",
+		"title without end \x1b]0;x\nnext":          "title without end \nnext",
+	} {
+		for size := 1; size <= len(text); size++ {
+			var f ansiFilter
+			got := ""
+			for at := 0; at < len(text); at += size {
+				got += string(f.filter([]byte(text[at:min(len(text), at+size)])))
+			}
+			if got != want {
+				t.Errorf("%q in pieces of %d became %q", text, size, got)
+			}
+		}
+	}
+}
+
+func TestTimesOfLogsAreDurationsDatesOrRFC3339(t *testing.T) {
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.Local)
+	for value, want := range map[string]time.Time{
+		"10m": now.Add(-10 * time.Minute), "2d": now.AddDate(0, 0, -2), "1d12h": now.Add(-36 * time.Hour), "0s": now, "": {},
+		"2026-05-03": time.Date(2026, 5, 3, 0, 0, 0, 0, time.Local), "2026-05-03T04:05": time.Date(2026, 5, 3, 4, 5, 0, 0, time.Local),
+		"2026-05-03T04:05:06.5+02:00": time.Date(2026, 5, 3, 2, 5, 6, 500_000_000, time.UTC),
+	} {
+		if got, err := timeFlag("since", value, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q is %v, %v; want %v", value, got, err, want)
+		}
+	}
+	for _, bad := range []string{"soon", "-5m", "10", "2026-13-01", "d", "1d-2h"} {
+		if _, err := timeFlag("since", bad, now); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}

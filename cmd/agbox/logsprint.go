@@ -1,0 +1,335 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+const (
+	// heldLine is how much of a line is held until it is complete, in bytes; of a
+	// longer one the beginning appears earlier.
+	heldLine = 64 << 10
+	// lineStamp is the time before a line: microseconds, in the zone of the reader.
+	lineStamp = "2006-01-02T15:04:05.000000Z07:00"
+	// prefixCommand is how much of a command stands before its lines.
+	prefixCommand = 24
+	// prefixID is how much of an id does.
+	prefixID = 6
+)
+
+// logsStyle is how output is shown.
+type logsStyle struct {
+	// times puts a time before each line.
+	times bool
+	// strip takes escape sequences out.
+	strip bool
+}
+
+// logPrinter writes output as it comes. Output that is shown as it is passes byte
+// by byte; lines that begin with something are held until they are complete.
+type logPrinter struct {
+	app    *app
+	style  logsStyle
+	format format
+	execs  map[string]*printedExec
+	// prefix is set when lines begin with the name of their command; colour tells
+	// whether these differ in colour, and width how wide the widest was so far.
+	prefix, colour bool
+	width          int
+	// seen counts the commands.
+	seen int
+}
+
+// printedExec is one command's two outputs, stdout first.
+type printedExec struct {
+	prefix  string
+	colour  int
+	outputs [2]printedOutput
+}
+
+// printedOutput is what is held of one output.
+type printedOutput struct {
+	// line is the beginning of a line, begun its time; open tells that a part of
+	// the line was written.
+	line  []byte
+	begun time.Time
+	open  bool
+	// rest is the beginning of a character, restAt its place, for JSON.
+	rest   []byte
+	restAt uint64
+	ansi   ansiFilter
+}
+
+func (a *app) logPrinter(style logsStyle, f format) *logPrinter {
+	return &logPrinter{app: a, style: style, format: f, execs: make(map[string]*printedExec)}
+}
+
+// prefixes has each line begin with its command.
+func (p *logPrinter) prefixes(colour bool) { p.prefix, p.colour = true, colour }
+
+// stdoutColours tells whether colours make sense there.
+func (a *app) stdoutColours() bool {
+	if value, set := a.lookupEnv("NO_COLOR"); set && value != "" {
+		return false
+	}
+	f, ok := a.stdout.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (p *logPrinter) print(e *agboxv1.ExecStatus, item client.LogItem) error {
+	x := p.of(e)
+	if item.End != nil {
+		return p.end(e, x, item.End)
+	}
+	i, w := 0, p.app.stdout
+	if item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR {
+		i, w = 1, p.app.stderr
+	}
+	out := &x.outputs[i]
+	data := item.Data
+	if p.format == formatJSON {
+		return p.json(e.GetExecId(), item.Stream, out, item.Offset, item.Time, data, false)
+	}
+	if p.style.strip {
+		data = out.ansi.filter(data)
+	}
+	if !p.style.times && !p.prefix {
+		_, err := w.Write(data)
+		return err
+	}
+	return p.lines(w, x, out, data, item.Time)
+}
+
+func (p *logPrinter) of(e *agboxv1.ExecStatus) *printedExec {
+	x := p.execs[e.GetExecId()]
+	if x == nil {
+		x = &printedExec{prefix: logPrefix(e), colour: p.seen}
+		p.seen++
+		p.execs[e.GetExecId()] = x
+		p.width = max(p.width, utf8.RuneCountInString(x.prefix))
+	}
+	return x
+}
+
+// logPrefix names a command in as few characters as will do.
+func logPrefix(e *agboxv1.ExecStatus) string {
+	if e.GetName() != "" {
+		return printable(e.GetName())
+	}
+	id := e.GetExecId()
+	return id[:min(len(id), prefixID)] + " " + cut(shellWords(e.GetCommand()), prefixCommand)
+}
+
+// prefixColours are those of the names, in turn; none is the colour of an error.
+var prefixColours = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
+
+func (p *logPrinter) head(x *printedExec, begun time.Time) string {
+	head := ""
+	if p.prefix {
+		head = fmt.Sprintf("%-*s | ", p.width, x.prefix)
+		if p.colour {
+			head = fmt.Sprintf("\x1b[%dm%s\x1b[0m", prefixColours[x.colour%len(prefixColours)], head)
+		}
+	}
+	if p.style.times {
+		at := "-"
+		if !begun.IsZero() {
+			at = begun.Local().Format(lineStamp)
+		}
+		head += at + " "
+	}
+	return head
+}
+
+// lines writes the lines that are complete and holds the rest.
+func (p *logPrinter) lines(w io.Writer, x *printedExec, out *printedOutput, data []byte, at time.Time) error {
+	for len(data) > 0 {
+		if len(out.line) == 0 && !out.open {
+			out.begun = at
+		}
+		n := bytes.IndexByte(data, '\n') + 1
+		whole := n > 0
+		if !whole {
+			n = len(data)
+		}
+		out.line = append(out.line, data[:n]...)
+		data = data[n:]
+		if whole || len(out.line) >= heldLine {
+			if err := p.flush(w, x, out); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush writes what is held of a line.
+func (p *logPrinter) flush(w io.Writer, x *printedExec, out *printedOutput) error {
+	if len(out.line) == 0 {
+		return nil
+	}
+	line := out.line
+	if !out.open {
+		line = append([]byte(p.head(x, out.begun)), line...)
+	}
+	out.open = out.line[len(out.line)-1] != '\n'
+	out.line = out.line[:0]
+	_, err := w.Write(line)
+	return err
+}
+
+// flushExec writes what is held of a command, and ends its last lines where
+// those of others may follow.
+func (p *logPrinter) flushExec(x *printedExec) error {
+	for i, w := range []io.Writer{p.app.stdout, p.app.stderr} {
+		out := &x.outputs[i]
+		if err := p.flush(w, x, out); err != nil {
+			return err
+		}
+		if out.open {
+			out.open = false
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *logPrinter) flushAll() error {
+	for _, x := range p.execs {
+		if err := p.flushExec(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end says what the output alone does not tell.
+func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.LogEnd) error {
+	if p.format == formatJSON {
+		return p.jsonEnd(e.GetExecId(), x, end)
+	}
+	if err := p.flushExec(x); err != nil {
+		return err
+	}
+	delete(p.execs, e.GetExecId()) // the colours and widths of the others stay
+	who := ""
+	if p.prefix {
+		who = x.prefix + ": "
+	}
+	if end.GetNotice() != "" {
+		p.app.say("%s%s", who, end.GetNotice())
+	}
+	if words := droppedWords(end.GetExec()); words != "" {
+		p.app.say("%s%s", who, words)
+	}
+	return nil
+}
+
+// droppedWords tells of output that was not kept; empty where all was.
+func droppedWords(e *agboxv1.ExecStatus) string {
+	out, errs := e.GetStdoutDroppedBytes(), e.GetStderrDroppedBytes()
+	switch {
+	case out == 0 && errs == 0:
+		return ""
+	case errs == 0:
+		return fmt.Sprintf("%d bytes of stdout were not kept, because the log was full.", out)
+	case out == 0:
+		return fmt.Sprintf("%d bytes of stderr were not kept, because the log was full.", errs)
+	}
+	return fmt.Sprintf("%d bytes of stdout and %d bytes of stderr were not kept, because the log was full.", out, errs)
+}
+
+// jsonPiece is a line of -o json. Its names are those of the .proto files.
+type jsonPiece struct {
+	ExecID string          `json:"exec_id"`
+	Stream string          `json:"stream,omitempty"`
+	Offset *uint64         `json:"offset,omitempty"`
+	Time   *time.Time      `json:"time,omitempty"`
+	Data   *string         `json:"data,omitempty"`
+	Base64 []byte          `json:"data_base64,omitempty"`
+	End    json.RawMessage `json:"end,omitempty"`
+}
+
+// json writes a piece. The beginning of a character waits for its end, unless
+// last says that nothing follows.
+func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutput, offset uint64, at time.Time, data []byte, last bool) error {
+	if len(out.rest) > 0 && out.restAt+uint64(len(out.rest)) == offset {
+		data, offset = append(out.rest, data...), out.restAt
+	}
+	out.rest = nil
+	if n := cutCharacter(data); n > 0 && !last {
+		out.rest, out.restAt = bytes.Clone(data[len(data)-n:]), offset+uint64(len(data)-n)
+		data = data[:len(data)-n]
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	piece := jsonPiece{ExecID: id, Stream: "stdout", Offset: &offset}
+	if stream == agboxv1.LogStream_LOG_STREAM_STDERR {
+		piece.Stream = "stderr"
+	}
+	if !at.IsZero() {
+		at = at.UTC()
+		piece.Time = &at
+	}
+	if p.style.strip {
+		data = out.ansi.filter(data)
+	}
+	if utf8.Valid(data) {
+		text := string(data)
+		piece.Data = &text
+	} else {
+		piece.Base64 = data
+	}
+	return p.jsonLine(piece)
+}
+
+func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) error {
+	for i, stream := range []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDOUT, agboxv1.LogStream_LOG_STREAM_STDERR} {
+		out := &x.outputs[i]
+		if rest := out.rest; len(rest) > 0 {
+			out.rest = nil
+			if err := p.json(id, stream, out, out.restAt, time.Time{}, rest, true); err != nil {
+				return err
+			}
+		}
+	}
+	value, err := jsonValue(end)
+	if err != nil {
+		return err
+	}
+	return p.jsonLine(jsonPiece{ExecID: id, End: value})
+}
+
+func (p *logPrinter) jsonLine(piece jsonPiece) error {
+	enc := json.NewEncoder(p.app.stdout)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(piece)
+}
+
+// cutCharacter returns how many bytes at the end of data are the beginning of a
+// character that goes on.
+func cutCharacter(data []byte) int {
+	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
+		b := data[len(data)-n]
+		if utf8.RuneStart(b) {
+			if b >= utf8.RuneSelf && !utf8.FullRune(data[len(data)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/spec/document"
+	"github.com/agbox/agbox/spec/notation"
+)
+
+// defaultSpecFile is used when it is in the current folder.
+const defaultSpecFile = "agbox.yaml"
+
+// specOptions are the flags that describe a sandbox. They come over the files.
+type specOptions struct {
+	file           string
+	devcontainers  []string
+	composes       []string
+	composePrimary string
+
+	image, platform, pull         string
+	labels, env                   []string
+	mounts, copies                []string
+	workspace, mountWorkspace     string
+	excludes                      []string
+	useGitignore                  bool
+	tools, ports                  []string
+	tmpfs, volumes, services      []string
+	cpus, memory, disk, gpus, shm string
+	pids                          uint32
+	ulimits                       []string
+	user, workdir, hostname       string
+	postCreate                    []string
+	idleTTL, revival              string
+	capAdd, capDrop, devices      []string
+	privileged, newPrivileges     bool
+	seccompUnconfined, readOnly   bool
+	dangerousMounts               bool
+}
+
+// addFlags adds the flags to a command.
+func (o *specOptions) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SortFlags = false // as they stand here, which is by what they are about
+	text := func(p *string, name, short, usage string) { f.StringVarP(p, name, short, "", usage) }
+	list := func(p *[]string, name, short, usage string) {
+		f.StringArrayVarP(p, name, short, nil, usage+" (repeatable)")
+	}
+	flag := func(p *bool, name, usage string) { f.BoolVar(p, name, false, usage) }
+	text(&o.file, "file", "f", "the sandbox `FILE`, instead of the "+defaultSpecFile+" in this folder; - is standard input")
+	list(&o.devcontainers, "devcontainer", "", "a devcontainer.json `FILE` below the sandbox file")
+	list(&o.composes, "compose", "", "a compose `FILE` below the sandbox file, for its services")
+	text(&o.composePrimary, "compose-primary", "", "the `SERVICE` of the compose file that is the primary container")
+	text(&o.image, "image", "", "`IMAGE` of the sandbox; one that is not here is pulled")
+	text(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
+	text(&o.pull, "pull", "", "`WHEN` to pull: if_missing, always or never")
+	list(&o.labels, "label", "", "`KEY=VALUE` to select the sandbox by")
+	list(&o.env, "env", "e", "`KEY=VALUE` for all commands; KEY alone takes the value from here")
+	list(&o.mounts, "mount", "", "bind `SOURCE:TARGET[:rw]`, read-only unless rw")
+	list(&o.copies, "copy", "", "copy `SOURCE:TARGET` in")
+	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` in")
+	text(&o.mountWorkspace, "mount-workspace", "", "bind the project `DIR[:TARGET]`, writable")
+	list(&o.excludes, "exclude", "", "`PATTERN` to leave out of the workspace, as in .gitignore")
+	flag(&o.useGitignore, "use-gitignore", "leave out of the workspace what its .gitignore files name")
+	list(&o.tools, "tool", "", "`NAME` of a built-in tool to bring in, for example git")
+	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; 127.0.0.1 and a free port unless given")
+	list(&o.tmpfs, "tmpfs", "", "a folder in memory, `TARGET[:SIZE]`")
+	list(&o.volumes, "volume", "", "a volume of the sandbox, `NAME:TARGET[:ro]`")
+	list(&o.services, "service", "", "a service, `NAME=IMAGE` or the YAML of one")
+	text(&o.cpus, "cpus", "", "`NUMBER` of processors, for example 1.5")
+	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g")
+	text(&o.disk, "disk", "", "`SIZE` of the container's own files, where the engine can limit it")
+	text(&o.gpus, "gpus", "", "`WHICH` GPUs: all, a number, or ids separated by commas")
+	text(&o.shm, "shm-size", "", "`SIZE` of /dev/shm")
+	f.Uint32Var(&o.pids, "pids-limit", 0, "most processes and threads at once (`NUMBER`; 4096 unless given)")
+	list(&o.ulimits, "ulimit", "", "`NAME=SOFT[:HARD]`, for example nofile=1024")
+	text(&o.user, "user", "u", "`USER` of commands that name none")
+	text(&o.workdir, "workdir", "w", "working `DIR` of commands that name none")
+	text(&o.hostname, "hostname", "", "host `NAME` inside")
+	list(&o.postCreate, "post-create", "", "`COMMAND` for the shell, run once before the sandbox is ready")
+	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h")
+	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
+	list(&o.capAdd, "cap-add", "", "`CAPABILITY` beside the default ones, for example SYS_PTRACE")
+	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to take away, or ALL")
+	list(&o.devices, "device", "", "device `PATH` to pass on, for example /dev/kvm")
+	flag(&o.privileged, "privileged", "give up all safety")
+	flag(&o.newPrivileges, "allow-new-privileges", "let set-user-ID programs such as sudo gain rights")
+	flag(&o.seccompUnconfined, "seccomp-unconfined", "run without the seccomp filter")
+	flag(&o.readOnly, "read-only", "mount the container's root read-only")
+	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are refused otherwise, for example of the engine's socket")
+}
+
+// sandboxRequest makes the request for a sandbox out of files and flags.
+func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*agboxv1.CreateSandboxRequest, error) {
+	spec, err := o.fields(a)
+	if err != nil {
+		return nil, err
+	}
+	spec.Name, spec.Command = name, command
+	req, err := o.files(a).Request()
+	if err != nil {
+		return nil, err
+	}
+	if o.image == "" && req.GetConfigYaml() == nil && len(req.GetBaseFiles()) == 0 {
+		return nil, usagef("Name an image, for example --image debian:12, or write a sandbox file: `agbox init` makes one.")
+	}
+	req.CreateSpec = spec
+	return req, nil
+}
+
+// files are the sandbox file and the flags' own bases.
+func (o *specOptions) files(a *app) client.SpecFiles {
+	files := client.SpecFiles{File: o.file, LookupEnv: a.lookupEnv}
+	for _, name := range o.devcontainers {
+		files.Bases = append(files.Bases, client.SpecBase{File: name, Format: agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER})
+	}
+	for _, name := range o.composes {
+		files.Bases = append(files.Bases, client.SpecBase{File: name, Format: agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE, Primary: o.composePrimary})
+	}
+	if _, err := os.Stat(defaultSpecFile); o.file != "" || err != nil {
+		return files
+	}
+	if o.image != "" {
+		a.say("The %s here is not used, because --image is given: -f %[1]s uses it as well.", defaultSpecFile)
+		return files
+	}
+	a.say("Using the %s here.", defaultSpecFile)
+	files.File = defaultSpecFile
+	return files
+}
+
+// fields is the spec that the flags alone describe.
+func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
+	spec := &agboxv1.CreateSpec{
+		Image: o.image, Platform: o.platform, BuiltinTools: o.tools, CpuLimit: o.cpus, MemoryLimit: o.memory,
+		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, WorkingDir: o.workdir,
+		Hostname: o.hostname, PostCreate: o.postCreate,
+	}
+	var failed error
+	keep := func(err error) {
+		if failed == nil {
+			failed = err
+		}
+	}
+	var err error
+	spec.Labels, err = assignments("label", o.labels)
+	keep(err)
+	spec.Envs, err = a.environment(o.env)
+	keep(err)
+	number, err := enumFlag("revival", o.revival, spec.GetRevival().Descriptor())
+	keep(err)
+	spec.Revival = agboxv1.RevivalPolicy(number)
+	number, err = enumFlag("pull", o.pull, spec.GetPullPolicy().Descriptor())
+	keep(err)
+	spec.PullPolicy = agboxv1.PullPolicy(number)
+	if o.idleTTL != "" {
+		ttl, err := notation.Duration(o.idleTTL)
+		keep(flagError("idle-ttl", err))
+		spec.IdleTtl = durationpb.New(ttl)
+	}
+	spec.Mounts = eachValue(keep, "mount", o.mounts, notation.Mount)
+	spec.Copies = eachValue(keep, "copy", o.copies, notation.Copy)
+	spec.Tmpfs = eachValue(keep, "tmpfs", o.tmpfs, notation.Tmpfs)
+	spec.Volumes = eachValue(keep, "volume", o.volumes, notation.Volume)
+	spec.Ulimits = eachValue(keep, "ulimit", o.ulimits, notation.Ulimit)
+	spec.Services = eachValue(keep, "service", o.services, serviceFlag)
+	for _, ports := range eachValue(keep, "publish", o.ports, notation.Ports) {
+		spec.Ports = append(spec.Ports, ports...)
+	}
+	for _, m := range spec.GetMounts() {
+		m.Source = here(m.GetSource())
+	}
+	for _, c := range spec.GetCopies() {
+		c.Source = here(c.GetSource())
+	}
+	spec.Workspace, err = o.workspaceFlag()
+	keep(err)
+	spec.Security = o.security()
+	return spec, failed
+}
+
+func flagError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return usagef("--%s: %s.", name, document.Sentence(err))
+}
+
+// eachValue reads the values of a flag that may stand several times.
+func eachValue[T any](keep func(error), flag string, values []string, read func(string) (T, error)) []T {
+	var all []T
+	for _, value := range values {
+		one, err := read(value)
+		if err != nil {
+			keep(flagError(flag, err))
+			continue
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// here makes a path of the command line absolute: it belongs to the current
+// folder, whatever the folder of the sandbox file. The daemon knows what "~" is.
+func here(path string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		return path
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
+	if o.workspace != "" && o.mountWorkspace != "" {
+		return nil, usagef("--workspace copies the project in and --mount-workspace binds it: give one of the two.")
+	}
+	text := o.workspace + o.mountWorkspace
+	if text == "" {
+		if len(o.excludes) > 0 || o.useGitignore {
+			// For the workspace of the file.
+			return &agboxv1.WorkspaceSpec{ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}, nil
+		}
+		return nil, nil
+	}
+	w := &agboxv1.WorkspaceSpec{Mount: o.mountWorkspace != "", ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
+	if at := strings.LastIndex(text, ":/"); at > 0 {
+		text, w.Target = text[:at], text[at+1:]
+	}
+	w.Source = here(text)
+	return w, nil
+}
+
+// security is nil where no flag gives anything up: a spec is shown as loosened otherwise.
+func (o *specOptions) security() *agboxv1.SecuritySpec {
+	loosened := o.privileged || o.newPrivileges || o.seccompUnconfined || o.readOnly || o.dangerousMounts
+	if !loosened && len(o.capAdd)+len(o.capDrop)+len(o.devices) == 0 {
+		return nil
+	}
+	return &agboxv1.SecuritySpec{
+		CapAdd: o.capAdd, CapDrop: o.capDrop, Devices: o.devices, Privileged: o.privileged, AllowNewPrivileges: o.newPrivileges,
+		SeccompUnconfined: o.seccompUnconfined, ReadOnlyRoot: o.readOnly, AllowDangerousMounts: o.dangerousMounts,
+	}
+}
+
+// enumFlag reads the word for a value; none leaves it to the daemon.
+func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
+	if word == "" {
+		return 0, nil
+	}
+	if v := document.EnumValue(d, strings.ReplaceAll(word, "-", "_")); v != nil {
+		return v.Number(), nil
+	}
+	words := document.EnumWords(d)
+	last := len(words) - 1
+	return 0, usagef("--%s %q is not %s or %s.", flag, word, strings.Join(words[:last], ", "), words[last])
+}
+
+// serviceFlag reads NAME=IMAGE, or a service as it stands in a sandbox file.
+func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
+	if name, image, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, "{:\n ") {
+		return &agboxv1.ServiceSpec{Name: name, Image: image}, nil
+	}
+	report := new(document.Report)
+	service := new(agboxv1.ServiceSpec)
+	if node := document.YAML("", []byte(text), report); node != nil {
+		(&document.Reader{Report: report}).Message(node, service.ProtoReflect(), "")
+	}
+	if len(report.Problems) > 0 {
+		p := report.Problems[0]
+		return nil, errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
+	}
+	return service, nil
+}
+
+// resolved asks the daemon what it would make of a request, tells what there is
+// to tell, and returns nil when there are problems or an older daemon cannot say.
+func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
+	out, err := c.ResolveSpec(ctx, in)
+	var failure *client.Error
+	switch {
+	case errors.As(err, &failure) && failure.Code == codes.Unimplemented:
+		return nil, nil
+	case err != nil:
+		return nil, a.sayLines(err)
+	}
+	for _, n := range out.GetNotices() {
+		a.say("%s", problemLine(n))
+	}
+	for _, p := range out.GetProblems() {
+		a.say("%s", problemLine(p))
+	}
+	if len(out.GetProblems()) > 0 {
+		return nil, exitStatus(codeUsage)
+	}
+	return out.GetCreateSpec(), nil
+}
+
+// sayLines tells an error of several lines as several sentences.
+func (a *app) sayLines(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		a.say("%s", line)
+	}
+	return exitStatus(exitCode(err))
+}
+
+// problemLine is a problem as editors and terminals find its place.
+func problemLine(p *agboxv1.SpecProblem) string {
+	return printable(document.Line(p))
+}
+
+// hasFiles tells whether a request has more than fields.
+func hasFiles(in *agboxv1.CreateSandboxRequest) bool {
+	return in.GetConfigYaml() != nil || len(in.GetBaseFiles()) > 0
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// input reads our standard input, and can be stopped while it waits.
+type input struct {
+	fd int
+	// tty tells that it is a terminal.
+	tty bool
+	// stopped is closed by stop; wake is a pipe that tells the same to poll.
+	stopRead, stopWrite *os.File
+	// direct is true while a read goes on that cannot be stopped: one that the
+	// kernel answers with SIGTTIN because we are in the background.
+	direct atomic.Bool
+	done   chan struct{}
+}
+
+// readInput calls take with each piece that arrives, until it returns false, and
+// last with nil at the end of the input. stop ends that and waits for it.
+func readInput(f *os.File, take func([]byte) bool) (stop func(), err error) {
+	if f == nil {
+		take(nil)
+		return func() {}, nil
+	}
+	in := &input{fd: int(f.Fd()), done: make(chan struct{})}
+	in.tty = term.IsTerminal(in.fd)
+	if in.stopRead, in.stopWrite, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	go func() { // stop waits for it
+		defer close(in.done)
+		in.run(take)
+	}()
+	return in.stop, nil
+}
+
+func (in *input) stop() {
+	_ = in.stopWrite.Close()
+	if in.direct.Load() {
+		return // it ends with the process
+	}
+	<-in.done
+	_ = in.stopRead.Close()
+}
+
+// pieceSize is the most that is read at once, in bytes.
+const pieceSize = 256 << 10
+
+func (in *input) run(take func([]byte) bool) {
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := in.read(buf)
+		if errors.Is(err, errStopped) {
+			return
+		}
+		if err != nil || n <= 0 {
+			take(nil) // what cannot be read is taken for the end, as a pipe to the command would show it
+			return
+		}
+		if !take(buf[:n]) {
+			return
+		}
+	}
+}
+
+var errStopped = errors.New("stopped")
+
+func (in *input) read(buf []byte) (int, error) {
+	for {
+		if in.tty && !foreground(in.fd) {
+			in.direct.Store(true)
+			n, err := unix.Read(in.fd, buf)
+			in.direct.Store(false)
+			if !errors.Is(err, unix.EINTR) {
+				return n, err
+			}
+			continue
+		}
+		fds := []unix.PollFd{{Fd: int32(in.fd), Events: unix.POLLIN}, {Fd: int32(in.stopRead.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return 0, err
+		}
+		switch {
+		case fds[1].Revents != 0:
+			return 0, errStopped
+		case fds[0].Revents == 0:
+			continue
+		}
+		n, err := unix.Read(in.fd, buf)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err == nil && n == 0:
+			return 0, io.EOF
+		default:
+			return n, err
+		}
+	}
+}
+
+// foreground tells whether our process group has the terminal.
+func foreground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
+}
