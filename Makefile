@@ -22,7 +22,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install and start what is missing on this machine: a C compiler, Docker, busybox, mmdebstrap, strace
+setup: ## Install and start what is missing on this machine: a C compiler, Docker, busybox, mmdebstrap, strace, Node.js
 	@scripts/setup.sh
 
 .PHONY: demo
@@ -61,9 +61,17 @@ soak: images build ## Kill the daemon under load for SOAK (default 10m) at the r
 bench-exec: images build ## Compare an exec round trip with docker exec on the same sandbox, in one run
 	@go run ./e2e/bench exec
 
+.PHONY: bench-logs
+bench-logs: images build ## Compare following a log with docker exec attach, in one run, and weigh idle followers
+	@go run ./e2e/bench logs
+
 .PHONY: bench-recovery
 bench-recovery: images build ## Kill the daemon over 200 sandboxes that run commands; time until all are served again
 	@go run ./e2e/bench recovery
+
+.PHONY: bench-services
+bench-services: images build ## Make 100 sandboxes with two services each, list, inspect and remove them
+	@go run ./e2e/bench services
 
 .PHONY: bench-upgrade
 bench-upgrade: images build ## Upgrade the daemon ten times under 64 callers and 20 log streams and print the waits
@@ -78,9 +86,10 @@ images: setup ## Make all local images, those of the tests included
 	@scripts/images.sh all
 
 .PHONY: generate
-generate: ## Generate the Go code of the .proto files
+generate: ## Generate the Go code of the .proto files, docs/spec.md and the JSON Schema of agbox.yaml
 	$(TOOL) buf generate
 	$(TOOL) buf generate --template buf.gen.guest.yaml
+	go run ./internal/docgen
 
 .PHONY: lint
 lint: ## Check format and style of the Go code and the scripts

@@ -124,10 +124,12 @@ func TestErrorsSpeakToProgramsToo(t *testing.T) {
 			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch, Name: "demo"}})
 			return err
 		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS},
-		{"a part that there is not yet", func() error {
-			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch, Gpus: "all"}})
+		{"a mount of nothing", func() error {
+			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
+				Image: harness.ImageScratch, Mounts: []*agboxv1.MountSpec{{Source: "/nowhere/at/all", Target: "/x"}},
+			}})
 			return err
-		}, codes.InvalidArgument, agboxv1.ErrorReason_UNSUPPORTED_SPEC},
+		}, codes.InvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
 		{"an empty selection", func() error {
 			_, err := api.DeleteSandboxes(ctx, &agboxv1.DeleteSandboxesRequest{})
 			return err

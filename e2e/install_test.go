@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,4 +53,16 @@ func accounts(t *testing.T) []account {
 		return []account{ordinaryUser(t)}
 	}
 	return []account{{name: "root"}, ordinaryUser(t)}
+}
+
+// configure writes the daemon's configuration file.
+func (in *install) configure(t *testing.T, text string) {
+	t.Helper()
+	file := filepath.Join(in.Home, "config", "agboxd.yaml")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }

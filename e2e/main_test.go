@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	tidy, err := harness.Setup(filepath.Join("..", "bin"), harness.ImageBusybox, harness.ImageUser,
-		harness.ImageEntrypoint, harness.ImageScratch, harness.ImageDebian)
+		harness.ImageEntrypoint, harness.ImageScratch, harness.ImageDebian, harness.ImageRedis, harness.ImagePostgres)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1

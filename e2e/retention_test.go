@@ -127,7 +127,7 @@ func TestOrphansOfOursAreRemovedAndOthersAreNot(t *testing.T) {
 	theirs := other.Create(t, "demo", harness.ImageBusybox)
 	mine := in.primary(t, box)
 
-	image, err := harness.Engine.EnsureImage(harness.Bounded(t), harness.ImageBusybox, nil)
+	image, err := harness.Engine.EnsureImage(harness.Bounded(t), runtime.ImageRequest{Ref: harness.ImageBusybox}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

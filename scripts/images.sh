@@ -57,6 +57,69 @@ test_images() {
 	content=$(debian_content)
 	image agbox-test/debian:latest "$content" debian_tar \
 		'CMD ["bash"]' 'ENV LANG=C.UTF-8' 'LABEL agbox-test=debian'
+	database_images
+}
+
+# Two servers as people run them beside their code. Both images have both of them, and their clients: it is one
+# download, and one image can then speak with both.
+database_images() {
+	local content
+	content=$(databases_content)
+	image agbox-test/redis:latest "$content" databases_tar \
+		'CMD ["redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", "/data", "--appendonly", "yes"]' \
+		'HEALTHCHECK --interval=500ms --timeout=5s --retries=60 CMD ["redis-cli", "ping"]' \
+		'ENV LANG=C.UTF-8' 'USER redis' 'WORKDIR /data' 'LABEL agbox-test=redis'
+	image agbox-test/postgres:latest "$content" databases_tar \
+		'ENTRYPOINT ["/postgres-entrypoint"]' 'ENV PGDATA=/pgdata/main' \
+		'ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
+		'ENV LANG=C.UTF-8' 'USER postgres' 'WORKDIR /pgdata' 'LABEL agbox-test=postgres'
+}
+
+databases_packages='redis-server postgresql-15'
+
+databases_content() {
+	local debian_packages=$databases_packages
+	debian_content
+	declare -f databases_tar lay_out_databases
+}
+
+# databases_tar leaves out what the servers can do without: the compiler for queries, and the cluster that the
+# package makes.
+databases_tar() {
+	local tar debian_packages=$databases_packages
+	tar=$cache_dir/databases-$(databases_content | sha256sum | cut -c -16).tar
+	if [[ ! -e $tar ]]; then
+		mkdir -p "$cache_dir"
+		rm -f "$cache_dir"/databases-*
+		bootstrap_debian | tar --delete --wildcards --wildcards-match-slash --no-anchored \
+			'libLLVM*' 'llvmjit*' '*/bitcode/*' './var/lib/postgresql/*' './var/lib/apt/lists/*' './var/cache/*' >"$tar.part"
+		lay_out_databases "$work/databases"
+		tar --append --file="$tar.part" "${tar_args[@]}" -C "$work/databases" --owner=0 --group=0 ./postgres-entrypoint
+		tar --append --file="$tar.part" "${tar_args[@]}" -C "$work/databases" --owner="$(uid_in "$tar.part" redis)" --group=0 ./data
+		tar --append --file="$tar.part" "${tar_args[@]}" -C "$work/databases" --owner="$(uid_in "$tar.part" postgres)" --group=0 ./pgdata
+		mv "$tar.part" "$tar"
+	fi
+	echo "$tar"
+}
+
+lay_out_databases() {
+	mkdir -p "$1"/{data,pgdata}
+	chmod 755 "$1"/{data,pgdata}
+	cat >"$1/postgres-entrypoint" <<-'SCRIPT'
+		#!/bin/sh
+		set -e
+		if [ ! -s "$PGDATA/PG_VERSION" ]; then
+			initdb --auth=trust --username=postgres --no-sync --pgdata="$PGDATA"
+			echo 'host all all all trust' >>"$PGDATA/pg_hba.conf"
+		fi
+		exec postgres -D "$PGDATA" -c listen_addresses='*' -c unix_socket_directories=/tmp "$@"
+	SCRIPT
+	chmod 755 "$1/postgres-entrypoint"
+}
+
+# uid_in reads a user's id from the root file system in a tar file.
+uid_in() {
+	tar --extract --to-stdout --file="$1" ./etc/passwd | awk -F: -v name="$2" '$1 == name {print $3}'
 }
 
 # image NAME CONTENT TAR_FUNCTION CHANGE... makes NAME from the tar file that the function makes and names on

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
-# busybox and mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), a Docker engine. Does nothing, and says nothing, where all is there.
+# busybox and mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), Node.js and npm (for
+# the test with a JavaScript client), a Docker engine. Does nothing, and says nothing, where all is there.
 set -euo pipefail
 # shellcheck source=scripts/lib/dockerd.sh
 . "$(dirname "$0")/lib/dockerd.sh"
@@ -42,6 +43,8 @@ missing_packages() {
 	have strace || echo strace
 	have mkfs.ext4 || echo e2fsprogs
 	have ip || echo iproute2
+	have node || echo nodejs
+	have npm || echo npm
 	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then
 		have dockerd || printf '%s\n' docker.io ca-certificates
 		have iptables || echo iptables

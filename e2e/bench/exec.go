@@ -110,6 +110,10 @@ func withInstall(work func(c *client.Client, agbox func(...string) error) error)
 
 // withSandbox runs work in an install of its own and leaves nothing behind.
 func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
+	return withSandboxOf(ctx, image, work)
+}
+
+func withSandboxOf(ctx context.Context, image string, work func(c *client.Client, box string) error) error {
 	return withInstall(func(c *client.Client, agbox func(...string) error) error {
 		sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
 		if err != nil {

@@ -15,7 +15,9 @@ import (
 // benchmarks by name; each prints its own figures.
 var benchmarks = map[string]func(context.Context) error{
 	"exec":     benchExec,
+	"logs":     benchLogs,
 	"recovery": benchRecovery,
+	"services": benchServices,
 }
 
 func main() { os.Exit(run()) }
@@ -24,7 +26,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: bench exec|recovery")
+		fmt.Fprintln(os.Stderr, "usage: bench exec|logs|recovery|services")
 		return 2
 	}
 	if err := benchmarks[os.Args[1]](ctx); err != nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -37,13 +35,9 @@ type recovered struct {
 // benchRecovery kills the daemon over sandboxes that all run a command, starts it
 // and measures when all of them are served again.
 func benchRecovery(ctx context.Context) error {
-	number := recoverySandboxes
-	if text := os.Getenv("AGBOX_BENCH_SANDBOXES"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return fmt.Errorf("AGBOX_BENCH_SANDBOXES is %q: give a number of 1 or more", text)
-		}
-		number = n
+	number, err := sandboxes(recoverySandboxes)
+	if err != nil {
+		return err
 	}
 	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
 		begun := time.Now()

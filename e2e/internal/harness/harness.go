@@ -23,6 +23,8 @@ const (
 	ImageEntrypoint = "agbox-test/entrypoint:latest"
 	ImageScratch    = "agbox-test/scratch:latest"
 	ImageDebian     = "agbox-test/debian:latest"
+	ImageRedis      = "agbox-test/redis:latest"
+	ImagePostgres   = "agbox-test/postgres:latest"
 )
 
 // Remedy is what helps against everything that can be missing.

@@ -202,6 +202,10 @@ func (in *Install) wantNothingInEngine(t *testing.T, installID string) {
 		t.Errorf("network %s was left behind", n.Name)
 		_ = in.Engine.RemoveNetwork(ctx, n.ID)
 	}
+	for _, v := range left.Volumes {
+		t.Errorf("volume %s was left behind", v.Name)
+		_ = in.Engine.RemoveVolume(ctx, v.Name)
+	}
 }
 
 // Processes are the commands of the processes that have the install in their

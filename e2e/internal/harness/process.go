@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -80,13 +81,27 @@ func (in *Install) Start(t *testing.T, args ...string) *Process {
 	return in.StartBinary(t, "agbox", args...)
 }
 
+// StartWith is Start with something on stdin.
+func (in *Install) StartWith(t *testing.T, stdin *os.File, args ...string) *Process {
+	t.Helper()
+	return in.start(t, stdin, "agbox", args...)
+}
+
 // StartBinary runs one of the binaries beside the test.
 func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Process {
+	t.Helper()
+	return in.start(t, nil, name, args...)
+}
+
+func (in *Install) start(t *testing.T, stdin *os.File, name string, args ...string) *Process {
 	t.Helper()
 	// The bound holds in clean-ups too, when the test's own context has ended.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
 	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{})}
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Stdout, p.Stderr
+	if stdin != nil {
+		p.Cmd.Stdin = stdin
+	}
 	if err := p.Cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)

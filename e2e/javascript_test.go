@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// javascript installs what the client in the folder javascript needs, in the build
+// folder, and returns where the client is.
+func javascript(t *testing.T) (dir string) {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(root, ".build", "javascript")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"package.json", "package-lock.json", "follow.js"} {
+		content, err := os.ReadFile(filepath.Join("javascript", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v (run 'make setup' where npm is missing)\n%s", err, out)
+	}
+	return dir
+}
+
+// An editor's extension has a gRPC library that is not ours, and gets the same.
+func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	dir := javascript(t)
+	root := filepath.Dir(filepath.Dir(dir))
+	in := newInstall(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", writer)
+
+	got := filepath.Join(t.TempDir(), "stdout")
+	file, err := os.Create(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var told strings.Builder
+	follower := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "follow.js"),
+		filepath.Join(root, "proto")+":"+filepath.Join(root, "e2e", "javascript", "proto"), in.Socket(), job)
+	follower.Stdout, follower.Stderr = file, &told
+	if err := follower.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Our own follower says how far the command has come.
+	progress := in.Start(t, "logs", "-f", "--stdout", job)
+	for i, line := range []int{20_000, 60_000, 94_000} {
+		progress.AwaitOutput(t, fmt.Sprintf("out %d\n", line))
+		in.KillDaemon(t)
+		if i == 2 {
+			openGate(t, gateOf(in, box)) // it ends while no daemon is there
+		}
+		in.Must(t, "daemon", "start")
+	}
+	if err := follower.Wait(); err != nil {
+		t.Fatalf("node: %v\n%s", err, told.String())
+	}
+	stdout, stderr := written()
+	wantFileHolds(t, got, stdout, stderr)
+	var end struct {
+		State    string `json:"state"`
+		ExitCode int    `json:"exit_code"`
+		Stdout   string `json:"stdout_bytes"`
+		Stderr   string `json:"stderr_bytes"`
+		Notice   string `json:"notice"`
+		Opened   int    `json:"opened"`
+	}
+	if err := json.Unmarshal([]byte(told.String()), &end); err != nil {
+		t.Fatalf("%v: %q", err, told.String())
+	}
+	if end.State != "EXEC_STATE_FINISHED" || end.ExitCode != 37 || end.Notice != "" || end.Opened < 2 ||
+		end.Stdout != fmt.Sprint(len(stdout)) || end.Stderr != fmt.Sprint(len(stderr)) {
+		t.Errorf("the end was %+v", end)
+	}
+	progress.Wait(t).Want(t, 0).WantOutput(t, stdout, "")
+}
+
+// wantFileHolds takes a file of both outputs apart by the first word of the lines.
+func wantFileHolds(t *testing.T, path, stdout, stderr string) {
+	t.Helper()
+	both, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	for line := range strings.Lines(string(both)) {
+		if strings.HasPrefix(line, "err ") {
+			errs.WriteString(line)
+		} else {
+			out.WriteString(line)
+		}
+	}
+	harness.WantSame(t, "stdout in JavaScript", out.String(), stdout)
+	harness.WantSame(t, "stderr in JavaScript", errs.String(), stderr)
+}

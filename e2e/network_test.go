@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+type portLine struct {
+	Container     string `json:"container"`
+	ContainerPort uint16 `json:"container_port"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"host_ip"`
+	HostPort      uint16 `json:"host_port"`
+}
+
+func (in *install) ports(t *testing.T, box string) []portLine {
+	t.Helper()
+	var lines []portLine
+	if err := json.Unmarshal([]byte(in.Must(t, "port", "-o", "json", box)), &lines); err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func get(address string) string {
+	resp, err := http.Get("http://" + address + "/name")
+	if err != nil {
+		return ""
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return strings.TrimSpace(string(body))
+}
+
+func TestPortsArePublishedOnThisMachineAloneAndListed(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	const serve = `command: [sh, -c, "mkdir -p /www; hostname >/www/name; exec httpd -f -p 80 -h /www"]`
+	in.createNamed(t, "demo", "image: "+harness.ImageBusybox+`
+hostname: main
+`+serve+`
+ports: [{container_port: 80}, {container_port: 5353, protocol: udp, host_ip: 0.0.0.0}]
+services:
+  - name: web
+    image: agbox-test/busybox:latest
+    `+serve+`
+    ports: [{container_port: 80}]
+`)
+	lines := in.ports(t, "demo")
+	if len(lines) != 3 {
+		t.Fatalf("the ports are %+v", lines)
+	}
+	for i, want := range []portLine{{"primary", 80, "tcp", "127.0.0.1", 0}, {"primary", 5353, "udp", "0.0.0.0", 0}, {"web", 80, "tcp", "127.0.0.1", 0}} {
+		got := lines[i]
+		want.HostPort = got.HostPort
+		if got != want || got.HostPort == 0 {
+			t.Errorf("a port is %+v, want %+v on a free port", got, want)
+		}
+	}
+	address := func(l portLine) string { return net.JoinHostPort(l.HostIP, strconv.Itoa(int(l.HostPort))) }
+	harness.Eventually(t, "the primary answers", func() bool { return get(address(lines[0])) == "main" })
+	harness.Eventually(t, "the service answers", func() bool { return get(address(lines[2])) == "web" })
+	harness.WantSame(t, "by name", in.Must(t, "exec", "demo", "--", "wget", "-q", "-O", "-", "http://web/name"), "web")
+	if outside := ownAddress(t); outside != "" {
+		if got := get(net.JoinHostPort(outside, strconv.Itoa(int(lines[0].HostPort)))); got != "" {
+			t.Errorf("a port for this machine alone answers on %s: %s", outside, got)
+		}
+	}
+	if table := in.Must(t, "port", "demo"); !strings.Contains(table, address(lines[0])) {
+		t.Errorf("port shows\n%s", table)
+	}
+	in.Must(t, "stop", "demo")
+	if table := in.Must(t, "port", "demo"); !strings.Contains(table, "none while it is stopped") {
+		t.Errorf("of a stopped sandbox port shows\n%s", table)
+	}
+	in.Must(t, "start", "demo")
+	lines = in.ports(t, "demo")
+	harness.Eventually(t, "the primary answers again", func() bool { return get(address(lines[0])) == "main" })
+}
+
+// ownAddress is an address of this machine that others could use; empty if there is none.
+func ownAddress(t *testing.T) string {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() {
+			return ip.IP.String()
+		}
+	}
+	return ""
+}
+
+func TestATakenPortIsRefusedBeforeAnythingIsMade(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "daemon", "start")
+	foreign, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := foreign.Addr().(*net.TCPAddr).Port
+	create := func(name string, port int) harness.Result {
+		begun := time.Now()
+		r := in.Agbox(t, "create", name, "--image", harness.ImageBusybox, "-p", fmt.Sprint(port, ":80"))
+		if r.Code != 0 && time.Since(begun) > 10*time.Second {
+			t.Errorf("the refusal took %v", time.Since(begun))
+		}
+		return r
+	}
+	for _, word := range []string{strconv.Itoa(taken), "another program listens on it", "host_port"} {
+		refused(t, create("one", taken), 4, word)
+	}
+	if err := foreign.Close(); err != nil {
+		t.Fatal(err)
+	}
+	create("one", taken).Want(t, 0)
+	refused(t, create("two", taken), 4, "sandbox one publishes it")
+	refused(t, in.Agbox(t, "create", "two", "--image", harness.ImageBusybox, "-p", fmt.Sprint("203.0.113.7:", taken, ":80")), 4, "no address of this host")
+	harness.WantSame(t, "sandboxes", fmt.Sprint(strings.Count(in.Must(t, "ls", "-a"), "\n")), "1")
+
+	// A port that is lost while the sandbox is stopped is a sentence at its start.
+	in.Must(t, "stop", "one")
+	foreign, err = net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(taken)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := in.Agbox(t, "start", "one")
+	if err := foreign.Close(); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, r, 4, "was taken by something else")
+	in.Must(t, "start", "one")
+}
