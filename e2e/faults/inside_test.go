@@ -77,7 +77,7 @@ func TestAForkBombHitsItsLimitAndCanBeEnded(t *testing.T) {
 	w.limit(t, box, container.Resources{PidsLimit: &limit})
 	bomb := w.in.Must(t, "exec", "-d", box, "--", "/var/log/agents-sandbox/oracle", "bomb")
 	harness.Eventually(t, "the bomb has reached the limit", func() bool {
-		return len(processesOf(t, pid, "sleep")) > int(limit)-40
+		return len(processesOf(t, pid, "sleep")) > int(limit)-60
 	})
 	refused := ""
 	harness.Eventually(t, "a new command is refused", func() bool {
