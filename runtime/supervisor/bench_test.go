@@ -41,7 +41,7 @@ func BenchmarkOutput(b *testing.B) {
 	box := newBox(b)
 	c, records := box.dial(), box.ends()
 	b.SetBytes(size)
-	i := 0
+	i, writing, before := 0, uint64(0), box.processorTime()
 	for b.Loop() {
 		i++
 		id := fmt.Sprint("e", i)
@@ -49,13 +49,18 @@ func BenchmarkOutput(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if r := next(b, records); r.GetStdoutBytes() != size || r.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
+		r := next(b, records)
+		if r.GetStdoutBytes() != size || r.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
 			b.Fatal(r)
 		}
+		writing += r.GetUserUs() + r.GetSystemUs()
 		if err := os.Remove(filepath.Join(box.dir, "logs", id+".stdout.log")); err != nil {
 			b.Fatal(err)
 		}
 	}
+	gigabytes := float64(i) * size / 1e9
+	b.ReportMetric(float64(writing)/1e3/gigabytes, "writer-cpu-ms/GB")
+	b.ReportMetric(float64((box.processorTime()-before).Milliseconds())/gigabytes, "supervisor-cpu-ms/GB")
 }
 
 func mustRead(tb testing.TB, path string) string {

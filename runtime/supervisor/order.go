@@ -62,12 +62,8 @@ type ordered struct {
 
 	// The sequencer's thread alone uses what follows, and the lanes but for fd.
 
-	// runs are the tokens that have not met their packet, oldest first; first is the
-	// number of the run at their beginning, counted from the first one ever.
-	runs  queue[tokens]
-	first uint64
-	// came counts the tokens that ever came.
-	came uint64
+	// runs are the tokens that have not met their packet, oldest first.
+	runs queue[tokens]
 	// either is true when the last token was found to count only by looking at the
 	// pipe. It, or the next one of its lane, may be in vain, and one of them counts.
 	either bool

@@ -16,28 +16,33 @@ const (
 	// linesPipe is what a pipe is enlarged to that was full of packets of any size,
 	// in bytes: 64 packets.
 	linesPipe = 256 << 10
-	// fillPackets is how many packets of a lane are read ahead in a step.
+	// fillPackets is how many packets of a lane are read ahead at once.
 	fillPackets = 32
-	// matchPackets is how many are read one by one in a step.
-	matchPackets = 256
-	// looks is how often the sequencer looks for a token that would end a doubt:
-	// about ten microseconds, long enough for a running writer to send it.
+	// stepPackets is about how many packets are passed on in one step.
+	stepPackets = 512
+	// manyPages is more than the packets in a pipe can be whose tokens have not come,
+	// or just one of them, when no write is longer than a page.
+	manyPages = 4
+	// looks is how often the sequencer looks for a token that it would not be sure of
+	// later: about ten microseconds, long enough for a running writer to send it.
 	looks = 64
 )
 
-// lane is one pipe of an ordered exec. The kernel queues a token for each write,
-// but also one, in vain, when a writer finds the pipe full: such a token has no
-// packet and must not be taken for one that has. As the packets in the pipe are
-// known by number, so is when it is full: a token that comes when all slots are
-// taken is in vain. Only the first one after a packet was taken out of a full pipe
-// may have been sent before or after that, which makes the lane unsure. Mostly the
-// next token tells; else the packets are counted when all have been read.
+// lane is one pipe of an ordered exec.
+//
+// The kernel queues a token for each write, but also one, in vain, when a writer
+// finds the pipe full: such a token has no packet and must not be taken for one
+// that has. As the packets in the pipe are known by number, so is when it is full:
+// a token that comes when all slots are taken is in vain, and its writer waits.
+// But after a packet was taken out of a full pipe, a token may have been sent
+// before that, in vain, or after it. Then the pipe itself tells: if the token
+// counts, the pipe is full again. That is why tokens are looked for before each
+// read, and why a pipe that has become full is not read at once.
 type lane struct {
 	fd int
-	// slots is how many packets the pipe holds.
-	slots uint64
-	// asked is the size that the pipe was to be enlarged to.
-	asked uint64
+	// slots is how many packets the pipe holds; asked is the size in bytes that it was
+	// to be enlarged to.
+	slots, asked uint64
 
 	// expected counts the packets of which it is known that they were written,
 	// read those that were taken out of the pipe.
@@ -47,22 +52,14 @@ type lane struct {
 	// token was sent if expected is less.
 	drained, mark uint64
 	// blocked is true when the last token was in vain, so that its writer waits and
-	// its next token counts; not if the writer polls. maybe is true when it was that
-	// one or the one before: then the writer waits if it sends no other.
-	blocked, polls, maybe bool
-	// full is true once the pipe was.
-	full bool
+	// its next token counts; not if the writer polls.
+	blocked, polls bool
 	// debt is true when a packet has come before its token and was not held back;
 	// since is when.
 	debt  bool
 	since time.Time
 	// waiting counts the tokens in runs.
 	waiting int
-	// unsure is true when one token of the run number suspect, or of this lane
-	// directly after it, may be in vain. There are such when followed is true. settle
-	// is true when tokens of the other lane have come since, so that it matters.
-	unsure, followed, settle bool
-	suspect                  uint64
 
 	// packets are the lengths of the packets that wait in the batch's buffer
 	// between start and end.
@@ -70,69 +67,44 @@ type lane struct {
 	start, end int
 	// pages is how many packets in the pipe are known to be full pages.
 	pages int
+	// bulk is true when the last packets were read as pages: then there is no doubt
+	// worth any time.
+	bulk bool
 	// page is true when the last packet that was read was one; whole, when the last
 	// that was passed on was, so that the next may belong to the same write.
 	page, whole bool
 	// empty is true when the last read found nothing, ended when it found the end.
 	empty, ended bool
-	// emptied is came when the pipe was empty.
-	emptied uint64
 }
 
 // token takes note of a token of lane i.
 func (x *ordered) token(i int) {
 	l := &x.lanes[i]
-	x.came++
 	defer x.markLanes()
 	either := x.either
-	x.either, x.lanes[0].maybe, x.lanes[1].maybe = false, false, false
+	x.either = false
 	if l.debt {
 		if l.debt = false; time.Since(l.since) < debtEnds {
 			return
 		}
 	}
 	inVain := l.expected >= l.read+l.slots
-	doubtful := l.expected >= l.mark && (!l.blocked || l.polls)
-	if doubtful && l.expected+1 == l.read+l.slots {
-		// If it counts, the pipe is full again.
-		inVain, doubtful = !isFull(l.fd), false
+	if l.expected+1 == l.read+l.slots && l.expected >= l.mark && (!l.blocked || l.polls) {
+		inVain = !isFull(l.fd)
 		x.either = !inVain
 	}
 	if inVain {
-		l.full = true
 		l.polls = l.blocked
-		l.maybe = either || l.unsure
-		l.blocked = !l.maybe
-		l.unsure, l.settle = false, false // it was this one, or one directly before
+		l.blocked = !either
 		return
 	}
-	if other := &x.lanes[1-i]; other.unsure {
-		if other.followed || other.polls {
-			other.settle = true
-		} else {
-			other.unsure = false // the writer did not wait
-		}
-	}
-	x.accept(i, doubtful)
-}
-
-// accept puts a token into the queue; it may be in vain if it is doubtful.
-func (x *ordered) accept(i int, doubtful bool) {
-	l := &x.lanes[i]
+	l.blocked = false
 	l.expected++
 	l.waiting++
-	l.blocked = false
 	if n := x.runs.len(); n > 0 && x.runs.at(n-1).lane == i {
 		x.runs.at(n-1).n++
 	} else {
 		x.runs.push(tokens{i, 1})
-	}
-	switch {
-	case l.unsure:
-		l.followed = true
-	case doubtful:
-		l.unsure, l.followed, l.settle = true, false, false
-		l.suspect = x.first + uint64(x.runs.len()) - 1
 	}
 }
 
@@ -145,12 +117,12 @@ func (x *ordered) markLanes() {
 // forget drops all tokens, when some were lost.
 func (x *ordered) forget() {
 	for x.runs.len() > 0 {
-		x.popRun()
+		x.runs.pop()
 	}
 	for i := range x.lanes {
 		l := &x.lanes[i]
 		l.expected, l.waiting = l.read, 0
-		l.debt, l.unsure, l.settle, l.blocked = false, false, false, false
+		l.debt, l.blocked = false, false
 	}
 	x.either = false
 }
@@ -173,16 +145,9 @@ func (x *ordered) step() bool {
 		x.fill(i)
 	}
 	x.look()
-	for i := range x.lanes {
-		if x.lanes[i].unsure {
-			x.count(i)
-		}
-	}
 	more := x.match()
 	for i := range x.lanes {
-		l := &x.lanes[i]
-		x.grow(l)
-		more = more || !l.empty && !l.ended
+		more = more || !x.lanes[i].empty && !x.lanes[i].ended
 	}
 	x.send()
 	if !more {
@@ -231,6 +196,7 @@ func (x *ordered) readPacket(i int) bool {
 	}
 	x.look()
 	x.hesitate(l)
+	l.grow()
 	if !x.room(i) {
 		l.empty = false
 		return false
@@ -241,7 +207,6 @@ func (x *ordered) readPacket(i int) bool {
 	}
 	n, err := readNow(l.fd, buf)
 	if l.empty = errors.Is(err, unix.EAGAIN); l.empty {
-		l.emptied = x.came
 		return false
 	}
 	if err != nil || n == 0 {
@@ -252,18 +217,14 @@ func (x *ordered) readPacket(i int) bool {
 	return true
 }
 
-// hesitate gives the writer time for a token that after the next read could no
-// longer be told apart: the one it sends when it finds the pipe full.
+// hesitate gives the writer that has filled the pipe time to find it full. After
+// the next read its token could no longer be told apart.
 func (x *ordered) hesitate(l *lane) {
 	for range looks {
-		full := l.expected >= l.read+l.slots && !l.blocked
-		if !full && (!l.unsure || l.followed || l.settle) {
+		if l.bulk || l.blocked || l.expected < l.read+l.slots {
 			return
 		}
 		x.look()
-	}
-	if l.maybe {
-		l.blocked, l.maybe = true, false
 	}
 }
 
@@ -272,19 +233,23 @@ func (x *ordered) took(i, n int) {
 	l := &x.lanes[i]
 	l.end += n
 	l.read++
-	l.page = n == packetSize
+	if l.page = n == packetSize; !l.page {
+		l.bulk = false
+	}
 	l.packets.push(n)
 	x.taken[i] += uint64(n)
 }
 
-// readPages reads many packets at once. That a pipe holds as many bytes as it has
-// room for says that all its packets are full pages. It is what a program does
-// that writes much, and it is woken only once for all of them.
+// readPages reads many packets at once that are full pages, as a program writes
+// them that writes much. They are if the pipe holds as many bytes as it has room
+// for, or more than the tokens explain.
 func (x *ordered) readPages(i int, buf []byte) bool {
 	l := &x.lanes[i]
 	if l.pages == 0 && l.page {
-		if n, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ); err == nil && uint64(n) == l.slots*packetSize {
-			l.pages = int(l.slots)
+		n, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ)
+		x.look() // afterwards, so that of the tokens at most one is missing
+		if l.pages = n / packetSize; err != nil || uint64(l.pages) < l.slots && (l.pages < manyPages || l.waiting-l.packets.len() > 1) {
+			l.pages = 0
 		}
 	}
 	want := min(l.pages, len(buf)/packetSize)
@@ -300,6 +265,7 @@ func (x *ordered) readPages(i int, buf []byte) bool {
 		return false
 	}
 	l.pages -= n / packetSize
+	l.bulk = true
 	for ; n > 0; n -= packetSize {
 		x.took(i, min(n, packetSize))
 	}
@@ -336,13 +302,14 @@ func readNow(fd int, buf []byte) (int, error) {
 // match passes on the packets in the order of the tokens, then those that have no
 // token yet. It returns true if there are tokens left.
 func (x *ordered) match() bool {
-	for reads := matchPackets; ; {
-		if x.matchTokens(&reads) {
+	for left := stepPackets; ; {
+		if x.matchTokens(&left) {
 			return true
 		}
 		if x.lanes[0].packets.len()+x.lanes[1].packets.len() == 0 {
 			return false
 		}
+		// What has no token after this was written last.
 		if x.look(); x.runs.len() == 0 && !x.tokenComes() {
 			break
 		}
@@ -367,42 +334,38 @@ func (x *ordered) tokenComes() bool {
 	return false
 }
 
-func (l *lane) mayGoOn() bool { return l.whole && l.packets.len() == 1 }
+func (l *lane) mayGoOn() bool { return l.whole && l.packets.len() == 1 && !l.bulk }
 
 // matchTokens passes on the packets whose tokens have come. It returns true if it
-// has to leave some; reads is how many packets it may still read.
-func (x *ordered) matchTokens(reads *int) bool {
+// has to leave some; left is how many packets it may still pass on.
+func (x *ordered) matchTokens(left *int) bool {
 	for x.runs.len() > 0 {
-		for i := range x.lanes {
-			if x.lanes[i].settle {
-				x.settle(i)
-			}
-		}
 		i := x.runs.at(0).lane
 		l := &x.lanes[i]
 		if x.runs.at(0).n == 0 {
-			x.popRun()
+			x.runs.pop()
 			continue
 		}
+		if *left <= 0 {
+			return true
+		}
 		if l.packets.len() == 0 {
-			// One, because what comes after it must not overtake the other stream.
-			if *reads--; *reads < 0 {
-				return true
+			x.fill(i)
+			x.look()
+			if l.packets.len() > 0 || x.runs.len() == 0 || x.runs.at(0).lane != i {
+				continue // lost tokens change what comes first
 			}
-			if !x.readPacket(i) && !l.empty && !l.ended {
+			if !l.empty && !l.ended {
 				return true // the batch is full
-			}
-			if x.lanes[0].settle || x.lanes[1].settle || x.runs.len() == 0 || x.runs.at(0).lane != i || x.runs.at(0).n == 0 {
-				continue // the look for tokens before the read has changed them
 			}
 		}
 		x.runs.at(0).n--
 		l.waiting--
 		if l.packets.len() == 0 {
 			l.expected-- // in vain after all
-			l.unsure, l.settle = false, false
 			continue
 		}
+		*left--
 		x.pass(i)
 		// Pages that are more than the tokens can explain are of the same write; for
 		// one packet the token may still be under way.
@@ -412,11 +375,6 @@ func (x *ordered) matchTokens(reads *int) bool {
 		}
 	}
 	return false
-}
-
-func (x *ordered) popRun() {
-	x.runs.pop()
-	x.first++
 }
 
 // passRest passes on packets whose tokens have not come. They were written after
@@ -430,9 +388,7 @@ func (x *ordered) passRest(i int) {
 		l.expected++
 		x.pass(i)
 	}
-	if !l.unsure {
-		l.expected = l.read
-	}
+	l.expected = l.read
 }
 
 // pass puts the next packet of a lane behind what is in the batch.
@@ -479,67 +435,23 @@ func (x *ordered) send() {
 	x.out <- b
 }
 
-// settle ends the doubt about a token before those of the other lane are used.
-// Where counting does not tell, the writer has paused after one that counts.
-func (x *ordered) settle(i int) {
-	l := &x.lanes[i]
-	for range looks {
-		x.fill(i)
-		x.look()
-		if x.count(i) || !l.settle {
-			return
-		}
-	}
-	l.unsure, l.settle = false, false
-}
-
-// count ends the doubt about a token if the packets tell: no token has come since
-// they were read, so they are fewer than the tokens if one is in vain, and more if
-// none is and the writer is between a packet and its token.
-func (x *ordered) count(i int) bool {
-	l := &x.lanes[i]
-	if !l.empty || l.emptied != x.came || l.read == l.expected {
-		return false
-	}
-	if l.read < l.expected {
-		x.vain(i)
-	}
-	l.unsure, l.settle = false, false
-	return true
-}
-
-// vain takes back a token, as near to where the doubt began as there is one.
-func (x *ordered) vain(i int) {
-	l := &x.lanes[i]
-	l.unsure, l.settle = false, false
-	for at := max(l.suspect, x.first) - x.first; at < uint64(x.runs.len()); at++ {
-		if r := x.runs.at(int(at)); r.lane == i && r.n > 0 {
-			r.n--
-			l.waiting--
-			l.expected--
-			return
-		}
-	}
-}
-
-// grow enlarges a pipe that was full: to some extent for many writes, to more for
-// much output.
-func (x *ordered) grow(l *lane) {
+// grow enlarges a pipe that is full: to some extent for many writes, to more for
+// much output. Of a pipe full by number it does so only while its writer waits:
+// then no token is under way that would tell of the old size.
+func (l *lane) grow() {
 	size := uint64(0)
 	switch {
-	case l.fd < 0:
 	case l.pages > 0:
 		size = fullPipe
-	case l.full:
+	case l.blocked && l.expected == l.read+l.slots:
 		size = linesPipe
 	}
-	if l.full = false; size <= l.asked {
+	if size <= l.asked {
 		return
 	}
 	l.asked = size
-	x.look()
 	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_SETPIPE_SZ, int(size)); err == nil {
-		l.slots, l.pages = slotsOf(l.fd), 0
+		l.slots = slotsOf(l.fd)
 	}
 }
 
