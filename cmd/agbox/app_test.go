@@ -127,6 +127,7 @@ func TestHelpReads(t *testing.T) {
 		"help-exec":       {"help", "exec"},
 		"help-attach":     {"attach", "--help"},
 		"help-shell":      {"shell", "--help"},
+		"help-cp":         {"cp", "--help"},
 		"help-ls":         {"ls", "--help"},
 		"help-kill":       {"kill", "-h"},
 		"help-logs":       {"logs", "-h"},

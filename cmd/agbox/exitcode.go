@@ -53,7 +53,7 @@ var exitTable = []exitRow{
 	}},
 	{code: codeUsage, meaning: "the command line or the request is not valid",
 		classes: []codes.Code{codes.InvalidArgument, codes.OutOfRange}},
-	{code: codeNotFound, meaning: "there is no such sandbox, exec or image",
+	{code: codeNotFound, meaning: "there is no such sandbox, exec, image or file",
 		classes: []codes.Code{codes.NotFound}},
 	{code: codeConflict, meaning: "the name or id is taken, or the state does not allow it",
 		classes: []codes.Code{codes.AlreadyExists, codes.FailedPrecondition}},

@@ -54,6 +54,7 @@ const (
 	revived  = agboxv1.EventType_SANDBOX_REVIVED
 
 	serviceStarted = agboxv1.EventType_SANDBOX_SERVICE_STARTED
+	copied         = agboxv1.EventType_SANDBOX_FILES_COPIED
 	serviceReady   = agboxv1.EventType_SANDBOX_SERVICE_READY
 	serviceFailed  = agboxv1.EventType_SANDBOX_SERVICE_FAILED
 )
@@ -86,6 +87,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"one that exits while starting fails", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateExited), StartedAt: t0}, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
 
 		{"PENDING and missing after a restart fails", stream(accepted), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and missing after its files were copied fails", stream(accepted, copied), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after an upgrade is made", stream(accepted), Observation{Looked: true, Inherited: true, HandedOver: true}, Prepare, 0, 0},
 		{"PENDING after an upgrade is looked at first", stream(accepted), Observation{Inherited: true, HandedOver: true}, Look, 0, 0},
 		{"PENDING and created after a restart goes on", stream(accepted), inherited(Observation{Looked: true, Primary: primary(runtime.StateCreated)}), Start, 0, 0},

@@ -42,6 +42,8 @@ type guests struct {
 	told   bool   // it was recorded
 	hooks  []*agboxv1.CreateExecRequest
 	held   bool // hooks do not end by themselves
+	did    []string
+	copy   func(context.Context) error // instead of copying something in
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -77,11 +79,25 @@ func (g *guests) Settle(ctx context.Context, id string) error {
 	return nil
 }
 
-func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
-	return nil
+// CopyIn notes what it was asked for, and does what copy says.
+func (g *guests) CopyIn(ctx context.Context, id string, _ hostfiles.Checker, copies []hostfiles.Copy, progress func(hostfiles.Copy, int64, int64)) error {
+	g.mu.Lock()
+	g.did = append(g.did, "copy "+copies[0].Source)
+	do := g.copy
+	g.mu.Unlock()
+	progress(copies[0], 1, 1)
+	if do == nil {
+		return nil
+	}
+	return do(ctx)
 }
 
-func (g *guests) Release(context.Context, string) error { return nil }
+func (g *guests) Release(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.did = append(g.did, "release")
+	return nil
+}
 
 // RunHook accepts a hook and, unless it is held, ends it at once: with exit code 1
 // when its command is "false".
@@ -92,6 +108,7 @@ func (g *guests) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, ho
 	}
 	g.mu.Lock()
 	g.hooks = append(g.hooks, req)
+	g.did = append(g.did, "hook")
 	held := g.held
 	g.mu.Unlock()
 	if held {

@@ -125,7 +125,7 @@ func sentence(v *protovalidate.Violation) string {
 	switch {
 	case v.FieldDescriptor != nil && refersToExec(v.FieldDescriptor):
 		return got + "is not a command: give its id, the beginning of it or its name, alone or as SANDBOX/NAME"
-	case strings.HasSuffix(field, "cwd"):
+	case strings.HasSuffix(field, "cwd"), field == "path", field == "new_path", field == "open.path":
 		return got + "is not an absolute path"
 	case strings.HasSuffix(field, "_id"), strings.HasSuffix(field, "page_token"):
 		return got + "is not an id or a name: letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 64 characters"

@@ -12,7 +12,7 @@ const (
 	least = 4 << 20
 	// percent is the garbage that may pile up meanwhile, in percent of the live
 	// heap, and of the 4 MiB that the runtime takes for the least.
-	percent = 400
+	percent = 200
 )
 
 // Heap lets garbage pile up while much is moved by this process, and gives it back

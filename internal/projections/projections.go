@@ -167,7 +167,7 @@ func (h Host) look(item Item) (source, missing string) {
 		}
 		tried = append(tried, path)
 	}
-	missing = fmt.Sprintf("There is no %s here (%s).", item.What, strings.Join(tried, ", "))
+	missing = fmt.Sprintf("The %s cannot be brought in, because there is nothing at %s.", item.What, strings.Join(tried, ", "))
 	if item.Hint != "" {
 		missing += " " + item.Hint + "."
 	}

@@ -306,7 +306,8 @@ type CreateSpec struct {
 	Mounts []*MountSpec `protobuf:"bytes,2,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	// Paths of the host that are copied into the primary.
 	Copies []*CopySpec `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"`
-	// Tools of the host that are brought in, for example "git".
+	// Tools of the host that are brought in: git, claude, codex, opencode, uv, npm, apt.
+	// `agbox tools ls` shows what each takes from the host, and how.
 	BuiltinTools []string `protobuf:"bytes,4,rep,name=builtin_tools,json=builtinTools,proto3" json:"builtin_tools,omitempty"`
 	// Other containers on the sandbox's network.
 	Services []*ServiceSpec `protobuf:"bytes,5,rep,name=services,proto3" json:"services,omitempty"`

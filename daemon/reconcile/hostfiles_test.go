@@ -1,0 +1,153 @@
+package reconcile
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/runtime/runtimetest"
+)
+
+func (l *life) createSpec(id string, spec *agboxv1.CreateSpec) {
+	l.t.Helper()
+	spec.Image = runtimetest.FakeImage
+	if _, err := l.ledger.Create(l.t.Context(), id, spec); err != nil {
+		l.t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+}
+
+func (g *guests) deeds() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.did)
+}
+
+func copying(t *testing.T) *agboxv1.CreateSpec {
+	return &agboxv1.CreateSpec{Copies: []*agboxv1.CopySpec{{Source: t.TempDir(), Target: "/x"}}, PostCreate: []string{"true"}}
+}
+
+func TestFilesAreThereBeforeHooksAndTheMainCommand(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	spec := copying(t)
+	l.createSpec("a", spec)
+	if r := l.await("a", machine.Ready); !r.Copied {
+		t.Error("READY, and nothing is known of the copy")
+	}
+	want := []string{"copy " + spec.GetCopies()[0].GetSource(), "release", "hook"}
+	if got := l.guests.deeds(); !slices.Equal(got, want) {
+		t.Errorf("did %v, want %v", got, want)
+	}
+	l.stop("a")
+	l.await("a", machine.Stopped)
+	l.want(l.ledger.RequestResume, "a")
+	l.await("a", machine.Ready)
+	if got := l.guests.deeds(); !slices.Equal(got, append(want, "release")) {
+		t.Errorf("after a restart it did %v: files are copied once, and the command is let go in every life", got)
+	}
+}
+
+func TestACopyThatACrashCutShortIsMadeAgain(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	begun := make(chan struct{})
+	l.guests.copy = func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }
+	l.createSpec("a", copying(t))
+	<-begun
+	n := l.next()
+	n.await("a", machine.Ready)
+	if got := n.guests.deeds(); len(got) != 3 || !strings.HasPrefix(got[0], "copy ") {
+		t.Errorf("the next daemon did %v", got)
+	}
+}
+
+func TestACopyThatCannotBeLeavesNothingBehind(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.guests.copy = func(context.Context) error {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, "It is gone.")
+	}
+	l.createSpec("a", copying(t))
+	r := l.await("a", machine.Failed)
+	if r.ErrorReason != agboxv1.ErrorReason_HOST_PATH_UNUSABLE.String() || r.ErrorMessage != "It is gone." {
+		t.Errorf("it failed by %s: %s", r.ErrorReason, r.ErrorMessage)
+	}
+	l.nothingLeft()
+}
+
+func TestACopyGivesWayToAWish(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	begun := make(chan struct{})
+	l.guests.copy = func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }
+	l.createSpec("a", copying(t))
+	<-begun
+	l.want(l.ledger.RequestDelete, "a")
+	l.await("a", machine.Deleted)
+	l.nothingLeft()
+}
+
+func TestASourceThatWasSwappedAfterTheRequestIsNotMounted(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	source := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/etc", source); err != nil {
+		t.Fatal(err)
+	}
+	l.createSpec("a", &agboxv1.CreateSpec{Mounts: []*agboxv1.MountSpec{{Source: source, Target: "/x"}}})
+	r := l.await("a", machine.Failed)
+	if !strings.Contains(r.ErrorMessage, "leads by a symbolic link to /etc") {
+		t.Errorf("it failed by %s", r.ErrorMessage)
+	}
+	l.nothingLeft()
+}
+
+func TestWhatThePrimaryMounts(t *testing.T) {
+	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "caches", "npm")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	sb := ledger.Sandbox{Spec: &agboxv1.CreateSpec{
+		Mounts:    []*agboxv1.MountSpec{{Source: link, Target: "/a"}, {Source: dir, Target: "/b", Writable: true}},
+		Workspace: &agboxv1.WorkspaceSpec{Source: link, Mount: true},
+		Envs:      map[string]string{"A": "spec"},
+		ToolProjections: []*agboxv1.ToolProjection{
+			{Kind: agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT, Source: dir, Target: "/t", Envs: map[string]string{"A": "tool", "B": "tool"}},
+			{Kind: agboxv1.ProjectionKind_PROJECTION_KIND_CACHE, Source: cache, Target: "/c"},
+			{Kind: agboxv1.ProjectionKind_PROJECTION_KIND_COPY, Source: dir, Target: "~/x"},
+		},
+	}}
+	mounts, err := l.loop.hostMounts(sb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, m := range mounts {
+		mode := "rw"
+		if m.ReadOnly {
+			mode = "ro"
+		}
+		got = append(got, m.Source+":"+m.Target+":"+mode)
+	}
+	want := []string{dir + ":/a:ro", dir + ":/b:rw", dir + ":/workspace:rw", dir + ":/t:ro", cache + ":/c:rw"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if st, err := os.Stat(cache); err != nil || st.Mode().Perm() != 0o777 || st.Mode()&os.ModeSticky == 0 {
+		t.Errorf("the cache is %v, %v", st, err)
+	}
+	if st, err := os.Stat(filepath.Dir(cache)); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the folder above it is %v, %v", st, err)
+	}
+	if env := envList(primaryEnv(sb.Spec)); !slices.Equal(env, []string{"A=spec", "B=tool"}) {
+		t.Errorf("the environment is %v", env)
+	}
+}

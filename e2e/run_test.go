@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestRunEndsWithTheCommandsCodeAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	r := in.Agbox(t, "run", "--rm", harness.ImageBusybox, "--", "sh", "-c", "echo out; echo err >&2; exit 7").Want(t, 7)
+	if r.Stdout != "out\n" || !strings.Contains(r.Stderr, "err\n") {
+		t.Errorf("stdout %q, stderr %q", r.Stdout, r.Stderr)
+	}
+	in.Agbox(t, "run", "--rm", harness.ImageBusybox, "no-such-command").Want(t, 127)
+	in.Agbox(t, "run", "--rm", "-e", "A=b", "--image", harness.ImageBusybox, "--", "sh", "-c", "test $A = b").Want(t, 0)
+	refused(t, in.Agbox(t, "run", harness.ImageBusybox), 125, "Name an image and a command")
+	refused(t, in.Agbox(t, "run", "-it", harness.ImageBusybox, "sh"), 125, "standard input is none")
+	if r := in.Agbox(t, "run", "--rm", "--mount", "/none:/x", harness.ImageBusybox, "true"); r.Code == 0 || !strings.Contains(r.Stderr, "/none does not exist") {
+		t.Errorf("exit code %d, stderr %q", r.Code, r.Stderr)
+	}
+	if got := in.Must(t, "ls", "-q"); got != "" {
+		t.Errorf("there is %s", got)
+	}
+	in.Agbox(t, "run", "--name", "kept", harness.ImageBusybox, "true").Want(t, 0)
+	if got := in.inside(t, "kept", "echo here"); got != "here\n" {
+		t.Errorf("the kept one says %q", got)
+	}
+}
+
+func TestRunTakesAFileAndInput(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "p", map[string]string{"agbox.yaml": "image: agbox-test/busybox:latest\nworkspace: {source: .}\n", "a": "one\n", "in": "typed\n"})
+	input, err := os.Open(filepath.Join(dir, "in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	r := in.StartWith(t, input, "run", "--rm", "-i", "-f", filepath.Join(dir, "agbox.yaml"), "--", "cat", "-", "a").Wait(t).Want(t, 0)
+	harness.WantSame(t, "stdout", r.Stdout, "typed\none\n")
+	if r := in.from(t, dir, nil, "run", "--rm", "--", "cat", "a"); r.Code != 0 || r.Stdout != "one\n" {
+		t.Errorf("%d %q %q", r.Code, r.Stdout, r.Stderr)
+	}
+	if got := in.Must(t, "ls", "-q"); got != "" {
+		t.Errorf("there is %s", got)
+	}
+}
+
+func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p := in.Start(t, "run", "--rm", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
+		p.AwaitOutput(t, "begun")
+		p.Signal(t, sig)
+		p.Wait(t).Want(t, 128+int(sig))
+		if got := in.Must(t, "ls", "-q"); got != "" {
+			t.Errorf("after %v there is %s", sig, got)
+		}
+	}
+	// While it is being made, too.
+	dir := filepath.Join(in.Home, "big")
+	big(t, dir, 100, 1<<20)
+	p := in.Start(t, "run", "--rm", "--workspace", dir, harness.ImageBusybox, "true")
+	harness.Eventually(t, "the sandbox is being made", func() bool { return strings.Contains(p.Stderr.String(), "copying files in") })
+	p.Signal(t, syscall.SIGINT)
+	if code := p.Wait(t).Code; code != 130 && code != 0 { // it may have been done already
+		t.Errorf("exit code %d", code)
+	}
+	if got := in.Must(t, "ls", "-q"); got != "" {
+		t.Errorf("there is %s", got)
+	}
+}
+
+func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	p := in.onTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
+	p.await("# ")
+	p.types("tty && echo $((40+2)); exit 3\n")
+	p.await("42")
+	if code := p.wait(); code != 3 {
+		t.Errorf("exit code %d, screen %q", code, p.screen())
+	}
+	if got := in.Must(t, "ls", "-q"); got != "" {
+		t.Errorf("there is %s", got)
+	}
+	p = in.onTerminal(t, "run", "--rm", "-it", "--name", "left", harness.ImageBusybox, "sh")
+	p.await("# ")
+	p.types("\x10\x11")
+	if code := p.wait(); code != 0 {
+		t.Errorf("left with exit code %d", code)
+	}
+	if got := in.Must(t, "ps", "left"); !strings.Contains(got, "sh") {
+		t.Errorf("what was left runs no more: %s", got)
+	}
+}
+
+func TestAPresetWorksOnACopyOfItsFolder(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	home := in.write(t, "people/me", map[string]string{".claude/.credentials.json": "login"})
+	dir := in.write(t, "project", map[string]string{"a": "one\n"})
+	env := []string{"HOME=" + home}
+	refused(t, in.from(t, dir, env, "claude"), 125, "AGBOX_CLAUDE_IMAGE")
+	script := `printf '#!/bin/sh\npwd; cat a ~/.claude/.credentials.json; echo args: $@; echo two >b\n' >/usr/bin/claude; chmod +x /usr/bin/claude`
+	r := in.from(t, dir, append(env, "AGBOX_CLAUDE_IMAGE="+harness.ImageBusybox), "claude", "--name", "kept", "--post-create", script, "--", "-p", "hello").Want(t, 0)
+	harness.WantSame(t, "stdout", r.Stdout, "/workspace\none\nloginargs: -p hello\n")
+	if !strings.Contains(r.Stderr, "agbox cp ") {
+		t.Errorf("it is not said how to get at the work: %q", r.Stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {
+		t.Error("it wrote to the folder itself")
+	}
+	harness.WantSame(t, "the kept work", in.inside(t, "kept", "cat b"), "two\n")
+	in.from(t, dir, env, "claude", "--rm", "--image", harness.ImageBusybox, "--mount-workspace", ".", "--post-create", script).Want(t, 0)
+	wantFile(t, filepath.Join(dir, "b"), "two\n")
+
+	r = in.from(t, dir, env, "claude", "--image", harness.ImageBusybox)
+	if r.Code != 127 || !strings.Contains(r.Stderr, "The image has no claude.") {
+		t.Errorf("without the program: %d, %q", r.Code, r.Stderr)
+	}
+	r = in.from(t, dir, env, "codex", "--image", harness.ImageBusybox)
+	if r.Code == 0 || !strings.Contains(r.Stderr, "codex login") {
+		t.Errorf("without a login: %d, %q", r.Code, r.Stderr)
+	}
+	if got := strings.Fields(in.Must(t, "ls", "-q")); len(got) != 1 {
+		t.Errorf("there are %v", got)
+	}
+}
