@@ -110,7 +110,7 @@ func (c *Client) followSandbox(ctx context.Context, sandbox string, o SandboxLog
 		}()
 		defer func() {
 			cancel()
-			for range g.items { //nolint:revive // whoever has something still is let go
+			for range g.items { // whoever has something still is let go
 			}
 			<-done
 		}()

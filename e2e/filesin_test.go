@@ -214,7 +214,9 @@ func TestABigCopySurvivesADaemonThatIsKilledInIt(t *testing.T) {
 	c, box := in.begin(t, fmt.Sprintf("image: agbox-test/busybox:latest\nworkspace: {source: %s}\npost_create: ['find . -type f | wc -l >/tmp/count']\n", dir))
 	for kill := range 3 {
 		awaitCopy(t, c, box)
-		time.Sleep(time.Duration(kill) * 50 * time.Millisecond) // to be hit in different places; nothing depends on it
+		for range 3 * kill { // to be hit in different places; nothing depends on it
+			in.Must(t, "ls")
+		}
 		in.KillDaemon(t)
 		in.Must(t, "daemon", "start")
 	}

@@ -198,7 +198,7 @@ const devcontainerText = `// For format details, see https://aka.ms/devcontainer
 	"name": "Node & Postgres",
 	"image": "mcr.microsoft.com/devcontainers/javascript-node:1-20",
 	/* features are not here */
-	"features": { "ghcr.io/devcontainers/features/git:1": {} },
+	"features": { "registry.example/features/git:1": {} },
 	"containerEnv": {
 		"PROJECT": "${localWorkspaceFolderBasename}",
 		"ME": "${localEnv:USER:nobody}",

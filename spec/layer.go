@@ -28,9 +28,6 @@ func (l *layer) field(name string) protoreflect.FieldDescriptor {
 	return l.m.Descriptor().Fields().ByName(protoreflect.Name(name))
 }
 
-// has tells whether the message has such a field at all.
-func (l *layer) has(name string) bool { return l.field(name) != nil }
-
 // set sets a scalar.
 func (l *layer) set(name string, value any, at *document.Origin) {
 	l.m.Set(l.field(name), protoreflect.ValueOf(value))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,7 +120,7 @@ func TestFlagsThatCannotBeMeantAreRefused(t *testing.T) {
 		{"--revival", "x"}, {"--pull", "x"}, {"--idle-ttl", "10"}, {"--label", "x"}, {"--workspace", "a", "--mount-workspace", "b"},
 	} {
 		_, _, err := flags(t, append([]string{"--image", "x"}, args...)...)
-		if _, ok := err.(*usageError); !ok || !strings.HasSuffix(err.Error(), ".") || !strings.HasPrefix(err.Error(), "--") {
+		if usage := new(usageError); !errors.As(err, &usage) || !strings.HasSuffix(err.Error(), ".") || !strings.HasPrefix(err.Error(), "--") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

@@ -63,13 +63,14 @@ func TestAMainCommandOfAnEarlierSupervisorOrWithAForeignIDIsNone(t *testing.T) {
 
 func TestAMainCommandThatItsSupervisorForgotIsNotStarted(t *testing.T) {
 	b := newBench(t)
-	s := &supervisor{boot: "boot1", main: "main-a", start: runs("boot1")}
-	end := b.serve(s)
+	asked := make(chan struct{}, 1)
+	end := b.serve(&supervisor{boot: "boot1", main: "main-a", start: func(req *guestv1.StartRequest) *guestv1.ExecRecord {
+		asked <- struct{}{}
+		return runs("boot1")(req)
+	}})
 	b.connect()
 	b.recordMain()
-	for s.started() == 0 { // the question that follows the recording
-		time.Sleep(time.Millisecond)
-	}
+	<-asked // the question that follows the recording
 	end()
 	<-b.lost
 	again := &supervisor{boot: "boot1", main: "main-a", start: runs("boot1")}

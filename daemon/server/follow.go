@@ -145,7 +145,7 @@ func (f *follower) drain(ctx context.Context, last bool) error {
 		}
 		// The end of the handler ends the sending.
 		f.s.draining.Go(func() {
-			<-drained
+			<-drained //nolint:errcheck // the caller has the better error
 			f.release()
 		})
 		f.left = true

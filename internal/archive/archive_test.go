@@ -105,7 +105,7 @@ func (a *arena) outside() map[string]string {
 		}
 		links := uint64(1)
 		if !st.IsDir() {
-			links = uint64(st.Sys().(*syscall.Stat_t).Nlink)
+			links = st.Sys().(*syscall.Stat_t).Nlink
 		}
 		seen[p] = fmt.Sprint(st.Mode(), links, content)
 		return nil

@@ -143,7 +143,7 @@ func (p *packer) linked(e *entry, h *tar.Header) bool {
 	if e.st.Nlink < 2 {
 		return false
 	}
-	id := inode{uint64(e.st.Dev), e.st.Ino}
+	id := inode{e.st.Dev, e.st.Ino}
 	if first, ok := p.links[id]; ok {
 		h.Typeflag, h.Linkname, h.Size, h.PAXRecords = tar.TypeLink, first, 0, nil
 		return true
@@ -233,7 +233,7 @@ func (e *entry) header(name string) *tar.Header {
 		if e.st.Mode&unix.S_IFMT == unix.S_IFBLK {
 			h.Typeflag = tar.TypeBlock
 		}
-		h.Devmajor, h.Devminor = int64(unix.Major(uint64(e.st.Rdev))), int64(unix.Minor(uint64(e.st.Rdev)))
+		h.Devmajor, h.Devminor = int64(unix.Major(e.st.Rdev)), int64(unix.Minor(e.st.Rdev))
 	}
 	return h
 }

@@ -89,7 +89,7 @@ func (p *place) known(fd int) *finish {
 	if unix.Fstat(fd, &st) != nil {
 		return nil
 	}
-	if t, ok := p.times[inode{uint64(st.Dev), st.Ino}]; ok {
+	if t, ok := p.times[inode{st.Dev, st.Ino}]; ok {
 		return &finish{mode: noMode, uid: -1, gid: -1, times: t}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (p *place) settle(l level) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(l.fd, &st); err == nil && len(p.times) < maxTimes {
-		p.times[inode{uint64(st.Dev), st.Ino}] = f.times
+		p.times[inode{st.Dev, st.Ino}] = f.times
 	}
 	return tolerate(unix.UtimesNanoAt(p.top().fd, l.name, f.times[:], unix.AT_SYMLINK_NOFOLLOW))
 }

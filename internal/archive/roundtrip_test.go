@@ -44,7 +44,7 @@ func zoo(t testing.TB, root string) {
 		must(os.Lchown(in("link"), 12, 34))
 		must(os.Lchown(in("sub"), 1234, 567))
 	}
-	must(os.Chmod(in("none"), 0o4755|0)) // the bits beyond 0777 are lost here on purpose
+	must(os.Chmod(in("none"), 0o4755)) // the bits beyond 0777 are lost here on purpose
 	must(os.Chmod(in("sub/empty"), 0o555))
 	for i, name := range []string{"small", "sub/large", "sub/empty", "sub", "link"} {
 		at := unix.NsecToTimespec(sample.Add(time.Duration(i) * time.Hour).UnixNano())

@@ -126,7 +126,7 @@ func meaning(f protoreflect.FieldDescriptor, comments map[string]string) string 
 
 // valueOf says in words what a field takes.
 func valueOf(f protoreflect.FieldDescriptor) string {
-	word := ""
+	var word string
 	switch f.Kind() {
 	case protoreflect.BoolKind:
 		word = "true or false"

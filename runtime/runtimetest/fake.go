@@ -139,7 +139,7 @@ func (f *Fake) EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error 
 		if v, ok := f.volumes[spec.Name]; ok && v.Identity != spec.Identity {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, "The engine has another volume %q.", spec.Name)
 		}
-		f.volumes[spec.Name] = runtime.Volume{Identity: spec.Identity, Name: spec.Name}
+		f.volumes[spec.Name] = runtime.Volume(spec)
 		return nil
 	})
 }

@@ -324,7 +324,7 @@ func TestFilesAreTouchedWithTheRightsOfTheUser(t *testing.T) {
 	d.must(os.Mkdir(d.path("private"), 0o700))
 	d.put("private/f", "secret")
 	d.must(os.Mkdir(d.path("team"), 0o770))
-	d.must(os.Chmod(d.path("team"), 0o770)) // against the umask
+	d.must(os.Chmod(d.path("team"), 0o770))   // against the umask
 	d.must(os.Chown(d.path("team"), 0, 4713)) // an extra group of worker
 	d.put("read-only", "old")
 	d.must(os.Chmod(d.root, 0o777))

@@ -50,8 +50,9 @@ func Ports(text string) ([]*agboxv1.PortMapping, error) {
 	if err != nil {
 		return bad(" (" + err.Error() + ")")
 	}
-	hostFirst, hostLast := 0, 0
+	var hostFirst int
 	if host != "" {
+		var hostLast int
 		if hostFirst, hostLast, err = portRange(host, 0); err != nil {
 			return bad(" (" + err.Error() + ")")
 		}

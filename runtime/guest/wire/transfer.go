@@ -71,7 +71,7 @@ func (p *Pipe) Word(m proto.Message) error {
 		return err
 	}
 	if err := proto.Unmarshal(raw, m); err != nil {
-		return fmt.Errorf("%w: %v", ErrFrame, err)
+		return fmt.Errorf("%w: %w", ErrFrame, err)
 	}
 	return nil
 }
