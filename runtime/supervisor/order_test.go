@@ -227,17 +227,6 @@ func TestNoByteIsLostWhenTheKernelCanQueueNoSignals(t *testing.T) {
 	}
 }
 
-func TestExecsStartWithNoSignalBlockedOrIgnored(t *testing.T) {
-	b := newBox(t)
-	for i := range 20 {
-		id := fmt.Sprint("e", i)
-		b.run(request(id, "grep", "-E", "^Sig(Blk|Ign|Pnd)", "/proc/self/status"))
-		if out := b.stdout(id); strings.Count(out, "0000000000000000") != 3 {
-			t.Errorf("an exec has %s", out)
-		}
-	}
-}
-
 // BenchmarkWrite is how long a program takes for one short write, in turn on both
 // outputs, and how much processor time it and the supervisor take for it.
 func BenchmarkWrite(b *testing.B) {

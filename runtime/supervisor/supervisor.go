@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -220,26 +219,6 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 // farewell is how long connections may take to send the last exits. The daemon
 // finds what it did not get in the status files.
 const farewell = time.Second
-
-// catchSignals takes every signal that could end or stop the process. PID 1 is
-// spared by the kernel only from signals without a handler, and the Go runtime
-// has one for nearly all. Ignoring them instead would be inherited by every exec.
-func catchSignals() (term, chld chan os.Signal) {
-	term, chld = make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
-	signal.Notify(chld, syscall.SIGCHLD)
-	dropped := make(chan os.Signal, 1) // never read: what does not fit is dropped
-	for n := syscall.Signal(1); n <= 64; n++ {
-		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, // cannot be caught
-			syscall.SIGURG, // the runtime's own, sent all the time
-			syscall.SIGTERM, syscall.SIGCHLD:
-		default:
-			signal.Notify(dropped, n)
-		}
-	}
-	return term, chld
-}
 
 // mainExec is the exec id of the container's own command where the daemon does
 // not say another one.
