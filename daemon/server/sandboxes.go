@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/version"
+	"github.com/agbox/agbox/runtime"
 )
 
 // Ping tells which daemon answers and how it is.
@@ -231,8 +233,11 @@ func (s *Server) containers(ctx context.Context, sb ledger.Sandbox) []*agboxv1.C
 	if sb.Over() {
 		return nil
 	}
+	containers := slices.Clone(s.Loop.Containers(ctx, sb))
+	// The primary, which has no service, comes first.
+	slices.SortFunc(containers, func(a, b runtime.Container) int { return cmp.Compare(a.Service, b.Service) })
 	var shown []*agboxv1.ContainerStatus
-	for _, c := range s.Loop.Containers(ctx, sb) {
+	for _, c := range containers {
 		shown = append(shown, &agboxv1.ContainerStatus{
 			Role:        string(c.Role),
 			Service:     c.Service,
