@@ -62,7 +62,7 @@ bench-exec: images build ## Compare an exec round trip with docker exec on the s
 	@go run ./e2e/bench exec
 
 .PHONY: bench-logs
-bench-logs: images build ## Compare following a log with docker exec attach, in one run, and weigh idle followers
+bench-logs: images build ## Compare following a log with docker logs and docker exec, in one run, and weigh idle followers
 	@go run ./e2e/bench logs
 
 .PHONY: bench-recovery

@@ -27,7 +27,7 @@ import (
 
 const (
 	// logBytes is how long the log is that both sides carry.
-	logBytes = 1 << 30
+	logBytes = 256 << 20
 	// logRounds is how often they do.
 	logRounds = 3
 	// firstBytes is how many single lines are timed on each side.
@@ -37,18 +37,21 @@ const (
 	restTime = 3 * time.Second
 )
 
-// writeLog writes logBytes as fast as it can; stampLoop a line with the time of
+// logImage has a shell that knows the time to the microsecond.
+const logImage = "agbox-test/debian:latest"
+
+// writeLog writes logBytes of lines as fast as it can; stampLoop a line with the time of
 // its writing, in microseconds, every 20 ms.
 var (
-	writeLog  = []string{"dd", "if=/dev/zero", "bs=64k", fmt.Sprint("count=", logBytes>>16), "status=none"}
+	writeLog  = []string{"bash", "-c", fmt.Sprintf("yes 'ok 0042 the quick brown fox jumps over the lazy dog and comes back for more' | head -c %d", logBytes)}
 	stampLoop = []string{"bash", "-c", fmt.Sprintf("for ((i = 0; i < %d; i++)); do echo ${EPOCHREALTIME/[.,]/}; sleep 0.02; done", firstBytes)}
 )
 
-// benchLogs compares following a log through the client package with docker exec
-// attach of the same output in the same sandbox, and weighs idle followers.
+// benchLogs compares following a log through the client package with what the engine
+// has: its log of a container's own command, and the output of an exec, which it
+// keeps nowhere. It also weighs idle followers.
 func benchLogs(ctx context.Context) error {
-	// It has a shell that knows the time to the microsecond.
-	return withSandboxOf(ctx, "agbox-test/debian:latest", func(c *client.Client, box string) error {
+	return withSandboxOf(ctx, logImage, func(c *client.Client, box string) error {
 		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
 		if err != nil {
 			return err
@@ -65,26 +68,49 @@ type logBench struct {
 	engine *docker.Client
 }
 
-// throughput carries the same bytes three ways, in turns.
+// throughput carries the same lines to a reader in all ways there are, in turns.
 func (b logBench) throughput(ctx context.Context) error {
-	var theirs, growing, finished figures
+	var attached, growing, finished, ourGrowing, ourFinished figures
 	for range logRounds {
 		var exec string
 		err := errors.Join(
-			theirs.time(func() error { return b.dockerBytes(ctx) }),
-			growing.time(func() (err error) { exec, err = b.run(ctx); return err }),
-			finished.time(func() error { return b.count(b.c.FollowLogs(ctx, exec, client.LogOptions{Follow: true})) }),
+			attached.time(func() error { return b.dockerBytes(ctx) }),
+			ourGrowing.time(func() (err error) { exec, err = b.run(ctx); return err }),
+			ourFinished.time(func() error { return b.count(b.c.FollowLogs(ctx, exec, client.LogOptions{Follow: true})) }),
+			b.dockerLogs(ctx, &growing, &finished),
 		)
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Printf("follow of %d MiB, %d times each, in turns; median\n", logBytes>>20, logRounds)
+	fmt.Printf("%d MiB of lines to a reader, %d times each, in turns; median\n", logBytes>>20, logRounds)
 	rate := func(f figures) float64 { return logBytes / f.at(0.5).Seconds() / 1e6 }
-	fmt.Printf("  %-34s %7.0f MB/s\n", "docker exec attach API", rate(theirs))
-	fmt.Printf("  %-34s %7.0f MB/s   %.1fx\n", "agbox, while it is written", rate(growing), rate(growing)/rate(theirs))
-	fmt.Printf("  %-34s %7.0f MB/s   %.1fx\n", "agbox, of a finished exec", rate(finished), rate(finished)/rate(theirs))
+	for _, kind := range []struct {
+		when  string
+		sides []side
+	}{
+		{"while they are written", []side{
+			{"docker logs -f API", growing}, {"docker exec attach API, no log", attached}, {"agbox", ourGrowing},
+		}},
+		{"afterwards", []side{{"docker logs API", finished}, {"agbox", ourFinished}}},
+	} {
+		fmt.Printf("  %s\n", kind.when)
+		ours := rate(kind.sides[len(kind.sides)-1].f)
+		for _, s := range kind.sides {
+			fmt.Printf("    %-32s %7.0f MB/s", s.name, rate(s.f))
+			if s.name != "agbox" {
+				fmt.Printf("   agbox %.1fx", ours/rate(s.f))
+			}
+			fmt.Println()
+		}
+	}
 	return nil
+}
+
+// side is one of those that are compared.
+type side struct {
+	name string
+	f    figures
 }
 
 func (b logBench) run(ctx context.Context) (exec string, err error) {
@@ -118,13 +144,46 @@ func (b logBench) attach(ctx context.Context, command []string) (types.HijackedR
 	return b.engine.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
 }
 
+// dockerLogs has the engine keep the log, as that of a container's own command, and
+// reads it while it is written and once more when it is complete.
+func (b logBench) dockerLogs(ctx context.Context, growing, finished *figures) error {
+	made, err := b.engine.ContainerCreate(ctx, &container.Config{Image: logImage, Cmd: writeLog},
+		&container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "json-file"}}, nil, nil, "")
+	if err != nil {
+		return err
+	}
+	read := func() error {
+		stream, err := b.engine.ContainerLogs(ctx, made.ID, container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: true})
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		return countDocker(stream)
+	}
+	return errors.Join(
+		growing.time(func() error {
+			if err := b.engine.ContainerStart(ctx, made.ID, container.StartOptions{}); err != nil {
+				return err
+			}
+			return read()
+		}),
+		finished.time(read),
+		b.engine.ContainerRemove(ctx, made.ID, container.RemoveOptions{Force: true}),
+	)
+}
+
 func (b logBench) dockerBytes(ctx context.Context) error {
 	stream, err := b.attach(ctx, writeLog)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	total, err := stdcopy.StdCopy(io.Discard, io.Discard, stream.Reader)
+	return countDocker(stream.Reader)
+}
+
+// countDocker reads output of the engine to its end, which must be whole.
+func countDocker(stream io.Reader) error {
+	total, err := stdcopy.StdCopy(io.Discard, io.Discard, stream)
 	if err == nil && total != logBytes {
 		err = fmt.Errorf("docker gave %d bytes of %d", total, logBytes)
 	}
