@@ -70,7 +70,7 @@ func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter
 // request asks for what is left from a cursor on. placed tells that the place of
 // a tail is known: then the cursor stands for it.
 func (o LogOptions) request(exec string, at Cursor, placed bool) *agboxv1.FollowExecLogsRequest {
-	in := &agboxv1.FollowExecLogsRequest{ExecId: exec, Follow: o.Follow, Streams: o.Streams}
+	in := &agboxv1.FollowExecLogsRequest{ExecId: exec, Follow: o.Follow, Streams: o.Streams, Batch: true}
 	if o.TailLines != nil && !placed && at == (Cursor{}) {
 		in.TailLines = o.TailLines
 	} else {
@@ -128,11 +128,20 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 					yield(LogItem{Cursor: at, End: end}, nil)
 					return true, nil
 				}
-				item, err := at.take(m.GetChunk())
-				if err != nil || len(item.Data) == 0 {
-					return false, err
+				chunks := m.GetBatch().GetChunks()
+				if chunk := m.GetChunk(); chunk != nil {
+					chunks = []*agboxv1.LogChunk{chunk}
 				}
-				return !yield(item, nil), nil
+				for _, chunk := range chunks {
+					item, err := at.take(chunk)
+					if err != nil {
+						return false, err
+					}
+					if len(item.Data) > 0 && !yield(item, nil) {
+						return true, nil
+					}
+				}
+				return false, nil
 			},
 		}
 		if err := f.run(ctx, c); err != nil {

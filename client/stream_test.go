@@ -321,3 +321,33 @@ func TestATailGoesOnFromItsCursor(t *testing.T) {
 		t.Errorf("asked %v", asked)
 	}
 }
+
+// A reader that has enough in the middle of a message is given no more of it.
+func TestBatchesAreReadInTheirOrderAndOnlyAsFarAsWanted(t *testing.T) {
+	h := serve(t, &script{})
+	h.script.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		if !in.GetBatch() {
+			t.Error("no batches were asked for")
+		}
+		var batch agboxv1.LogBatch
+		for i := range 3 {
+			batch.Chunks = append(batch.Chunks, chunk(stdout, i, "o").GetChunk(), chunk(stderr, i, "e").GetChunk())
+		}
+		_ = s.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Batch{Batch: &batch}})
+		return s.Send(logEnd(&agboxv1.ExecStatus{}))
+	}
+	got := ""
+	var last Cursor
+	for item, err := range h.client().FollowLogs(t.Context(), "e", LogOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, last = got+string(item.Data), item.Cursor
+		if len(got) == 5 {
+			break
+		}
+	}
+	if want := (Cursor{Stdout: 3, Stderr: 2}); got != "oeoeo" || last != want {
+		t.Errorf("got %q up to %v", got, last)
+	}
+}

@@ -20,8 +20,11 @@ import (
 )
 
 const (
-	// chunkSize is the most that one message of a log stream carries, in bytes.
-	chunkSize = 256 << 10
+	// chunkSize is the most that one message of a log stream carries, in bytes: with
+	// what is around it, 256 KiB.
+	chunkSize = 256<<10 - 256
+	// batchLength is how many chunks one message carries at most.
+	batchLength = 256
 	// slowReader is how long a client may take nothing while there is something
 	// for it. A stream that is ended then costs no more than one message.
 	slowReader = 10 * time.Second
@@ -46,6 +49,10 @@ type follower struct {
 	done <-chan struct{}
 	// at is what the client knows of where the stream is.
 	at logs.Cursor
+	// batches tells that the client takes several chunks in one message; held are
+	// those that are not sent yet.
+	batches bool
+	held    []*agboxv1.LogChunk
 	// part is what to give, where selective says that it is not all.
 	part      logs.Part
 	selective bool
@@ -169,8 +176,24 @@ func (f *follower) read(ctx context.Context, last bool) error {
 	}
 	buf := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(buf)
+	if err := f.give(buf[:], end, last); err != nil {
+		return err
+	}
+	return f.flush()
+}
+
+// give sends what is in the log, or with last set what is before its end. In the
+// end it may still hold chunks, which lie in buf.
+func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
+	free := buf
 	for !last || !reached(f.reader.Cursor(), end) {
-		chunk, err := f.reader.Next(buf[:])
+		if len(free) < chunkSize/2 || len(f.held) == batchLength {
+			if err := f.flush(); err != nil {
+				return err
+			}
+			free = buf
+		}
+		chunk, err := f.reader.Next(free)
 		switch {
 		case errors.Is(err, io.EOF):
 			return f.move(f.reader.Cursor())
@@ -181,6 +204,9 @@ func (f *follower) read(ctx context.Context, last bool) error {
 		}
 		if err := f.send(chunk); err != nil {
 			return err
+		}
+		if len(f.held) > 0 {
+			free = free[len(chunk.Data):]
 		}
 	}
 	return f.move(f.reader.Cursor())
@@ -254,6 +280,9 @@ func (f *follower) move(to logs.Cursor) error {
 }
 
 func (f *follower) moveTo(to logs.Cursor) error {
+	if err := f.flush(); err != nil {
+		return err
+	}
 	f.at = to
 	m, ok := f.to.(mover)
 	if !ok {
@@ -268,8 +297,8 @@ func cursorMessage(at logs.Cursor) *agboxv1.LogCursor {
 	return &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr}
 }
 
-// send sends a chunk. What was left out before it is told first, where that is
-// in the same stream or has become much.
+// send sends a chunk, or holds it for a batch. What was left out before it is told
+// first, where that is in the same stream or has become much.
 func (f *follower) send(chunk logs.Chunk) error {
 	after := f.reader.Cursor()
 	before, known, other := after, &f.at.Stdout, after.Stderr-f.at.Stderr
@@ -291,13 +320,28 @@ func (f *follower) send(chunk logs.Chunk) error {
 	if !chunk.Time.IsZero() {
 		out.Time = timestamppb.New(chunk.Time)
 	}
+	*known = chunk.Offset + uint64(len(chunk.Data))
+	f.held = append(f.held, out)
+	if f.batches {
+		return nil
+	}
+	return f.flush()
+}
+
+// flush sends the chunks that are held.
+func (f *follower) flush() error {
+	held := f.held
+	f.held = f.held[:0]
+	if len(held) == 0 {
+		return nil
+	}
+	defer clear(held)
 	f.sends.Add(1)
 	defer f.sends.Add(1)
-	if err := f.to.sendChunk(out); err != nil {
-		return err
+	if len(held) == 1 {
+		return f.to.sendChunk(held[0])
 	}
-	*known = chunk.Offset + uint64(len(chunk.Data))
-	return nil
+	return f.to.(batchSender).sendBatch(held)
 }
 
 // wait returns when there may be more to do. A follower that waits long closes

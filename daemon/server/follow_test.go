@@ -1,8 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +65,109 @@ func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *lo
 	}
 	t.Cleanup(func() { _ = w.Close() })
 	return &follower{s: s, to: to, sandboxID: "a", execID: "e1", done: make(chan struct{})}, w
+}
+
+// batchClient also takes batches, and notes what comes as a line.
+type batchClient struct {
+	fakeClient
+	came []string
+}
+
+func (c *batchClient) sendChunk(chunk *agboxv1.LogChunk) error {
+	c.came = append(c.came, shown(chunk))
+	return nil
+}
+
+func (c *batchClient) sendBatch(chunks []*agboxv1.LogChunk) error {
+	line := ""
+	for _, chunk := range chunks {
+		line += shown(chunk)
+	}
+	c.came = append(c.came, line)
+	return nil
+}
+
+func (c *batchClient) sendMoved(to *agboxv1.LogCursor) error {
+	c.came = append(c.came, fmt.Sprintf("to %d,%d", to.GetStdoutOffset(), to.GetStderrOffset()))
+	return nil
+}
+
+func shown(chunk *agboxv1.LogChunk) string {
+	return fmt.Sprintf("%d:%s@%d;", chunk.GetStream(), chunk.GetData(), chunk.GetOffset())
+}
+
+func TestOutputOfBothStreamsComesInOneMessageToWhoAsks(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		c := &batchClient{}
+		f, w := followed(t, 0, c)
+		f.batches = asks
+		for _, text := range []string{"a", "b"} {
+			w.Write(logs.Stdout, time.Now(), []byte(text))
+			w.Write(logs.Stderr, time.Now(), []byte(text+text))
+		}
+		if err := f.read(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(logs.Stderr, time.Now(), []byte("c"))
+		if err := f.read(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		want := []string{"1:a@0;2:aa@0;1:b@1;2:bb@2;", "2:c@4;"}
+		if !asks {
+			want = []string{"1:a@0;", "2:aa@0;", "1:b@1;", "2:bb@2;", "2:c@4;"}
+		}
+		if !slices.Equal(c.came, want) {
+			t.Errorf("asked for batches: %v, got %q, want %q", asks, c.came, want)
+		}
+	}
+}
+
+// A batch holds no more than fits into a buffer, and not too many chunks.
+func TestBatchesAreBoundedAndWhole(t *testing.T) {
+	for _, size := range []int{1, chunkSize / 5} {
+		c := &batchClient{}
+		f, w := followed(t, 0, c)
+		f.batches = true
+		want, rounds := "", 3*batchLength/size+10
+		for i := range rounds {
+			data := bytes.Repeat([]byte{'a' + byte(i%26)}, size)
+			w.Write(logs.Stdout, time.Now(), data)
+			w.Write(logs.Stderr, time.Now(), data)
+			want += fmt.Sprintf("1:%s@%d;2:%s@%d;", data, i*size, data, i*size)
+		}
+		if err := f.read(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		for _, message := range c.came {
+			if len(message) > chunkSize+batchLength*20 || strings.Count(message, ";") > batchLength {
+				t.Errorf("a message has %d bytes in %d chunks", len(message), strings.Count(message, ";"))
+			}
+		}
+		if got := strings.Join(c.came, ""); size == 1 && got != want || len(c.came) < 3 {
+			t.Errorf("of chunks of %d bytes came %d of %d in %d messages", size, len(got), len(want), len(c.came))
+		}
+	}
+}
+
+// What is left out is told between the chunks that it lies between.
+func TestABatchIsSentBeforeWhatIsLeftOutIsTold(t *testing.T) {
+	c := &batchClient{}
+	f, w := followed(t, 0, c)
+	defer f.close()
+	f.batches, f.selective = true, true
+	f.part = logs.Part{Streams: []logs.Stream{logs.Stdout}}
+	w.Write(logs.Stdout, time.Now(), []byte("a"))
+	w.Write(logs.Stderr, time.Now(), []byte("bb"))
+	w.Write(logs.Stdout, time.Now(), []byte("c"))
+	w.Write(logs.Stderr, time.Now(), []byte("dd"))
+	if err := f.read(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(c.came, " "), "1:a@0;1:c@1; to 2,4"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }
 
 // The call of a client that takes nothing ends, though the sending hangs; what

@@ -26,6 +26,7 @@ func (s *Server) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream grpc.
 	}
 	at := logs.Cursor{Stdout: req.GetCursor().GetStdoutOffset(), Stderr: req.GetCursor().GetStderrOffset()}
 	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
+	f.batches = req.GetBatch()
 	f.part, f.selective = partOf(req)
 	defer f.close()
 	return f.run(ctx, req.GetFollow())
@@ -49,6 +50,7 @@ func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
 // follow sends the output of an exec, and at its end the status.
 func (s *Server) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
 	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
+	f.batches = true
 	defer f.close()
 	return f.run(stream.Context(), follow)
 }
@@ -62,7 +64,8 @@ func (s *Server) newFollower(to outputSender, sandboxID, execID string, at logs.
 }
 
 // outputSender is where a follower sends what it reads. A chunk's data is lent
-// until sendChunk returns. One that is also a mover is told of what is left out.
+// until sendChunk returns. One that is also a mover is told of what is left out;
+// one whose follower makes batches is also a batchSender.
 type outputSender interface {
 	sendChunk(*agboxv1.LogChunk) error
 	sendEnd(*agboxv1.LogEnd) error
@@ -73,6 +76,11 @@ type mover interface {
 	sendMoved(*agboxv1.LogCursor) error
 }
 
+// batchSender takes several chunks at once, lent until sendBatch returns.
+type batchSender interface {
+	sendBatch([]*agboxv1.LogChunk) error
+}
+
 // logSender answers FollowExecLogs and RunExec.
 type logSender struct {
 	stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]
@@ -80,6 +88,10 @@ type logSender struct {
 
 func (l logSender) sendChunk(chunk *agboxv1.LogChunk) error {
 	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Chunk{Chunk: chunk}})
+}
+
+func (l logSender) sendBatch(chunks []*agboxv1.LogChunk) error {
+	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Batch{Batch: &agboxv1.LogBatch{Chunks: chunks}}})
 }
 
 func (l logSender) sendMoved(to *agboxv1.LogCursor) error {

@@ -11,9 +11,11 @@ import (
 
 	"buf.build/go/protovalidate"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -29,6 +31,11 @@ import (
 // MaxMessage bounds one message of the API in bytes: a log chunk or a page of
 // events stays far below it.
 const MaxMessage = 4 << 20
+
+// messageSizes are the sizes of the buffers for messages, as powers of two. Left
+// alone, gRPC takes 1 MiB for whatever is longer than 32 KiB, and holds two or
+// three of them for each client that does not read.
+var messageSizes = []uint8{8, 12, 14, 15, 16, 17, 18, 19, 20, 22}
 
 // maxStreams bounds the calls under way on one connection.
 const maxStreams = 4096
@@ -92,6 +99,10 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	buffers, err := mem.NewBinaryTieredBufferPool(messageSizes...)
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{Options: o, rules: rules, health: health.NewServer(), stopping: make(chan struct{})}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
@@ -102,6 +113,7 @@ func New(o Options) (*Server, error) {
 		// A log goes out in few, long writes; idle connections share what that takes.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.SharedWriteBuffer(true),
+		experimental.BufferPool(buffers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.guardUnary),
 		grpc.ChainStreamInterceptor(s.guardStream),

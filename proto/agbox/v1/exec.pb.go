@@ -1244,7 +1244,10 @@ type FollowExecLogsRequest struct {
 	// ends; a run of 1 MiB without a line break counts as one.
 	TailLines *uint64 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
 	// The streams to give; all when empty. The cursor runs on over the others.
-	Streams       []LogStream `protobuf:"varint,7,rep,packed,name=streams,proto3,enum=agbox.v1.LogStream" json:"streams,omitempty"`
+	Streams []LogStream `protobuf:"varint,7,rep,packed,name=streams,proto3,enum=agbox.v1.LogStream" json:"streams,omitempty"`
+	// Take several chunks in one message where they are there at once. Without it a
+	// command that writes lines to both streams in turn takes a message for each.
+	Batch         bool `protobuf:"varint,8,opt,name=batch,proto3" json:"batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1328,6 +1331,13 @@ func (x *FollowExecLogsRequest) GetStreams() []LogStream {
 	return nil
 }
 
+func (x *FollowExecLogsRequest) GetBatch() bool {
+	if x != nil {
+		return x.Batch
+	}
+	return false
+}
+
 // FollowExecLogsResponse is a piece of output, or, last, the end of it.
 type FollowExecLogsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1337,6 +1347,7 @@ type FollowExecLogsResponse struct {
 	//	*FollowExecLogsResponse_End
 	//	*FollowExecLogsResponse_Created
 	//	*FollowExecLogsResponse_Moved
+	//	*FollowExecLogsResponse_Batch
 	Item          isFollowExecLogsResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1415,6 +1426,15 @@ func (x *FollowExecLogsResponse) GetMoved() *LogCursor {
 	return nil
 }
 
+func (x *FollowExecLogsResponse) GetBatch() *LogBatch {
+	if x != nil {
+		if x, ok := x.Item.(*FollowExecLogsResponse_Batch); ok {
+			return x.Batch
+		}
+	}
+	return nil
+}
+
 type isFollowExecLogsResponse_Item interface {
 	isFollowExecLogsResponse_Item()
 }
@@ -1439,6 +1459,11 @@ type FollowExecLogsResponse_Moved struct {
 	Moved *LogCursor `protobuf:"bytes,4,opt,name=moved,proto3,oneof"`
 }
 
+type FollowExecLogsResponse_Batch struct {
+	// Comes in place of a chunk, to those only who have asked for batches.
+	Batch *LogBatch `protobuf:"bytes,5,opt,name=batch,proto3,oneof"`
+}
+
 func (*FollowExecLogsResponse_Chunk) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_End) isFollowExecLogsResponse_Item() {}
@@ -1446,6 +1471,54 @@ func (*FollowExecLogsResponse_End) isFollowExecLogsResponse_Item() {}
 func (*FollowExecLogsResponse_Created) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_Moved) isFollowExecLogsResponse_Item() {}
+
+func (*FollowExecLogsResponse_Batch) isFollowExecLogsResponse_Item() {}
+
+// LogBatch is output of both streams in its order.
+type LogBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At least two.
+	Chunks        []*LogChunk `protobuf:"bytes,1,rep,name=chunks,proto3" json:"chunks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LogBatch) Reset() {
+	*x = LogBatch{}
+	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LogBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LogBatch) ProtoMessage() {}
+
+func (x *LogBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
+func (*LogBatch) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *LogBatch) GetChunks() []*LogChunk {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
 
 // LogChunk is a run of bytes of one stream.
 type LogChunk struct {
@@ -1462,7 +1535,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	mi := &file_agbox_v1_exec_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1547,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[15]
+	mi := &file_agbox_v1_exec_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1560,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogChunk) GetStream() LogStream {
@@ -1534,7 +1607,7 @@ type LogEnd struct {
 
 func (x *LogEnd) Reset() {
 	*x = LogEnd{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[16]
+	mi := &file_agbox_v1_exec_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1619,7 @@ func (x *LogEnd) String() string {
 func (*LogEnd) ProtoMessage() {}
 
 func (x *LogEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[16]
+	mi := &file_agbox_v1_exec_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1632,7 @@ func (x *LogEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogEnd.ProtoReflect.Descriptor instead.
 func (*LogEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogEnd) GetExec() *ExecStatus {
@@ -1599,7 +1672,7 @@ type AttachExecRequest struct {
 
 func (x *AttachExecRequest) Reset() {
 	*x = AttachExecRequest{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[17]
+	mi := &file_agbox_v1_exec_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1684,7 @@ func (x *AttachExecRequest) String() string {
 func (*AttachExecRequest) ProtoMessage() {}
 
 func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[17]
+	mi := &file_agbox_v1_exec_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1697,7 @@ func (x *AttachExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecRequest.ProtoReflect.Descriptor instead.
 func (*AttachExecRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AttachExecRequest) GetItem() isAttachExecRequest_Item {
@@ -1726,7 +1799,7 @@ type AttachOpen struct {
 
 func (x *AttachOpen) Reset() {
 	*x = AttachOpen{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[18]
+	mi := &file_agbox_v1_exec_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1738,7 +1811,7 @@ func (x *AttachOpen) String() string {
 func (*AttachOpen) ProtoMessage() {}
 
 func (x *AttachOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[18]
+	mi := &file_agbox_v1_exec_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1751,7 +1824,7 @@ func (x *AttachOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachOpen.ProtoReflect.Descriptor instead.
 func (*AttachOpen) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttachOpen) GetExecId() string {
@@ -1818,7 +1891,7 @@ type InputChunk struct {
 
 func (x *InputChunk) Reset() {
 	*x = InputChunk{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[19]
+	mi := &file_agbox_v1_exec_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1903,7 @@ func (x *InputChunk) String() string {
 func (*InputChunk) ProtoMessage() {}
 
 func (x *InputChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[19]
+	mi := &file_agbox_v1_exec_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1916,7 @@ func (x *InputChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputChunk.ProtoReflect.Descriptor instead.
 func (*InputChunk) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *InputChunk) GetOffset() uint64 {
@@ -1885,7 +1958,7 @@ type AttachExecResponse struct {
 
 func (x *AttachExecResponse) Reset() {
 	*x = AttachExecResponse{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[20]
+	mi := &file_agbox_v1_exec_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1970,7 @@ func (x *AttachExecResponse) String() string {
 func (*AttachExecResponse) ProtoMessage() {}
 
 func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[20]
+	mi := &file_agbox_v1_exec_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +1983,7 @@ func (x *AttachExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachExecResponse.ProtoReflect.Descriptor instead.
 func (*AttachExecResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttachExecResponse) GetItem() isAttachExecResponse_Item {
@@ -2021,7 +2094,7 @@ type Attached struct {
 
 func (x *Attached) Reset() {
 	*x = Attached{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[21]
+	mi := &file_agbox_v1_exec_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2033,7 +2106,7 @@ func (x *Attached) String() string {
 func (*Attached) ProtoMessage() {}
 
 func (x *Attached) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[21]
+	mi := &file_agbox_v1_exec_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2046,7 +2119,7 @@ func (x *Attached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attached.ProtoReflect.Descriptor instead.
 func (*Attached) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Attached) GetExec() *ExecStatus {
@@ -2105,7 +2178,7 @@ type InputAck struct {
 
 func (x *InputAck) Reset() {
 	*x = InputAck{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[22]
+	mi := &file_agbox_v1_exec_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2190,7 @@ func (x *InputAck) String() string {
 func (*InputAck) ProtoMessage() {}
 
 func (x *InputAck) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[22]
+	mi := &file_agbox_v1_exec_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2203,7 @@ func (x *InputAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputAck.ProtoReflect.Descriptor instead.
 func (*InputAck) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InputAck) GetOffset() uint64 {
@@ -2166,7 +2239,7 @@ type InputChanged struct {
 
 func (x *InputChanged) Reset() {
 	*x = InputChanged{}
-	mi := &file_agbox_v1_exec_proto_msgTypes[23]
+	mi := &file_agbox_v1_exec_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2251,7 @@ func (x *InputChanged) String() string {
 func (*InputChanged) ProtoMessage() {}
 
 func (x *InputChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_exec_proto_msgTypes[23]
+	mi := &file_agbox_v1_exec_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2264,7 @@ func (x *InputChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InputChanged.ProtoReflect.Descriptor instead.
 func (*InputChanged) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *InputChanged) GetGranted() bool {
@@ -2314,7 +2387,7 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
 	"\tLogCursor\x12#\n" +
 	"\rstdout_offset\x18\x01 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\x9b\x03\n" +
+	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\xb1\x03\n" +
 	"\x15FollowExecLogsRequest\x12d\n" +
 	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
@@ -2323,14 +2396,18 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\"\n" +
 	"\n" +
 	"tail_lines\x18\x06 \x01(\x04H\x00R\ttailLines\x88\x01\x01\x12@\n" +
-	"\astreams\x18\a \x03(\x0e2\x13.agbox.v1.LogStreamB\x11\xbaH\x0e\x92\x01\v\x10\x02\"\a\x82\x01\x04\x10\x01 \x00R\astreamsB\r\n" +
-	"\v_tail_lines\"\xd9\x01\n" +
+	"\astreams\x18\a \x03(\x0e2\x13.agbox.v1.LogStreamB\x11\xbaH\x0e\x92\x01\v\x10\x02\"\a\x82\x01\x04\x10\x01 \x00R\astreams\x12\x14\n" +
+	"\x05batch\x18\b \x01(\bR\x05batchB\r\n" +
+	"\v_tail_lines\"\x85\x02\n" +
 	"\x16FollowExecLogsResponse\x12*\n" +
 	"\x05chunk\x18\x01 \x01(\v2\x12.agbox.v1.LogChunkH\x00R\x05chunk\x12$\n" +
 	"\x03end\x18\x02 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03end\x128\n" +
 	"\acreated\x18\x03 \x01(\v2\x1c.agbox.v1.CreateExecResponseH\x00R\acreated\x12+\n" +
-	"\x05moved\x18\x04 \x01(\v2\x13.agbox.v1.LogCursorH\x00R\x05movedB\x06\n" +
-	"\x04item\"\x93\x01\n" +
+	"\x05moved\x18\x04 \x01(\v2\x13.agbox.v1.LogCursorH\x00R\x05moved\x12*\n" +
+	"\x05batch\x18\x05 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batchB\x06\n" +
+	"\x04item\"6\n" +
+	"\bLogBatch\x12*\n" +
+	"\x06chunks\x18\x01 \x03(\v2\x12.agbox.v1.LogChunkR\x06chunks\"\x93\x01\n" +
 	"\bLogChunk\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
@@ -2412,7 +2489,7 @@ func file_agbox_v1_exec_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_exec_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agbox_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_agbox_v1_exec_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agbox_v1_exec_proto_goTypes = []any{
 	(ExecState)(0),                  // 0: agbox.v1.ExecState
 	(LogStream)(0),                  // 1: agbox.v1.LogStream
@@ -2432,69 +2509,72 @@ var file_agbox_v1_exec_proto_goTypes = []any{
 	(*LogCursor)(nil),               // 15: agbox.v1.LogCursor
 	(*FollowExecLogsRequest)(nil),   // 16: agbox.v1.FollowExecLogsRequest
 	(*FollowExecLogsResponse)(nil),  // 17: agbox.v1.FollowExecLogsResponse
-	(*LogChunk)(nil),                // 18: agbox.v1.LogChunk
-	(*LogEnd)(nil),                  // 19: agbox.v1.LogEnd
-	(*AttachExecRequest)(nil),       // 20: agbox.v1.AttachExecRequest
-	(*AttachOpen)(nil),              // 21: agbox.v1.AttachOpen
-	(*InputChunk)(nil),              // 22: agbox.v1.InputChunk
-	(*AttachExecResponse)(nil),      // 23: agbox.v1.AttachExecResponse
-	(*Attached)(nil),                // 24: agbox.v1.Attached
-	(*InputAck)(nil),                // 25: agbox.v1.InputAck
-	(*InputChanged)(nil),            // 26: agbox.v1.InputChanged
-	nil,                             // 27: agbox.v1.ExecStatus.EnvOverridesEntry
-	nil,                             // 28: agbox.v1.CreateExecRequest.EnvOverridesEntry
-	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
+	(*LogBatch)(nil),                // 18: agbox.v1.LogBatch
+	(*LogChunk)(nil),                // 19: agbox.v1.LogChunk
+	(*LogEnd)(nil),                  // 20: agbox.v1.LogEnd
+	(*AttachExecRequest)(nil),       // 21: agbox.v1.AttachExecRequest
+	(*AttachOpen)(nil),              // 22: agbox.v1.AttachOpen
+	(*InputChunk)(nil),              // 23: agbox.v1.InputChunk
+	(*AttachExecResponse)(nil),      // 24: agbox.v1.AttachExecResponse
+	(*Attached)(nil),                // 25: agbox.v1.Attached
+	(*InputAck)(nil),                // 26: agbox.v1.InputAck
+	(*InputChanged)(nil),            // 27: agbox.v1.InputChanged
+	nil,                             // 28: agbox.v1.ExecStatus.EnvOverridesEntry
+	nil,                             // 29: agbox.v1.CreateExecRequest.EnvOverridesEntry
+	(*timestamppb.Timestamp)(nil),   // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 31: google.protobuf.Duration
 }
 var file_agbox_v1_exec_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.ExecStatus.state:type_name -> agbox.v1.ExecState
-	27, // 1: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
-	29, // 2: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
-	29, // 3: agbox.v1.ExecStatus.finished_at:type_name -> google.protobuf.Timestamp
-	30, // 4: agbox.v1.ExecStatus.user_time:type_name -> google.protobuf.Duration
-	30, // 5: agbox.v1.ExecStatus.system_time:type_name -> google.protobuf.Duration
-	30, // 6: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
-	30, // 7: agbox.v1.ExecStatus.idle_timeout:type_name -> google.protobuf.Duration
-	28, // 8: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
+	28, // 1: agbox.v1.ExecStatus.env_overrides:type_name -> agbox.v1.ExecStatus.EnvOverridesEntry
+	30, // 2: agbox.v1.ExecStatus.started_at:type_name -> google.protobuf.Timestamp
+	30, // 3: agbox.v1.ExecStatus.finished_at:type_name -> google.protobuf.Timestamp
+	31, // 4: agbox.v1.ExecStatus.user_time:type_name -> google.protobuf.Duration
+	31, // 5: agbox.v1.ExecStatus.system_time:type_name -> google.protobuf.Duration
+	31, // 6: agbox.v1.ExecStatus.timeout:type_name -> google.protobuf.Duration
+	31, // 7: agbox.v1.ExecStatus.idle_timeout:type_name -> google.protobuf.Duration
+	29, // 8: agbox.v1.CreateExecRequest.env_overrides:type_name -> agbox.v1.CreateExecRequest.EnvOverridesEntry
 	4,  // 9: agbox.v1.CreateExecRequest.terminal_size:type_name -> agbox.v1.TerminalSize
-	30, // 10: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
-	30, // 11: agbox.v1.CreateExecRequest.idle_timeout:type_name -> google.protobuf.Duration
-	30, // 12: agbox.v1.CreateExecRequest.grace:type_name -> google.protobuf.Duration
-	30, // 13: agbox.v1.CancelExecRequest.grace:type_name -> google.protobuf.Duration
+	31, // 10: agbox.v1.CreateExecRequest.timeout:type_name -> google.protobuf.Duration
+	31, // 11: agbox.v1.CreateExecRequest.idle_timeout:type_name -> google.protobuf.Duration
+	31, // 12: agbox.v1.CreateExecRequest.grace:type_name -> google.protobuf.Duration
+	31, // 13: agbox.v1.CancelExecRequest.grace:type_name -> google.protobuf.Duration
 	3,  // 14: agbox.v1.GetExecResponse.exec:type_name -> agbox.v1.ExecStatus
 	3,  // 15: agbox.v1.ListActiveExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	3,  // 16: agbox.v1.ListExecsResponse.execs:type_name -> agbox.v1.ExecStatus
 	15, // 17: agbox.v1.FollowExecLogsRequest.cursor:type_name -> agbox.v1.LogCursor
-	29, // 18: agbox.v1.FollowExecLogsRequest.since:type_name -> google.protobuf.Timestamp
-	29, // 19: agbox.v1.FollowExecLogsRequest.until:type_name -> google.protobuf.Timestamp
+	30, // 18: agbox.v1.FollowExecLogsRequest.since:type_name -> google.protobuf.Timestamp
+	30, // 19: agbox.v1.FollowExecLogsRequest.until:type_name -> google.protobuf.Timestamp
 	1,  // 20: agbox.v1.FollowExecLogsRequest.streams:type_name -> agbox.v1.LogStream
-	18, // 21: agbox.v1.FollowExecLogsResponse.chunk:type_name -> agbox.v1.LogChunk
-	19, // 22: agbox.v1.FollowExecLogsResponse.end:type_name -> agbox.v1.LogEnd
+	19, // 21: agbox.v1.FollowExecLogsResponse.chunk:type_name -> agbox.v1.LogChunk
+	20, // 22: agbox.v1.FollowExecLogsResponse.end:type_name -> agbox.v1.LogEnd
 	6,  // 23: agbox.v1.FollowExecLogsResponse.created:type_name -> agbox.v1.CreateExecResponse
 	15, // 24: agbox.v1.FollowExecLogsResponse.moved:type_name -> agbox.v1.LogCursor
-	1,  // 25: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
-	29, // 26: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
-	3,  // 27: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
-	15, // 28: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
-	21, // 29: agbox.v1.AttachExecRequest.open:type_name -> agbox.v1.AttachOpen
-	22, // 30: agbox.v1.AttachExecRequest.input:type_name -> agbox.v1.InputChunk
-	4,  // 31: agbox.v1.AttachExecRequest.resize:type_name -> agbox.v1.TerminalSize
-	5,  // 32: agbox.v1.AttachOpen.create:type_name -> agbox.v1.CreateExecRequest
-	15, // 33: agbox.v1.AttachOpen.cursor:type_name -> agbox.v1.LogCursor
-	2,  // 34: agbox.v1.AttachOpen.input:type_name -> agbox.v1.InputMode
-	24, // 35: agbox.v1.AttachExecResponse.attached:type_name -> agbox.v1.Attached
-	18, // 36: agbox.v1.AttachExecResponse.chunk:type_name -> agbox.v1.LogChunk
-	25, // 37: agbox.v1.AttachExecResponse.ack:type_name -> agbox.v1.InputAck
-	26, // 38: agbox.v1.AttachExecResponse.input:type_name -> agbox.v1.InputChanged
-	19, // 39: agbox.v1.AttachExecResponse.end:type_name -> agbox.v1.LogEnd
-	3,  // 40: agbox.v1.Attached.exec:type_name -> agbox.v1.ExecStatus
-	15, // 41: agbox.v1.Attached.cursor:type_name -> agbox.v1.LogCursor
-	6,  // 42: agbox.v1.Attached.created:type_name -> agbox.v1.CreateExecResponse
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	18, // 25: agbox.v1.FollowExecLogsResponse.batch:type_name -> agbox.v1.LogBatch
+	19, // 26: agbox.v1.LogBatch.chunks:type_name -> agbox.v1.LogChunk
+	1,  // 27: agbox.v1.LogChunk.stream:type_name -> agbox.v1.LogStream
+	30, // 28: agbox.v1.LogChunk.time:type_name -> google.protobuf.Timestamp
+	3,  // 29: agbox.v1.LogEnd.exec:type_name -> agbox.v1.ExecStatus
+	15, // 30: agbox.v1.LogEnd.cursor:type_name -> agbox.v1.LogCursor
+	22, // 31: agbox.v1.AttachExecRequest.open:type_name -> agbox.v1.AttachOpen
+	23, // 32: agbox.v1.AttachExecRequest.input:type_name -> agbox.v1.InputChunk
+	4,  // 33: agbox.v1.AttachExecRequest.resize:type_name -> agbox.v1.TerminalSize
+	5,  // 34: agbox.v1.AttachOpen.create:type_name -> agbox.v1.CreateExecRequest
+	15, // 35: agbox.v1.AttachOpen.cursor:type_name -> agbox.v1.LogCursor
+	2,  // 36: agbox.v1.AttachOpen.input:type_name -> agbox.v1.InputMode
+	25, // 37: agbox.v1.AttachExecResponse.attached:type_name -> agbox.v1.Attached
+	19, // 38: agbox.v1.AttachExecResponse.chunk:type_name -> agbox.v1.LogChunk
+	26, // 39: agbox.v1.AttachExecResponse.ack:type_name -> agbox.v1.InputAck
+	27, // 40: agbox.v1.AttachExecResponse.input:type_name -> agbox.v1.InputChanged
+	20, // 41: agbox.v1.AttachExecResponse.end:type_name -> agbox.v1.LogEnd
+	3,  // 42: agbox.v1.Attached.exec:type_name -> agbox.v1.ExecStatus
+	15, // 43: agbox.v1.Attached.cursor:type_name -> agbox.v1.LogCursor
+	6,  // 44: agbox.v1.Attached.created:type_name -> agbox.v1.CreateExecResponse
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_exec_proto_init() }
@@ -2509,15 +2589,16 @@ func file_agbox_v1_exec_proto_init() {
 		(*FollowExecLogsResponse_End)(nil),
 		(*FollowExecLogsResponse_Created)(nil),
 		(*FollowExecLogsResponse_Moved)(nil),
+		(*FollowExecLogsResponse_Batch)(nil),
 	}
-	file_agbox_v1_exec_proto_msgTypes[17].OneofWrappers = []any{
+	file_agbox_v1_exec_proto_msgTypes[18].OneofWrappers = []any{
 		(*AttachExecRequest_Open)(nil),
 		(*AttachExecRequest_Input)(nil),
 		(*AttachExecRequest_Resize)(nil),
 		(*AttachExecRequest_Signal)(nil),
 	}
-	file_agbox_v1_exec_proto_msgTypes[18].OneofWrappers = []any{}
-	file_agbox_v1_exec_proto_msgTypes[20].OneofWrappers = []any{
+	file_agbox_v1_exec_proto_msgTypes[19].OneofWrappers = []any{}
+	file_agbox_v1_exec_proto_msgTypes[21].OneofWrappers = []any{
 		(*AttachExecResponse_Attached)(nil),
 		(*AttachExecResponse_Chunk)(nil),
 		(*AttachExecResponse_Ack)(nil),
@@ -2530,7 +2611,7 @@ func file_agbox_v1_exec_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_exec_proto_rawDesc), len(file_agbox_v1_exec_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

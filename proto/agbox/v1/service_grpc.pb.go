@@ -117,8 +117,8 @@ type SandboxServiceClient interface {
 	SignalExec(ctx context.Context, in *SignalExecRequest, opts ...grpc.CallOption) (*AcceptedResponse, error)
 	// RunExec is CreateExec and FollowExecLogs from the beginning in one call, and
 	// the fastest way to run a command. Its first message is "created". It is
-	// idempotent when the request carries an exec_id. When it breaks off,
-	// FollowExecLogs goes on from a cursor.
+	// idempotent when the request carries an exec_id. Its output comes as from
+	// FollowExecLogs with batch set. When it breaks off, that goes on from a cursor.
 	RunExec(ctx context.Context, in *CreateExecRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowExecLogsResponse], error)
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
@@ -562,8 +562,8 @@ type SandboxServiceServer interface {
 	SignalExec(context.Context, *SignalExecRequest) (*AcceptedResponse, error)
 	// RunExec is CreateExec and FollowExecLogs from the beginning in one call, and
 	// the fastest way to run a command. Its first message is "created". It is
-	// idempotent when the request carries an exec_id. When it breaks off,
-	// FollowExecLogs goes on from a cursor.
+	// idempotent when the request carries an exec_id. Its output comes as from
+	// FollowExecLogs with batch set. When it breaks off, that goes on from a cursor.
 	RunExec(*CreateExecRequest, grpc.ServerStreamingServer[FollowExecLogsResponse]) error
 	// FollowExecLogs streams the output of an exec from a cursor on. With follow
 	// set it goes on until the exec has ended, and its last message is then the
