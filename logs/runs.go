@@ -30,13 +30,13 @@ func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 			s := r.Stream - Stdout
 			part[s] = data[s][:len(part[s])+r.Length]
 		}
-		if !w.putRuns(now, part, some) {
-			rest := part
-			for _, r := range some {
-				s := r.Stream - Stdout
+		rest, done := part, w.putRuns(now, part, some)
+		for i, r := range some {
+			s := r.Stream - Stdout
+			if i >= done {
 				w.Write(r.Stream, now, rest[s][:r.Length])
-				rest[s] = rest[s][r.Length:]
 			}
+			rest[s] = rest[s][r.Length:]
 		}
 		for s := range data {
 			data[s] = data[s][len(part[s]):]
@@ -44,38 +44,44 @@ func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 	}
 }
 
-// putRuns writes all of the data. It returns false if it could not, and has then
-// written nothing; Write keeps what can be kept.
-func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) bool {
+// putRuns writes the data and returns how many of the runs are in the log, all of
+// them or, where it could not, fewer; Write keeps what can be kept of the others.
+func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 	total := len(data[0]) + len(data[1])
 	if len(runs) < 2 || total > maxRecord {
-		return false
+		return 0
 	}
 	w.last.Store(max(int64(now.Sub(w.made)), 0))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.restingLocked(now) {
-		return false
+		return 0
 	}
 	for s := range w.outputs {
 		if w.max > 0 && w.outputs[s].size+uint64(len(data[s])) > w.max {
-			return false
+			return 0
 		}
 	}
 	granted := w.quota.take(now, total)
-	written := 0
-	if granted == total && w.putRunsLocked(now, data, runs) {
-		written = total
+	done, written := 0, 0
+	if granted == total {
+		done, written = w.putRunsLocked(now, data, runs)
 	}
 	w.quota.settle(granted, written)
-	return written > 0
+	return done
 }
 
-func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) bool {
-	done := false
+// putRunsLocked returns how many runs, and bytes in them, are in the log. A run is
+// once its record is in the index, where readers may have seen it at once: it is
+// then not taken back, though the disk was full before the next record.
+func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) (done, written int) {
+	var kept [2]int
 	defer func() {
 		for s := range w.outputs {
-			if out := &w.outputs[s]; !done && len(data[s]) > 0 {
+			out := &w.outputs[s]
+			out.size += uint64(kept[s])
+			out.dirty = out.dirty || kept[s] > 0
+			if kept[s] < len(data[s]) {
 				_ = out.file.Truncate(int64(out.size)) // or the next write goes over it
 			}
 		}
@@ -85,7 +91,7 @@ func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) bool {
 			continue
 		}
 		if _, err := w.outputs[s].file.WriteAt(data[s], int64(w.outputs[s].size)); err != nil {
-			return false
+			return 0, 0
 		}
 	}
 	records := runRecords.Get().(*[runsAtOnce * recordSize]byte)
@@ -99,16 +105,11 @@ func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) bool {
 		}.put((*[recordSize]byte)(records[i*recordSize:]))
 		offset[s] += r.Length
 	}
-	if _, err := w.index.WriteAt(records[:len(runs)*recordSize], int64(w.records*recordSize)); err != nil {
-		return false
+	n, _ := w.index.WriteAt(records[:len(runs)*recordSize], int64(w.records*recordSize)) // n says it all
+	done = n / recordSize
+	for _, r := range runs[:done] {
+		kept[r.Stream-Stdout] += r.Length
 	}
-	for s := range w.outputs {
-		if n := len(data[s]); n > 0 {
-			w.outputs[s].size += uint64(n)
-			w.outputs[s].dirty = true
-		}
-	}
-	w.records += uint64(len(runs))
-	done = true
-	return true
+	w.records += uint64(done)
+	return done, kept[0] + kept[1]
 }

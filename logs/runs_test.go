@@ -3,6 +3,7 @@ package logs
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -92,6 +93,32 @@ func TestRunsThatCannotBeWrittenAreDroppedAndCounted(t *testing.T) {
 		}
 		if !bytes.HasPrefix([]byte(gotOut), stdout) || !bytes.HasSuffix([]byte(gotOut), stdout) {
 			t.Errorf("file %d: what could be written is not there: %q", broken, gotOut)
+		}
+		must(t, r.Close())
+	}
+}
+
+// A disk that is full in the middle of many records leaves some of them whole.
+func TestADiskThatIsFullAmongTheRecordsOfRunsLeavesASoundLog(t *testing.T) {
+	for kept := range 8 {
+		d, _ := openDir(t)
+		w := create(t, d, "e", testOptions)
+		pieces := manyPieces(6)
+		stdout, stderr, runs := layOut(pieces)
+		w.WriteRuns(testTime, stdout, stderr, runs)
+		room := kept*recordSize + 7
+		w.index = &brokenFile{file: w.index, next: func() int { defer func() { room = 0 }(); return room }}
+		w.WriteRuns(testTime, stdout, stderr, runs)
+		want := join(nil, append(slices.Clone(pieces), pieces[:min(kept, 6)]...)...)
+		c := w.Counts()
+		if c.Stdout+c.StdoutDropped != uint64(2*len(stdout)) || c.Stderr+c.StderrDropped != uint64(2*len(stderr)) {
+			t.Errorf("%d records: counted %+v of %d and %d bytes", kept, c, 2*len(stdout), 2*len(stderr))
+		}
+		must(t, w.Close())
+		r := open(t, d, "e", Cursor{})
+		r.Finish()
+		if got := drain(t, r, 100); !slices.Equal(got, want) || r.Notice() != "" {
+			t.Errorf("%d records: read %v, want %v; notice %q", kept, got, want, r.Notice())
 		}
 		must(t, r.Close())
 	}
