@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -359,6 +360,9 @@ func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	running := &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}
 	stranger := exited(1)
 	stranger.ExecId = "y"
+	impossible := exited(256) // which a shell would take for 0
+	timeless := exited(1)
+	timeless.FinishedAt = &timestamppb.Timestamp{Nanos: -1}
 	for name, tc := range map[string]struct {
 		left *guestv1.ExecRecord
 		stop bool
@@ -369,6 +373,8 @@ func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
 		"nothing":                   {code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"no end":                    {left: running, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"somebody else's":           {left: stranger, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"an exit that cannot be":    {left: impossible, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"a time that cannot be":     {left: timeless, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"no end, asked for":         {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
 		"an exit, then a stop wish": {left: exited(4), stop: true, code: 4},
 	} {

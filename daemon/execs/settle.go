@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime/guest"
 )
 
 // Settle ends every exec that is recorded as running in a sandbox whose primary
@@ -77,6 +78,9 @@ func ReadStatus(dir *logs.Dir, execID string) (*guestv1.ExecRecord, error) {
 	}
 	if rec.GetExecId() != execID {
 		return nil, errors.New("the status file belongs to another exec")
+	}
+	if err := guest.CheckRecord(rec); err != nil {
+		return nil, err
 	}
 	return rec, nil
 }

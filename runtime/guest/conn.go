@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"sync/atomic"
@@ -182,27 +183,45 @@ const (
 
 // check refuses a record that no supervisor would send.
 func (c *Conn) check(r *guestv1.ExecRecord) error {
+	if what := impossible(r); what != "" {
+		return c.lie("it sent " + what)
+	}
+	return nil
+}
+
+// CheckRecord refuses a record that no supervisor would write. A status file is as
+// much under the hand of the container as what comes over the link.
+func CheckRecord(r *guestv1.ExecRecord) error {
+	if what := impossible(r); what != "" {
+		return fmt.Errorf("it holds %s: %w", what, errdefs.ErrDataLoss)
+	}
+	return nil
+}
+
+// impossible names what is wrong with a record; nothing if a supervisor can have
+// made it.
+func impossible(r *guestv1.ExecRecord) string {
 	_, phase := guestv1.ExecPhase_name[int32(r.GetPhase())]
 	switch {
 	case !ids.Valid(r.GetExecId()):
-		return c.lie("it sent an exec id that is not valid")
+		return "an exec id that is not valid"
 	case !phase:
-		return c.lie("it sent an exec in a state that does not exist")
+		return "an exec in a state that does not exist"
 	case len(r.GetFailureMessage()) > wire.MaxFailureMessage || len(r.GetBootId()) > wire.MaxBootID:
-		return c.lie("it sent a text over the limit")
+		return "a text over the limit"
 	case r.GetExitCode() < 0 || r.GetExitCode() > 255 || r.GetSignal() < 0 || r.GetSignal() > 127 || r.GetPid() < 0:
-		return c.lie("it sent an exit status that does not exist")
+		return "an exit status that does not exist"
 	case r.GetStartedAt() != nil && !r.GetStartedAt().IsValid(),
 		r.GetFinishedAt() != nil && !r.GetFinishedAt().IsValid():
-		return c.lie("it sent a time that does not exist")
+		return "a time that does not exist"
 	case r.GetEndCause() < 0 || r.GetEndCause() > maxEndCause:
-		return c.lie("it sent a cause that does not exist")
+		return "a cause that does not exist"
 	case max(r.GetUserUs(), r.GetSystemUs()) > maxMicroseconds:
-		return c.lie("it sent a processor time that cannot be")
+		return "a processor time that cannot be"
 	case max(r.GetPeakMemoryBytes(), r.GetStdoutBytes(), r.GetStderrBytes(), r.GetStdoutDroppedBytes(), r.GetStderrDroppedBytes()) > math.MaxInt64:
-		return c.lie("it sent a number of bytes that cannot be")
+		return "a number of bytes that cannot be"
 	}
-	return nil
+	return ""
 }
 
 // lie ends the connection.
