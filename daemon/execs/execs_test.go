@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
@@ -39,6 +42,9 @@ type supervisor struct {
 	start func(*guestv1.StartRequest) *guestv1.ExecRecord
 	// known are the records that Watch reports of asked execs; others are unknown.
 	known map[string]*guestv1.ExecRecord
+
+	// unheard is how many calls of Cancel and Signal come before the exec has begun.
+	unheard atomic.Int32
 
 	mu     sync.Mutex // guards starts
 	starts []string
@@ -70,11 +76,11 @@ func (s *supervisor) started() int {
 }
 
 func (s *supervisor) Cancel(context.Context, *guestv1.CancelRequest) (*guestv1.CancelResponse, error) {
-	return &guestv1.CancelResponse{}, nil
+	return &guestv1.CancelResponse{Running: s.unheard.Add(-1) < 0}, nil
 }
 
 func (s *supervisor) Signal(context.Context, *guestv1.SignalRequest) (*guestv1.SignalResponse, error) {
-	return &guestv1.SignalResponse{}, nil
+	return &guestv1.SignalResponse{Running: s.unheard.Add(-1) < 0}, nil
 }
 
 func (s *supervisor) Release(context.Context, *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
@@ -310,6 +316,32 @@ func TestExitWhileTheDaemonWasAwayIsTheRealOne(t *testing.T) {
 	b.connect()
 	if st := b.ended(); st.GetExitCode() != 9 || st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
 		t.Errorf("status %v", st)
+	}
+}
+
+// An exec is accepted a moment before its supervisor hears of it.
+func TestAKillOfAnExecThatHasJustBeenAcceptedReachesIt(t *testing.T) {
+	for name, kill := range map[string]func(*bench) error{
+		"cancel": func(b *bench) error { return b.runner.Cancel(b.t.Context(), "a", "x", 0) },
+		"signal": func(b *bench) error { return b.runner.Signal(b.t.Context(), "a", "x", 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			s := &supervisor{boot: "boot1", start: runs("boot1")}
+			s.unheard.Store(3)
+			b.serve(s)
+			b.connect()
+			b.create()
+			if err := kill(b); err != nil {
+				t.Fatal(err)
+			}
+			s.unheard.Store(math.MaxInt32)
+			s.exits <- exited(0)
+			b.ended()
+			if err := kill(b); !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("after the end: %v", err)
+			}
+		})
 	}
 }
 

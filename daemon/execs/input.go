@@ -56,7 +56,7 @@ const inputPause = 20 * time.Millisecond
 
 const (
 	// An exec that was accepted by a daemon that died may be handed over a moment
-	// after the link is there. Input that comes earlier is tried again.
+	// after the link is there. Input, or a kill, that comes earlier is tried again.
 	unheardPause = 10 * time.Millisecond
 	unheardTries = 50
 	youngLink    = 2 * time.Second

@@ -162,31 +162,40 @@ func (r *Runner) retryEnd(sandboxID string) {
 // the grace period. It returns when the supervisor has taken it on, which then
 // carries it through even if the daemon goes away.
 func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
-	lk, err := r.link(ctx, sandboxID)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	running, err := lk.conn.Cancel(ctx, execID, grace)
-	return notRunning(execID, running, err)
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *link) (bool, error) {
+		return lk.conn.Cancel(ctx, execID, grace)
+	})
 }
 
 // Signal sends one signal to the process group of a running exec.
 func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *link) (bool, error) {
+		return lk.conn.Signal(ctx, execID, signal)
+	})
+}
+
+// tell makes a call that returns whether the exec was running. One that has just
+// been accepted may still be on its way to its supervisor, and the end of one that
+// has just ended on its way to the ledger: until either arrives, it calls again.
+func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *link) (bool, error)) error {
 	lk, err := r.link(ctx, sandboxID)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	running, err := lk.conn.Signal(ctx, execID, signal)
-	return notRunning(execID, running, err)
-}
-
-func notRunning(execID string, running bool, err error) error {
-	if err != nil || running {
-		return err
+	for range unheardTries {
+		running, err := call(ctx, lk)
+		if err != nil || running {
+			return err
+		}
+		select {
+		case <-r.ledger.ExecDone(execID):
+			return NotRunning(execID)
+		case <-time.After(unheardPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return NotRunning(execID)
 }
