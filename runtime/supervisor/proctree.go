@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -124,7 +125,7 @@ func (t *tree) has(p process, self int) bool {
 		return p.parent == self
 	}
 	return p.pid == t.leader || p.group == t.leader || p.session == t.leader ||
-		t.marker != "" && hasEntry(environment(p.pid), t.marker)
+		t.marker != "" && inEnvironment(p.pid, t.marker)
 }
 
 // hasAncestor tells whether pid or one of its ancestors is in the set.
@@ -142,19 +143,57 @@ func hasAncestor(pid int, parents map[int]int, set map[int]bool) bool {
 	return false
 }
 
-func hasEntry(environ []byte, entry string) bool {
-	for part := range bytes.SplitSeq(environ, []byte{0}) {
-		if string(part) == entry {
-			return true
+const (
+	// maxEnvironment is the most that the kernel lets a program start with, in bytes.
+	maxEnvironment = 6 << 20
+	// environmentPiece is how much of it is held at a time.
+	environmentPiece = 16 << 10
+)
+
+// hasEntry looks for an entry in an environment as /proc shows it, each with a NUL
+// behind it. A process can claim any part of its memory to be its environment, also
+// one that is larger than all memory there is: so it is read in pieces, and not
+// beyond what a real one can have.
+func hasEntry(environ io.Reader, entry string) bool {
+	buf := make([]byte, environmentPiece)
+	same := 0 // how much of entry the present one begins with; -1 if it is another
+	for left := maxEnvironment; left > 0; {
+		n, err := environ.Read(buf[:min(left, len(buf))])
+		for _, b := range buf[:n] {
+			switch {
+			case b == 0 && same == len(entry):
+				return true
+			case b == 0:
+				same = 0
+			case same >= 0 && same < len(entry) && entry[same] == b:
+				same++
+			default:
+				same = -1
+			}
 		}
+		if err != nil {
+			return same == len(entry)
+		}
+		left -= n
 	}
 	return false
 }
 
-// environment returns the environment of a process; nil if it cannot be read.
-// The kernel shows it to the same user only, not to a root without
-// CAP_SYS_PTRACE, so the thread takes that user's identity for the file system.
-func environment(pid int) []byte {
+// inEnvironment tells whether a process has an entry in its environment; false if
+// that cannot be read.
+func inEnvironment(pid int, entry string) bool {
+	f := openEnvironment(pid)
+	if f == nil {
+		return false
+	}
+	defer f.Close() // only read
+	return hasEntry(f, entry)
+}
+
+// openEnvironment opens the environment of a process; nil if it cannot. The kernel
+// shows it to the same user only, not to a root without CAP_SYS_PTRACE, so the
+// thread takes that user's identity for the file system while it opens it.
+func openEnvironment(pid int) *os.File {
 	dir := "/proc/" + strconv.Itoa(pid)
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -162,18 +201,18 @@ func environment(pid int) []byte {
 	}
 	name := dir + "/environ"
 	if int(st.Uid) == os.Geteuid() && int(st.Gid) == os.Getegid() {
-		raw, _ := os.ReadFile(name)
-		return raw
+		f, _ := os.Open(name)
+		return f
 	}
 	// The identity belongs to the thread. A thread that cannot change back stays
 	// locked and ends with this goroutine.
-	result := make(chan []byte, 1)
+	result := make(chan *os.File, 1)
 	go func() {
 		runtime.LockOSThread()
 		uid, gid := os.Geteuid(), os.Getegid()
 		_, _ = unix.SetfsgidRetGid(int(st.Gid))
 		_, _ = unix.SetfsuidRetUid(int(st.Uid))
-		raw, _ := os.ReadFile(name)
+		f, _ := os.Open(name)
 		_, _ = unix.SetfsuidRetUid(uid)
 		_, _ = unix.SetfsgidRetGid(gid)
 		if now, _ := unix.SetfsuidRetUid(-1); now == uid {
@@ -181,7 +220,7 @@ func environment(pid int) []byte {
 				runtime.UnlockOSThread()
 			}
 		}
-		result <- raw
+		result <- f
 	}()
 	return <-result
 }
