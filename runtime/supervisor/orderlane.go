@@ -148,10 +148,22 @@ func (x *ordered) step() bool {
 		more = more || !x.lanes[i].empty && !x.lanes[i].ended
 	}
 	x.send()
+	x.noMoreThanTaken()
 	if !more {
 		x.closeEnded()
 	}
 	return more
+}
+
+// noMoreThanTaken lets drain not wait for what it has seen in a pipe that is empty
+// now: a process has read its own output.
+func (x *ordered) noMoreThanTaken() {
+	for i := range x.lanes {
+		if x.lanes[i].empty || x.lanes[i].ended {
+			x.goal[i] = min(x.goal[i], x.taken[i])
+		}
+	}
+	x.wakeLocked()
 }
 
 // closeEnded closes the pipes that have ended, and after the second one the exec.
@@ -258,11 +270,11 @@ func (x *ordered) readPages(i int, buf []byte) bool {
 	iov := unix.Iovec{Base: unsafe.SliceData(buf)}
 	iov.SetLen(want * packetSize)
 	n, err := unix.Vmsplice(l.fd, []unix.Iovec{iov}, unix.SPLICE_F_NONBLOCK)
-	if err != nil || n < packetSize {
+	if err != nil || n <= 0 {
 		l.pages = 0
 		return false
 	}
-	l.pages -= n / packetSize
+	l.pages -= (n + packetSize - 1) / packetSize
 	l.bulk = true
 	for ; n > 0; n -= packetSize {
 		x.took(i, min(n, packetSize))

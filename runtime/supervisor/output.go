@@ -133,6 +133,10 @@ func (p *pump) take(fd int, buf []byte) (n int, err error) {
 	if n > 0 {
 		p.taken += uint64(n)
 	}
+	if errors.Is(err, unix.EAGAIN) {
+		p.goal = min(p.goal, p.taken) // less than was there: somebody else has read it
+		p.wakeLocked()
+	}
 	if n >= firstPipe && !p.grown {
 		p.grown = true
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, fullPipe)
