@@ -10,10 +10,12 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
+// packetSize is the most that one packet of a pipe holds: a page, which not every
+// kernel has of 4 KiB. A longer write becomes several packets, all but the last of
+// this size. What of a packet has no room in a read is lost.
+var packetSize = os.Getpagesize()
+
 const (
-	// packetSize is the most that one packet of a pipe holds: a page. A longer write
-	// becomes several packets, all but the last of this size.
-	packetSize = 4 << 10
 	// inFlight is how many batches of an exec may wait for the disk. Then its pipes
 	// are left to fill, and the process waits.
 	inFlight = 2

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"os"
 	"strconv"
 	"time"
 	"unsafe"
@@ -38,8 +37,8 @@ const (
 // read, and why a pipe that has become full is not read at once.
 type lane struct {
 	fd int
-	// slots is how many packets the pipe holds; asked is the size in bytes that it was
-	// to be enlarged to.
+	// slots is how many packets the pipe holds; asked is the size in bytes that it had
+	// at first, or was to be enlarged to.
 	slots, asked uint64
 
 	// expected counts the packets of which it is known that they were written,
@@ -348,5 +347,5 @@ func slotsOf(fd int) uint64 {
 	if err != nil {
 		size = firstPipe
 	}
-	return uint64(max(size/os.Getpagesize(), 1))
+	return uint64(max(size/packetSize, 1))
 }

@@ -178,7 +178,7 @@ func (q *sequencer) open(w *logs.Writer, disk gate) (*ordered, error) {
 			return nil, err
 		}
 		slots := slotsOf(read)
-		x.lanes[i] = lane{fd: read, slots: slots, drained: slots, mark: slots, empty: true}
+		x.lanes[i] = lane{fd: read, slots: slots, asked: slots * uint64(packetSize), drained: slots, mark: slots, empty: true}
 		x.child[i] = os.NewFile(uintptr(write), streamOf[i].String())
 	}
 	q.mu.Lock()
