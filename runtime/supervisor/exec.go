@@ -172,6 +172,7 @@ func (s *Supervisor) follow(r *run) {
 	r.limits.stop()
 	r.sampler.stop()
 	r.streams.input.shut()
+	r.streams.ended()
 	for _, o := range r.streams.outlets {
 		o.drain()
 	}

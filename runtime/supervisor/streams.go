@@ -21,7 +21,9 @@ type streams struct {
 	// child holds what the process gets as its descriptors 0, 1 and 2.
 	child [3]*os.File
 	// made are the files of child that are the exec's own.
-	made    []io.Closer
+	made []io.Closer
+	// held stays open here as long as the process lives; nil if nothing has to.
+	held    *os.File
 	outlets []outlet
 	// ends are the supervisor's ends of the output.
 	ends []io.Closer
@@ -39,8 +41,10 @@ func (s *Supervisor) openStreams(req *guestv1.StartRequest, uid int, w *logs.Wri
 			return nil, fail
 		}
 		return &streams{
-			child:   [3]*os.File{slave, slave, slave},
-			made:    []io.Closer{slave},
+			child: [3]*os.File{slave, slave, slave},
+			// A master that nobody has the other end of has come to its end, and the
+			// process may open its terminal again.
+			held:    slave,
 			outlets: []outlet{newTerminal(master, w, s.disk)},
 			ends:    []io.Closer{master},
 			input:   newInput(master, true),
@@ -101,9 +105,17 @@ func (st *streams) descriptors() []uintptr {
 // started closes what only the process needs.
 func (st *streams) started() { closeAll(st.made) }
 
+// ended closes what was held for the process.
+func (st *streams) ended() {
+	if st.held != nil {
+		_ = st.held.Close()
+	}
+}
+
 // close closes everything of an exec whose process was not started.
 func (st *streams) close() {
 	closeAll(st.made)
+	st.ended()
 	st.input.shut()
 	st.closeEnds()
 }

@@ -63,6 +63,15 @@ func TestWhatATerminalHoldsAtTheExitIsInTheLog(t *testing.T) {
 	}
 }
 
+// Scripts send their outputs elsewhere and speak to the terminal by its name.
+func TestATerminalThatNobodyHasOpenForAMomentGoesOn(t *testing.T) {
+	b := newBox(t)
+	r := b.run(onTerminal(sh("e", `exec <&- >&- 2>&-; for i in 1 2 3; do sleep 0.05; echo $i > /dev/tty; done; exit 4`)))
+	if got := b.stdout("e"); got != "1\r\n2\r\n3\r\n" || r.GetExitCode() != 4 {
+		t.Errorf("%v wrote %q", r, got)
+	}
+}
+
 func TestAChildThatKeepsTheTerminalDoesNotHoldUpTheExit(t *testing.T) {
 	b := newBox(t)
 	pids := b.fifo("pids")
