@@ -153,6 +153,35 @@ func (x *indexReader) search(lo, hi int64, before func(record) bool) int64 {
 	return lo
 }
 
+// scanned is how many records are looked at one by one for a time: 32 MB of index.
+const scanned = 1 << 20
+
+// firstAt returns the first record of those from lo to hi, by number, that is not
+// before a time; a damaged one is not. They stand in the order in which they were
+// written, which is that of their times only until somebody sets the clock back: so
+// it goes through all of them, and searches only where they are very many.
+func (x *indexReader) firstAt(lo, hi, nanos int64) int64 {
+	if hi-lo > scanned {
+		return x.search(lo, hi, func(rec record) bool { return rec.nanos < nanos })
+	}
+	block := blocks.Get().(*[indexBlock]byte)
+	defer blocks.Put(block)
+	for lo < hi {
+		n, _ := x.f.ReadAt(block[:min(hi-lo, indexBlock/recordSize)*recordSize], lo*recordSize)
+		if n < recordSize {
+			break // it was cut just now
+		}
+		for have := block[:n-n%recordSize]; len(have) > 0; have = have[recordSize:] {
+			rec, whole := parseRecord(have)
+			if !whole || rec.stream != Stdout && rec.stream != Stderr || rec.nanos >= nanos {
+				return lo
+			}
+			lo++
+		}
+	}
+	return lo
+}
+
 // seek goes to a record by its number.
 func (x *indexReader) seek(number int64) {
 	x.release()

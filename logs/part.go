@@ -83,13 +83,16 @@ func (r *Reader) Select(ctx context.Context, p Part) error {
 		return r.selectRaw(ctx, p)
 	}
 	if !p.Since.IsZero() {
-		r.part.floor = r.index.search(0, number, func(rec record) bool { return rec.nanos < r.part.since })
+		r.part.floor = r.index.firstAt(0, number, r.part.since)
 	}
 	if !p.Tail {
 		r.seekCursor(r.part.floor)
 		return nil
 	}
-	until := r.index.search(r.part.floor, number, func(rec record) bool { return rec.nanos < r.part.until })
+	until := number
+	if !p.Until.IsZero() {
+		until = r.index.firstAt(r.part.floor, number, r.part.until)
+	}
 	sound, err := r.seekTail(ctx, p.Lines, r.part.floor, until, number)
 	if err != nil || sound {
 		return err

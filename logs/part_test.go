@@ -408,3 +408,32 @@ func TestAStreamThatWasQuietSinceIsLeftOutAtTheEndToo(t *testing.T) {
 		t.Errorf("read %v, want %v; notice %q", got, want, r.Notice())
 	}
 }
+
+// The clock was set back after the third line and has not caught up.
+func TestAClockThatWasSetBackHidesNothingOfAPart(t *testing.T) {
+	d, _ := openDir(t)
+	w := create(t, d, "e", testOptions)
+	at := func(s int) time.Time { return testTime.Add(time.Duration(s) * time.Second) }
+	for _, s := range []int{100, 101, 102, 50, 51, 52, 53} {
+		w.Write(Stdout, at(s), fmt.Appendf(nil, "%d\n", s))
+	}
+	must(t, w.Close())
+	for name, c := range map[string]struct {
+		part Part
+		want string
+	}{
+		"from before the step": {Part{Since: at(101)}, "101\n102\n"},
+		"from after the step":  {Part{Since: at(51)}, "100\n101\n102\n51\n52\n53\n"},
+		"up to the step":       {Part{Until: at(102)}, "100\n101\n"},
+		"a tail up to there":   {Part{Until: at(102), Tail: true, Lines: 1}, "101\n"},
+		"a tail from there":    {Part{Since: at(101), Tail: true, Lines: 6}, "101\n102\n"},
+		"a line from there":    {Part{Since: at(101), Tail: true, Lines: 1}, "102\n"},
+	} {
+		r := open(t, d, "e", Cursor{})
+		must(t, r.Select(t.Context(), c.part))
+		if got, _ := streams(gather(t, r, 100)); got != c.want || r.Notice() != "" {
+			t.Errorf("%s: %q, want %q; notice %q", name, got, c.want, r.Notice())
+		}
+		must(t, r.Close())
+	}
+}
