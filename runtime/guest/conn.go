@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -263,8 +264,9 @@ func (c *Conn) explain(ctx context.Context, err error) error {
 		"The sandbox's supervisor failed: %s.", bounded(st.Message())).Because(err)
 }
 
-// bounded cuts a text of the supervisor.
+// bounded cuts a text of the supervisor. What is left of a character that was cut
+// would keep the whole error from being sent on.
 func bounded(s string) string {
 	const longest = 512
-	return s[:min(len(s), longest)]
+	return strings.ToValidUTF8(s[:min(len(s), longest)], "")
 }

@@ -520,3 +520,9 @@ func TestAMissingBinarySaysWhereItBelongs(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestATextOfTheSupervisorThatIsCutStaysText(t *testing.T) {
+	if got := bounded(strings.Repeat("x", 511) + "ä" + "rest"); got != strings.Repeat("x", 511) {
+		t.Errorf("%d bytes, the last %q", len(got), got[len(got)-2:])
+	}
+}
