@@ -18,6 +18,8 @@ import (
 // process group.
 type child struct {
 	pid int
+	// mark is on it and on what it starts; 0 if it could not be had.
+	mark mark
 	// end is guarded by children.mu while the child lives.
 	end exit
 	// exited gets the exit, once.
@@ -39,29 +41,37 @@ type exit struct {
 // children starts and reaps processes. PID 1 inherits every orphan, so it waits
 // for any process; the exits of those that nobody registered are dropped.
 type children struct {
-	// mu guards live and idle. It is held across fork and wait because it is there
+	// mu guards live, marks and idle. It is held across fork and wait because it is there
 	// for exactly their order: a child cannot be reaped before it is registered,
 	// and a process id cannot be used again while it is being signalled. Neither
 	// call waits: Go's fork lasts until the exec, and the wait returns at once.
 	mu   sync.Mutex
 	live map[int]*child
+	// marks is the last mark that was given.
+	marks mark
 	// idle is closed when there is no process left to wait for; nil until
 	// somebody asks.
 	idle chan struct{}
 }
 
-func newChildren() *children { return &children{live: make(map[int]*child)} }
+func newChildren() *children { return &children{live: make(map[int]*child), marks: firstMark} }
 
 // start forks and executes argv0 and registers the child.
 func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {
 	ch := &child{exited: make(chan exit, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.marks++
+	off, marked := c.marks.wear()
 	pid, err := syscall.ForkExec(argv0, argv, attr)
+	off()
 	if err != nil {
 		return nil, err
 	}
 	ch.pid = pid
+	if marked {
+		ch.mark = c.marks
+	}
 	c.live[pid] = ch
 	return ch, nil
 }

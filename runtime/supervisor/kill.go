@@ -23,7 +23,7 @@ func (s *Supervisor) cancel(e *execution, grace time.Duration, cause guestv1.End
 	if ch == nil {
 		return false
 	}
-	t := &tree{leader: ch.pid, marker: markerVariable + "=" + e.id, known: make(map[key]bool)}
+	t := &tree{leader: ch.pid, mark: ch.mark, marker: markerVariable + "=" + e.id, known: make(map[key]bool)}
 	if grace > 0 {
 		// Seen now, a process that leaves the tree during the grace period is still
 		// found after it.

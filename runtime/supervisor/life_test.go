@@ -93,6 +93,7 @@ func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 		"a child in its own session":    `setsid sh -c '%s' & wait`,
 		"a double fork after the exit":  `(setsid sh -c '%s' &) ; trap "" TERM; read x < /dev/null; trap - TERM; sleep 1000`,
 		"a child with no environment":   `env -i setsid sh -c '%s' & wait; sleep 1000`,
+		"a daemon as services are":      `(env -i PATH="$PATH" setsid sh -c '%s' &) ; sleep 1000`,
 		"a child in its own group only": `set -m; sh -c '%s' & wait`,
 	} {
 		t.Run(name, func(t *testing.T) {

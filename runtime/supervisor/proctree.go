@@ -83,6 +83,8 @@ type tree struct {
 	// leader is the pid of the exec's first process; 0 takes everything below this
 	// process.
 	leader int
+	// mark is on the exec's processes.
+	mark mark
 	// marker is the entry of the environment that the exec's processes inherit.
 	marker string
 	// known were seen to belong to it; they stay in it whatever they do.
@@ -90,8 +92,8 @@ type tree struct {
 }
 
 // look returns the living processes of the tree and remembers them. A process
-// belongs to it by its process group, its session, its parents, or its
-// environment: it would have to change all four while nobody looks.
+// belongs to it by its process group, its session, its parents, its mark, or its
+// environment: it would have to change all five while nobody looks.
 func (t *tree) look(leaderAlive bool) []process {
 	self := os.Getpid()
 	all := processes()
@@ -101,7 +103,7 @@ func (t *tree) look(leaderAlive bool) []process {
 		// Once the leader is gone, its number at another process means that the
 		// number was given away, and group and session say nothing.
 		if p.pid == t.leader && !leaderAlive {
-			t = &tree{leader: -1, marker: t.marker, known: t.known}
+			t = &tree{leader: -1, mark: t.mark, marker: t.marker, known: t.known}
 		}
 	}
 	var found []process
@@ -124,7 +126,7 @@ func (t *tree) has(p process, self int) bool {
 	if t.leader == 0 {
 		return p.parent == self
 	}
-	return p.pid == t.leader || p.group == t.leader || p.session == t.leader ||
+	return p.pid == t.leader || p.group == t.leader || p.session == t.leader || t.mark.isOn(p.pid) ||
 		t.marker != "" && inEnvironment(p.pid, t.marker)
 }
 
