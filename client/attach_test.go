@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -267,6 +268,49 @@ func TestACommandThatDoesNotReadIsToldToWhoWrites(t *testing.T) {
 	defer s.Detach()
 	if n, err := s.Write(make([]byte, 3<<20)); !errors.Is(err, ErrInputClosed) || n > inputBuffer {
 		t.Errorf("wrote %d bytes, %v", n, err)
+	}
+}
+
+// The daemon that comes back counts bytes of which the client was told only that
+// nobody reads any more.
+func TestASessionOutlivesTheDaemonAfterItsCommandHasClosedItsInput(t *testing.T) {
+	h := serve(t, &script{})
+	var connections atomic.Int32
+	h.script.attach = func(s attachStream) error {
+		first := connections.Add(1) == 1
+		_, _ = s.Recv()
+		attached := &agboxv1.Attached{Exec: &agboxv1.ExecStatus{ExecId: "e"}, Input: true}
+		if !first {
+			attached.InputOffset = 5
+		}
+		_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{Attached: attached}})
+		if first {
+			_, _ = s.Recv()
+		}
+		_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{Ack: &agboxv1.InputAck{Offset: 5, Closed: true}}})
+		if first {
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		return s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: &agboxv1.LogEnd{
+			Exec: &agboxv1.ExecStatus{ExecId: "e", State: agboxv1.ExecState_EXEC_STATE_FINISHED, ExitCode: 7}}}})
+	}
+	s, err := h.client().AttachExec(t.Context(), AttachOptions{Exec: "e", Input: agboxv1.InputMode_INPUT_MODE_IF_FREE})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Detach()
+	if _, err := s.Write([]byte("0123456789")); err != nil {
+		t.Fatal(err)
+	}
+	code := int32(0)
+	for item, err := range s.Items() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		code = item.End.GetExec().GetExitCode()
+	}
+	if code != 7 || connections.Load() != 2 {
+		t.Errorf("code %d after %d connections", code, connections.Load())
 	}
 }
 

@@ -131,7 +131,8 @@ func (in *input) attached(m *agboxv1.Attached) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.granted, in.sizeSent = m.GetInput(), false
-	if !m.GetInput() {
+	// What a command that reads no more was given does not matter, and is not kept.
+	if !m.GetInput() || in.closed {
 		in.changeLocked()
 		return nil
 	}
