@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
@@ -27,6 +28,8 @@ type fileScript struct {
 	in   func(grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error
 	put  func(grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error
 	read func(*agboxv1.ReadFileRequest, grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error
+
+	watch func(grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error
 }
 
 func (s *fileScript) Stat(_ context.Context, in *agboxv1.StatFileRequest) (*agboxv1.StatFileResponse, error) {
@@ -50,8 +53,12 @@ func (s *fileScript) Read(in *agboxv1.ReadFileRequest, out grpc.ServerStreamingS
 	return s.read(in, out)
 }
 
+func (s *fileScript) Watch(_ *agboxv1.WatchFilesRequest, out grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error {
+	return s.watch(out)
+}
+
 // serveFiles serves a script; cut breaks all connections.
-func serveFiles(t *testing.T, s *fileScript) (c *Client, cut func()) {
+func serveFiles(t *testing.T, s *fileScript, opts ...Option) (c *Client, cut func()) {
 	t.Helper()
 	socket := filepath.Join(shortDir(t), "d.sock")
 	listener, err := net.Listen("unix", socket)
@@ -64,7 +71,7 @@ func serveFiles(t *testing.T, s *fileScript) (c *Client, cut func()) {
 	var served sync.WaitGroup
 	served.Go(func() { _ = server.Serve(cutting) })
 	t.Cleanup(func() { server.Stop(); served.Wait() })
-	c, err = New(WithSocket(socket))
+	c, err = New(append([]Option{WithSocket(socket)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,6 +293,48 @@ func TestAReadGoesOnWhereItWasIfTheFileIsTheSame(t *testing.T) {
 		if changes && (err == nil || w.String() != "first ") {
 			t.Errorf("a changed file: %q, %v", w, err)
 		}
+	}
+}
+
+// All the losses together take longer than the bound; one alone does not.
+const (
+	losses    = 20
+	lossBound = 500 * time.Millisecond
+)
+
+func TestAWatchOutlivesAnyNumberOfDaemons(t *testing.T) {
+	var tries atomic.Int32
+	c, _ := serveFiles(t, &fileScript{watch: func(out grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error {
+		_ = out.Send(&agboxv1.WatchFilesResponse{Item: &agboxv1.WatchFilesResponse_Watching{Watching: true}})
+		if tries.Add(1) <= losses {
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		return nil
+	}}, WithReconnect(lossBound))
+	told := 0
+	for _, err := range c.WatchFiles(t.Context(), "box", "/", false, FileOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		told++
+	}
+	if told != losses+1 {
+		t.Errorf("told %d times that it watches, want %d", told, losses+1)
+	}
+}
+
+func TestAReadOutlivesAnyNumberOfDaemons(t *testing.T) {
+	c, _ := serveFiles(t, &fileScript{read: func(in *agboxv1.ReadFileRequest, out grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
+		_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_File{File: &agboxv1.FileInfo{Inode: 1}}})
+		if in.GetOffset() == losses {
+			return nil
+		}
+		_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte("x")}})
+		return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+	}}, WithReconnect(lossBound))
+	var got bytes.Buffer
+	if err := c.ReadFile(t.Context(), "box", "/f", 0, 0, &got, FileOptions{}); err != nil || got.Len() != losses {
+		t.Errorf("%d bytes, %v", got.Len(), err)
 	}
 }
 

@@ -43,7 +43,11 @@ func fileCall[Req, Resp any](ctx context.Context, c *Client, m fileMethod[Req, R
 // repeated does something until it is done, and again while the daemon is away
 // if the thing says that it may be repeated.
 func (c *Client) repeated(ctx context.Context, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
-	wait := c.newPatience()
+	return c.repeatedFor(ctx, c.newPatience(), once)
+}
+
+// repeatedFor is repeated for a thing that gets on: it resets wait when it has.
+func (c *Client) repeatedFor(ctx context.Context, wait *patience, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
 	for {
 		api, err := c.files(ctx)
 		if err != nil {
@@ -131,8 +135,8 @@ func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noRepla
 // file is still the same.
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
-	r := &fileReading{w: w, in: in}
-	err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (bool, error) {
+	r := &fileReading{w: w, in: in, wait: c.newPatience()}
+	err := c.repeatedFor(ctx, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		return r.sink == nil, r.once(ctx, api)
@@ -144,6 +148,7 @@ func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, len
 }
 
 type fileReading struct {
+	wait  *patience
 	w     io.Writer
 	in    *agboxv1.ReadFileRequest
 	first *agboxv1.FileInfo
@@ -174,6 +179,7 @@ func (r *fileReading) once(ctx context.Context, api agboxv1.FileServiceClient) e
 			r.first = info
 			continue
 		}
+		r.wait.reset()
 		n := uint64(len(m.GetData()))
 		if _, r.sink = r.w.Write(m.GetData()); r.sink != nil {
 			return r.sink
@@ -296,8 +302,8 @@ type FileEvent struct {
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{yield: func(e FileEvent) bool { return yield(e, nil) }}
-		err := c.repeated(ctx, func(api agboxv1.FileServiceClient) (bool, error) {
+		w := &fileWatch{wait: c.newPatience(), yield: func(e FileEvent) bool { return yield(e, nil) }}
+		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			return true, w.once(ctx, api, in)
@@ -309,6 +315,7 @@ func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive
 }
 
 type fileWatch struct {
+	wait    *patience
 	yield   func(FileEvent) bool
 	watched bool
 }
@@ -327,6 +334,7 @@ func (w *fileWatch) once(ctx context.Context, api agboxv1.FileServiceClient, in 
 		if err != nil {
 			return err
 		}
+		w.wait.reset()
 		e := FileEvent{Change: m.GetChange(), Lost: m.GetOverflow()}
 		if m.GetWatching() {
 			if w.watched {
