@@ -21,6 +21,8 @@ import (
 // thing is what a path of a copy stands for.
 type thing struct {
 	exists, dir bool
+	// special is true for devices, FIFOs and sockets.
+	special bool
 	// real is the path without symbolic links.
 	real string
 }
@@ -38,7 +40,25 @@ func (s spot) only() string {
 }
 
 // contents tells whether a source stands for what is in it.
-func contents(p string) bool { return p == "." || p == "/" || strings.HasSuffix(p, "/.") }
+func contents(p string) bool {
+	return p == "." || p != "" && strings.Trim(p, "/") == "" || strings.HasSuffix(p, "/.")
+}
+
+// last takes the last part off a path. What is before it is left as it is: after
+// a symbolic link ".." leads elsewhere than the text says.
+func last(p string) (dir, base string) {
+	for p = strings.TrimRight(p, "/"); strings.HasSuffix(p, "/."); {
+		p = strings.TrimRight(strings.TrimSuffix(p, "."), "/")
+	}
+	dir, base = path.Split(p)
+	switch {
+	case dir == "":
+		return ".", base
+	case strings.Trim(dir, "/") == "":
+		return "/", base
+	}
+	return strings.TrimRight(dir, "/"), base
+}
 
 // place says where a source goes, by the rules of cp and docker cp.
 func place(src string, srcDir bool, dst string, at thing) (spot, error) {
@@ -48,6 +68,9 @@ func place(src string, srcDir bool, dst string, at thing) (spot, error) {
 		return spot{at.real, "."}, nil
 	case at.exists && at.dir:
 		return spot{at.real, path.Base(path.Clean(src))}, nil
+	case at.special:
+		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_FILE_NOT_REGULAR.String(), Message: fmt.Sprintf(
+			"%s is a device, a FIFO or a socket, and a copy would replace it. Choose another name, or remove it first.", dst)}
 	case at.exists && srcDir:
 		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
 			"The directory %s cannot be copied over %s, which is a file. Choose another name.", src, dst)}
@@ -60,8 +83,12 @@ func place(src string, srcDir bool, dst string, at thing) (spot, error) {
 		return spot{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
 			"The directory %s does not exist. Make it first, or leave the slash at its end away to make a file of that name.", dst)}
 	}
-	clean := path.Clean(dst)
-	return spot{path.Dir(clean), path.Base(clean)}, nil
+	dir, base := last(dst)
+	if base == "." || base == ".." {
+		return spot{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
+			"The directory %s does not exist. Make it first.", dst)}
+	}
+	return spot{dir, base}, nil
 }
 
 // remote looks at a path in a sandbox, through symbolic links.
@@ -71,14 +98,26 @@ func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (
 	if errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() {
 		return thing{}, nil
 	}
-	return thing{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
+	at := thing{exists: true, real: info.GetRealPath()}
+	switch info.GetType() {
+	case agboxv1.FileType_FILE_TYPE_DIRECTORY:
+		at.dir = true
+	case agboxv1.FileType_FILE_TYPE_FIFO, agboxv1.FileType_FILE_TYPE_SOCKET, agboxv1.FileType_FILE_TYPE_DEVICE:
+		at.special = true
+	}
+	return at, err
 }
 
-// remoteSource tells whether a source in a sandbox is a directory.
-func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (bool, error) {
-	follow := o.Follow || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
+// remoteSource gives the path that names the copy of a source in a sandbox, and
+// tells whether it is a directory.
+func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, dir bool, err error) {
+	above := path.Base(p) == ".." // which is nobody's name
+	follow := o.Follow || above || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
 	info, err := c.StatFile(ctx, sandbox, p, follow, o.FileOptions)
-	return info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, err
+	if name = p; above {
+		name = info.GetRealPath()
+	}
+	return name, info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, err
 }
 
 // local looks at a path on the host, through symbolic links.
@@ -89,6 +128,9 @@ func local(p string) (thing, error) {
 	}
 	if err != nil {
 		return thing{}, localError("Looking at "+p, err)
+	}
+	if !st.IsDir() && !st.Mode().IsRegular() {
+		return thing{exists: true, special: true, real: p}, nil
 	}
 	real, err := filepath.EvalSymlinks(p)
 	return thing{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
@@ -210,7 +252,7 @@ func openTree(from string, follow bool) (*tree, error) {
 // Whatever the sandbox sends, nothing is written outside the destination; setuid
 // and setgid are taken away. Owners are kept only for root.
 func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
-	srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	name, srcDir, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -218,7 +260,7 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(from, srcDir, to, at)
+	where, err := place(name, srcDir, to, at)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -268,7 +310,7 @@ func source(p string) string {
 // CopyBetween copies a file or tree from one sandbox to another, or within one, by
 // the rules of CopyTo. It passes through the caller, who keeps nothing of it.
 func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
-	srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	name, srcDir, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -276,7 +318,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(from, srcDir, to, at)
+	where, err := place(name, srcDir, to, at)
 	if err != nil {
 		return Copied{}, err
 	}

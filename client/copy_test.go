@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -351,6 +352,70 @@ func (w *cuttingWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
+func TestACopyReplacesNoDeviceNorFIFO(t *testing.T) {
+	raw := tarred(t, &tar.Header{Name: "fifo"})
+	var asked atomic.Int32
+	c, _ := serveFiles(t, &fileScript{
+		stat: func(in *agboxv1.StatFileRequest) (*agboxv1.FileInfo, error) {
+			if in.GetPath() == "/dev/null" {
+				return &agboxv1.FileInfo{Type: agboxv1.FileType_FILE_TYPE_DEVICE, RealPath: in.GetPath()}, nil
+			}
+			return isFile(in)
+		},
+		out: func(_ *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			asked.Add(1)
+			return out.Send(&agboxv1.CopyOutResponse{Data: raw})
+		},
+		in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+			asked.Add(1)
+			return in.SendAndClose(&agboxv1.CopyInResponse{})
+		},
+	})
+	dir := t.TempDir()
+	fifo, file := filepath.Join(dir, "fifo"), filepath.Join(dir, "file")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.WriteFile(file, nil, 0o600), os.Symlink(fifo, filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	for what, copying := range map[string]func() (Copied, error){
+		"out": func() (Copied, error) { return c.CopyFrom(t.Context(), "box", "/f", fifo, CopyOptions{}) },
+		"out over a link to it": func() (Copied, error) {
+			return c.CopyFrom(t.Context(), "box", "/f", filepath.Join(dir, "link"), CopyOptions{})
+		},
+		"in": func() (Copied, error) { return c.CopyTo(t.Context(), file, "box", "/dev/null", CopyOptions{}) },
+		"between": func() (Copied, error) {
+			return c.CopyBetween(t.Context(), "box", "/f", "box", "/dev/null", CopyOptions{})
+		},
+	} {
+		var e *Error
+		if _, err := copying(); !errors.As(err, &e) || e.Reason != agboxv1.ErrorReason_FILE_NOT_REGULAR.String() {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if st, err := os.Lstat(fifo); err != nil || st.Mode()&os.ModeNamedPipe == 0 || asked.Load() != 0 {
+		t.Errorf("%v, %v after %d copies", st, err, asked.Load())
+	}
+}
+
+func TestADirectoryAboveIsCopiedUnderItsOwnName(t *testing.T) {
+	var asked *agboxv1.CopyOutRequest
+	c, _ := serveFiles(t, &fileScript{
+		stat: func(in *agboxv1.StatFileRequest) (*agboxv1.FileInfo, error) {
+			return &agboxv1.FileInfo{Type: agboxv1.FileType_FILE_TYPE_DIRECTORY, RealPath: "/work"}, nil
+		},
+		out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			asked = in
+			return out.Send(&agboxv1.CopyOutResponse{Data: tarred(t, &tar.Header{Name: in.GetName() + "/", Typeflag: tar.TypeDir})})
+		},
+	})
+	to := t.TempDir()
+	if _, err := c.CopyFrom(t.Context(), "box", "/work/src/..", to, CopyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(to, "work")); err != nil || !st.IsDir() || asked.GetPath() != "/work/src/.." {
+		t.Errorf("%v, %v; asked for %v", st, err, asked)
+	}
+}
+
 func TestPlacesOfACopyAreThoseOfCp(t *testing.T) {
 	there := func(real string, dir bool) thing { return thing{exists: true, dir: dir, real: real} }
 	for _, c := range []struct {
@@ -376,6 +441,13 @@ func TestPlacesOfACopyAreThoseOfCp(t *testing.T) {
 		{"a/d", true, "/f", there("/f", false), spot{}, codes.FailedPrecondition},
 		{"/", true, "/x", there("/x", true), spot{"/x", "."}, 0},
 		{"/", true, "x", thing{}, spot{".", "x"}, 0},
+		{"//", true, "/x", there("/x", true), spot{"/x", "."}, 0},
+		// A symbolic link may be in the way: only the kernel knows what is above it.
+		{"a/f", false, "/l/../x", thing{}, spot{"/l/..", "x"}, 0},
+		{"a/d", true, "/x/./", thing{}, spot{"/", "x"}, 0},
+		{"a/d", true, "x/..", thing{}, spot{}, codes.NotFound},
+		{"a/f", false, "/dev/null", thing{exists: true, special: true, real: "/dev/null"}, spot{}, codes.FailedPrecondition},
+		{"a/d", true, "/dev/null", thing{exists: true, special: true, real: "/dev/null"}, spot{}, codes.FailedPrecondition},
 	} {
 		got, err := place(c.src, c.srcDir, c.dst, c.at)
 		var e *Error
