@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
@@ -174,7 +175,11 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where spot
 		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: tell})
 		_ = w.CloseWithError(errors.Join(err, buf.Flush()))
 	}()
-	done, err := c.WriteArchive(ctx, sandbox, where.dir, where.only(), r, o)
+	only := where.only()
+	if !utf8.ValidString(only) {
+		only = "" // it could not be sent, and the archive is our own
+	}
+	done, err := c.WriteArchive(ctx, sandbox, where.dir, only, r, o)
 	_ = r.CloseWithError(io.ErrClosedPipe)
 	<-packed
 	return done, err

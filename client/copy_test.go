@@ -396,6 +396,38 @@ func TestACopyReplacesNoDeviceNorFIFO(t *testing.T) {
 	}
 }
 
+func TestAFileIsCopiedInWhoseNameIsNoText(t *testing.T) {
+	name := "caf\xe9"
+	var got atomic.Value
+	c, _ := serveFiles(t, &fileScript{stat: isDir, in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+		r, w := io.Pipe()
+		go func() {
+			for {
+				m, err := in.Recv()
+				if err != nil {
+					_ = w.CloseWithError(err) // io.EOF at its end
+					return
+				}
+				_, _ = w.Write(m.GetData())
+			}
+		}()
+		h, err := tar.NewReader(r).Next()
+		if err != nil {
+			return err
+		}
+		got.Store(h.Name)
+		_, _ = io.Copy(io.Discard, r)
+		return in.SendAndClose(&agboxv1.CopyInResponse{Files: 1})
+	}})
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CopyTo(t.Context(), file, "box", "/tmp", CopyOptions{}); err != nil || got.Load() != name {
+		t.Errorf("%q arrived, %v", got.Load(), err)
+	}
+}
+
 func TestADirectoryAboveIsCopiedUnderItsOwnName(t *testing.T) {
 	var asked *agboxv1.CopyOutRequest
 	c, _ := serveFiles(t, &fileScript{
