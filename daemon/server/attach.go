@@ -124,13 +124,11 @@ func (a *attachment) run() error {
 	if err != nil {
 		return err
 	}
-	// Receive ends only with the stream, and the stream with this handler: the
-	// server waits for it in Stop.
+	// Receive ends only with the stream, as a send does to a client that takes
+	// nothing, and the stream with this handler: the server waits for both in Stop.
 	a.s.attached.Go(func() { a.receive(ctx, fail) })
-	var noting sync.WaitGroup
-	noting.Go(func() { a.note(ctx, fail) })
-	defer noting.Wait()
-	defer fail(nil)
+	a.s.attached.Go(func() { a.note(ctx, fail) })
+	defer fail(nil) // before the place is given up: that is no news for the client
 
 	f := a.s.newFollower(a, a.sandboxID, a.execID, at)
 	defer f.close()
@@ -355,7 +353,11 @@ func (a *attachment) note(ctx context.Context, fail context.CancelCauseFunc) {
 		case <-ctx.Done():
 			return
 		}
-		for _, m := range a.notes() {
+		due := a.notes()
+		if ctx.Err() != nil {
+			return
+		}
+		for _, m := range due {
 			if err := a.send(m); err != nil {
 				fail(err)
 				return
