@@ -98,6 +98,11 @@ func (at *seats) grant(s *seat) {
 	at.wakeAll()
 }
 
+func (at *seats) grantWaiting(s *seat) {
+	at.waiting = slices.DeleteFunc(at.waiting, func(other *seat) bool { return other == s })
+	at.grant(s)
+}
+
 func (at *seats) revoke(s *seat) {
 	at.typists = slices.DeleteFunc(at.typists, func(other *seat) bool { return other == s })
 	s.held = false
@@ -126,12 +131,16 @@ func (t *typing) leave(s *seat) {
 	at.revoke(s)
 	at.waiting = slices.DeleteFunc(at.waiting, func(other *seat) bool { return other == s })
 	if len(at.typists) == 0 && len(at.waiting) > 0 {
-		next := at.waiting[0]
-		at.waiting = at.waiting[1:]
-		at.grant(next)
-	} else {
-		at.wakeAll()
+		at.grantWaiting(at.waiting[0])
 	}
+	if !slices.ContainsFunc(at.typists, (*seat).insists) {
+		for _, other := range slices.Clone(at.waiting) {
+			if other.shares() { // it waits for who took over only
+				at.grantWaiting(other)
+			}
+		}
+	}
+	at.wakeAll()
 	if len(at.typists) == 0 {
 		delete(t.execs, s.execID)
 	}

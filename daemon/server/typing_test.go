@@ -72,8 +72,25 @@ func TestWhoTakesOverTypesAloneUntilLeaving(t *testing.T) {
 	if !told(a) || !told(s) {
 		t.Error("who lost the right was not told")
 	}
+	d := ty.enter("e", "d", shared, false)
+	wantTypists(t, &ty, append(all, b, d), "b", "d")
+	told(s)
 	ty.leave(b)
-	wantTypists(t, &ty, all, "a")
+	wantTypists(t, &ty, append(all, d), "d", "s")
+	if !told(s) {
+		t.Error("who shares was not told that it may type again")
+	}
+	ty.leave(d)
+	ty.leave(s)
+	wantTypists(t, &ty, []*seat{a}, "a")
+}
+
+func TestWhoSharesTypesBesideWhoIsNext(t *testing.T) {
+	var ty typing
+	a, s := ty.enter("e", "a", ifFree, false), ty.enter("e", "s", shared, false)
+	b := ty.enter("e", "b", takeOver, false)
+	ty.leave(b)
+	wantTypists(t, &ty, []*seat{a, s}, "a", "s")
 }
 
 func TestWhoTypedBeforeARestartGetsItBack(t *testing.T) {
