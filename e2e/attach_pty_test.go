@@ -141,6 +141,19 @@ func (p *pty) screen() string {
 	return p.shown.String()
 }
 
+// hang runs fn once the terminal is full, and takes nothing until it returns.
+func (p *pty) hang(fn func()) {
+	p.t.Helper()
+	p.mu.Lock() // read comes no further
+	defer p.mu.Unlock()
+	harness.Eventually(p.t, "the terminal is full", func() bool {
+		room := []unix.PollFd{{Fd: int32(p.line.Fd()), Events: unix.POLLOUT}}
+		n, err := unix.Poll(room, 0)
+		return err == nil && n == 0
+	})
+	fn()
+}
+
 // types presses keys.
 func (p *pty) types(keys string) {
 	p.t.Helper()

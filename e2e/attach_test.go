@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"syscall"
@@ -58,6 +60,28 @@ func TestAShellOnATerminalOutlivesTheDaemon(t *testing.T) {
 	e := in.execs(t, "-a", "demo")[0]
 	if !e.GetTty() || !e.GetStdin() || e.GetExitCode() != 37 {
 		t.Errorf("inspect shows %v", e)
+	}
+}
+
+func TestATerminalThatTakesNothingIsRestoredOnASignal(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	p := in.onTerminal(t, "exec", "-it", "demo", "yes")
+	p.await("y\r\n")
+	p.hang(func() {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "agbox ends", func() bool {
+			return errors.Is(p.cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone)
+		})
+		if p.termios() != p.before {
+			t.Error("the terminal was left raw")
+		}
+	})
+	if code := p.wait(); code != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", code)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,9 @@ const (
 	rightPause = 300 * time.Millisecond
 	// flushPatience is how long what was typed last may take to arrive.
 	flushPatience = time.Second
+	// stuckPatience is how long the terminal may take for a piece of output once its
+	// user leaves. It may take none at all: a window that hangs must not keep us.
+	stuckPatience = 500 * time.Millisecond
 )
 
 // console is our terminal with a command on it.
@@ -40,6 +44,8 @@ type console struct {
 	leave   context.CancelCauseFunc
 	session atomic.Pointer[client.Session]
 	screen  screen
+	// stuck is true once the terminal has not taken a piece of output.
+	stuck atomic.Bool
 	// rights has a value when the right to type may have changed; right is how.
 	rights chan struct{}
 	right  atomic.Pointer[rightToType]
@@ -70,12 +76,12 @@ func (f *console) run(ctx context.Context, o client.AttachOptions) error {
 		err = f.serve(ctx, sess, &others)
 		// From here on everything is as if we had not been there.
 		sess.Detach()
-		fmt.Fprint(f.app.stdout, f.screen.undo())
+		_ = f.put(ctx, f.app.stdout, []byte(f.screen.undo())) // there is nobody to be told
 		f.terminal.restore()
 	}
 	var status endStatus
 	if errors.As(err, &status) {
-		return f.app.ended(status.end)
+		return f.teller(ctx).ended(status.end)
 	}
 	return f.left(ctx, err)
 }
@@ -88,7 +94,7 @@ func (f *console) left(ctx context.Context, err error) error {
 		return err
 	}
 	if f.id != "" {
-		f.app.say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", f.id, f.id)
+		f.teller(ctx).say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", f.id, f.id)
 	}
 	if sig != 0 {
 		return exitStatus(codeSignal + int(sig))
@@ -108,17 +114,17 @@ func (f *console) serve(ctx context.Context, sess *client.Session, others *sync.
 	if f.redraw {
 		others.Go(func() { f.nudge(ctx) })
 	}
-	stop, err := readInput(f.app.stdin, f.typed)
+	stop, err := readInput(f.app.stdin, func(keys []byte) bool { return f.typed(ctx, keys) })
 	if err != nil {
 		return err
 	}
 	defer stop()
 	defer sess.Detach()
-	return f.show(sess)
+	return f.show(ctx, sess)
 }
 
 // show passes output on until the command has ended.
-func (f *console) show(sess *client.Session) error {
+func (f *console) show(ctx context.Context, sess *client.Session) error {
 	for item, err := range sess.Items() {
 		switch {
 		case err != nil:
@@ -127,7 +133,7 @@ func (f *console) show(sess *client.Session) error {
 			return endStatus{item.End}
 		}
 		_, _ = f.screen.Write(item.Data)
-		if _, err := f.app.stdout.Write(item.Data); err != nil {
+		if err := f.put(ctx, f.app.stdout, item.Data); err != nil {
 			f.leave(interrupted(syscall.SIGPIPE))
 			return err
 		}
@@ -135,8 +141,59 @@ func (f *console) show(sess *client.Session) error {
 	return errors.New("the output ended without an exit status")
 }
 
+var errStuck = errors.New("the terminal takes no output")
+
+// put writes to the terminal. Once ctx has ended it waits for that no longer than
+// a moment, and never again after it was in vain.
+func (f *console) put(ctx context.Context, w io.Writer, p []byte) error {
+	if f.stuck.Load() {
+		return errStuck
+	}
+	if len(p) == 0 {
+		return nil
+	}
+	written := make(chan error, 1)
+	go func() { // of a terminal that is stuck it ends with the process
+		defer f.terminal.restoreOnPanic()
+		_, err := w.Write(p)
+		written <- err
+	}()
+	select {
+	case err := <-written:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-written:
+		return err
+	case <-time.After(stuckPatience):
+		f.stuck.Store(true)
+		return errStuck
+	}
+}
+
+// teller is the app with a stderr that goes through put.
+func (f *console) teller(ctx context.Context) *app {
+	a := *f.app
+	a.stderr = putWriter{f, ctx, f.app.stderr}
+	return &a
+}
+
+type putWriter struct {
+	f   *console
+	ctx context.Context
+	w   io.Writer
+}
+
+func (p putWriter) Write(data []byte) (int, error) {
+	if err := p.f.put(p.ctx, p.w, data); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
 // typed takes keys. It returns false when no more are wanted.
-func (f *console) typed(keys []byte) bool {
+func (f *console) typed(ctx context.Context, keys []byte) bool {
 	defer f.terminal.restoreOnPanic()
 	sess := f.session.Load()
 	if keys == nil {
@@ -152,7 +209,7 @@ func (f *console) typed(keys []byte) bool {
 			f.leave(errLeft)
 			return false
 		case errors.Is(err, client.ErrLookingOn):
-			fmt.Fprint(f.app.stderr, "\a")
+			_ = f.put(ctx, f.app.stderr, []byte("\a"))
 		case errors.Is(err, client.ErrInputClosed):
 			// It is about to end; the detach keys still count.
 		case err != nil:
@@ -160,7 +217,7 @@ func (f *console) typed(keys []byte) bool {
 		}
 	}
 	if detach {
-		ctx, cancel := context.WithTimeout(context.Background(), flushPatience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushPatience)
 		defer cancel()
 		if sess.MayType() {
 			_ = sess.Flush(ctx)
@@ -192,7 +249,7 @@ func (f *console) obey(ctx context.Context, signals <-chan os.Signal) {
 				f.resize(sess)
 			case sig == syscall.SIGCONT:
 				_ = f.terminal.raw()
-				fmt.Fprint(f.app.stdout, f.screen.again())
+				_ = f.put(ctx, f.app.stdout, []byte(f.screen.again()))
 				f.nudge(ctx)
 			default:
 				f.leave(interrupted(sig))
@@ -237,7 +294,7 @@ func (f *console) tellRights(ctx context.Context, told rightToType) {
 	for {
 		if now := *f.right.Load(); now.granted != told.granted || !now.granted && now.typist != told.typist && now.typist != "" {
 			told = now
-			f.say(now)
+			f.say(ctx, now)
 		}
 		select {
 		case <-f.rights:
@@ -254,12 +311,12 @@ func (f *console) tellRights(ctx context.Context, told rightToType) {
 
 // say tells who types, on a line of its own: the terminal is raw, so the carriage
 // has to be returned too.
-func (f *console) say(r rightToType) {
+func (f *console) say(ctx context.Context, r rightToType) {
 	text := "You type now."
 	if !r.granted {
 		text = lookingOn(r.typist, f.id)
 	}
-	fmt.Fprintf(f.app.stderr, "\r\nagbox: %s\r\n", text)
+	_ = f.put(ctx, f.app.stderr, fmt.Appendf(nil, "\r\nagbox: %s\r\n", text))
 }
 
 // lookingOn says who types, and how to type instead.
