@@ -10,7 +10,8 @@ import (
 )
 
 // regular makes a file. Nobody but us has it open, and it has no other name: what
-// is written cannot reach anything that was there before.
+// is written cannot reach anything that was there before. A file that has the name
+// already keeps it until the new one is whole.
 func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
 	sparse := isSparse(h)
 	if h.Size < 0 || sparse && h.Size > maxSparse {
@@ -99,24 +100,60 @@ func (u *unpacker) finish(h *tar.Header, f *file) error {
 	}
 	setXattrs(f.fd, h.PAXRecords, u.o.KeepPrivileges)
 	t := timesOf(h.ModTime)
-	return unix.UtimesNanoAt(f.at, f.base, t[:], unix.AT_SYMLINK_NOFOLLOW)
+	if err := unix.UtimesNanoAt(f.at, f.name(), t[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	return f.settle()
 }
 
 // file is a regular file that is being made.
 type file struct {
 	// at is the directory it is in; good until the next entry.
-	at     int
-	base   string
+	at   int
+	base string
+	// temp is its name while another file has base, which it replaces when it is
+	// whole; empty if it has base itself.
+	temp   string
 	fd     int
 	size   int64
 	sparse bool
 }
 
+func (f *file) name() string {
+	if f.temp != "" {
+		return f.temp
+	}
+	return f.base
+}
+
 func (f *file) create() error {
-	return fresh(f.at, f.base, func() (err error) {
-		f.fd, err = openat(f.at, f.base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	err := f.open()
+	if !errors.Is(err, unix.EEXIST) {
 		return err
-	})
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(f.at, f.base, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.EISDIR
+	}
+	f.temp = TempName()
+	return f.open()
+}
+
+func (f *file) open() (err error) {
+	f.fd, err = openat(f.at, f.name(), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	return err
+}
+
+// settle gives it its name.
+func (f *file) settle() error {
+	if f.temp == "" {
+		return nil
+	}
+	if err := unix.Renameat(f.at, f.temp, f.at, f.base); err != nil {
+		return err
+	}
+	f.temp = ""
+	return nil
 }
 
 // write appends; of a sparse file, zeros become holes.
@@ -141,9 +178,9 @@ func (f *file) discard() error {
 		return nil
 	}
 	var ours, there unix.Stat_t
-	if unix.Fstat(f.fd, &ours) == nil && unix.Fstatat(f.at, f.base, &there, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+	if unix.Fstat(f.fd, &ours) == nil && unix.Fstatat(f.at, f.name(), &there, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		ours.Ino == there.Ino && ours.Dev == there.Dev {
-		_ = unix.Unlinkat(f.at, f.base, 0)
+		_ = unix.Unlinkat(f.at, f.name(), 0)
 	}
 	return f.close()
 }

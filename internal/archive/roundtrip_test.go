@@ -231,6 +231,23 @@ func TestNothingOfALargeFileIsLeftWhenTheArchiveBreaksOff(t *testing.T) {
 	if left, _ := os.ReadDir(a.target); len(left) > 0 {
 		t.Errorf("%s is left", left[0].Name())
 	}
+	// What was there before is there still.
+	a.must(os.WriteFile(filepath.Join(a.target, "f"), []byte("old"), 0o600))
+	if _, err := a.unpack(raw.Bytes()[:2*chunk], UnpackOptions{}); !IsRefusal(err) {
+		t.Errorf("the error is %v", err)
+	}
+	left, _ := os.ReadDir(a.target)
+	old, err := os.ReadFile(filepath.Join(a.target, "f"))
+	if len(left) != 1 || err != nil || string(old) != "old" {
+		t.Errorf("%d names are left; the old file holds %q, %v", len(left), old, err)
+	}
+	if _, err := a.unpack(raw.Bytes(), UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	left, _ = os.ReadDir(a.target)
+	if st, err := os.Stat(filepath.Join(a.target, "f")); len(left) != 1 || err != nil || st.Size() != 4*chunk {
+		t.Errorf("%d names; the new file is %v, %v", len(left), st, err)
+	}
 }
 
 // FuzzUnpack makes archives of names and links that the fuzzer chooses.

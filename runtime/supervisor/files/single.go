@@ -2,8 +2,6 @@ package files
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"io"
 	"math"
@@ -12,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
@@ -94,16 +93,6 @@ func (r *reading) close() {
 	}
 }
 
-// The names of files that are being written.
-const (
-	tempPrefix = ".agbox-"
-	tempSuffix = ".tmp"
-)
-
-func isTemp(name string) bool {
-	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
-}
-
 // writing is a transfer that replaces one file when it is complete.
 type writing struct {
 	*guestv1.WriteTransfer
@@ -122,9 +111,7 @@ func (w *writing) begin() (*guestv1.FileStat, error) {
 		if err := w.find(); err != nil {
 			return err
 		}
-		var id [8]byte
-		_, _ = rand.Read(id[:]) // never fails
-		temp := tempPrefix + hex.EncodeToString(id[:]) + tempSuffix
+		temp := archive.TempName()
 		var err error
 		w.fd, err = unix.Openat(w.dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		if err == nil {

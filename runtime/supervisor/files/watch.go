@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
@@ -45,7 +46,7 @@ type watching struct {
 	pending  []*guestv1.Change
 	overflow string
 	ended    bool
-	// ours are the cookies of moves that put a file of Write in its place.
+	// ours are the cookies of moves that put a written file in its place.
 	ours map[uint32]bool
 }
 
@@ -111,7 +112,7 @@ func (w *watching) below(dir string, told bool) {
 		list, err := f.ReadDir(256)
 		for _, e := range list {
 			full := path.Join(dir, e.Name())
-			if told && !isTemp(e.Name()) {
+			if told && !archive.IsTemp(e.Name()) {
 				w.tell(guestv1.ChangeKind_CHANGE_KIND_CREATED, full, e.IsDir(), 0)
 			}
 			if !e.IsDir() {
@@ -223,7 +224,7 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 	case name == "":
 		w.self(dir, mask)
 		return
-	case isTemp(name):
+	case archive.IsTemp(name):
 		if mask&unix.IN_MOVED_FROM != 0 && len(w.ours) < maxPending {
 			w.ours[cookie] = true
 		}
