@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -424,6 +425,22 @@ func TestChangesAreWatchedBelowADirectory(t *testing.T) {
 	wait(guestv1.ChangeKind_CHANGE_KIND_REMOVED, "")
 	if batch, err := tr.NextChanges(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end: %v, %v", batch, err)
+	}
+}
+
+func TestADeepTreeIsWatchedToItsEndWithFewDescriptors(t *testing.T) {
+	d := newDesk(t)
+	deep := strings.Repeat("d/", 300)
+	d.must(os.MkdirAll(d.path(deep), 0o755))
+	few := unix.Rlimit{Cur: 100, Max: 100}
+	d.must(unix.Prlimit(d.cmd.Process.Pid, unix.RLIMIT_NOFILE, &few, nil))
+	tr := d.begin(&guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Watch{Watch: &guestv1.WatchTransfer{Path: []byte(d.root), Recursive: true}}})
+	d.must(os.Mkdir(d.path(deep+"new"), 0o755))
+	d.must(os.Mkdir(d.path("last"), 0o755))
+	batch, err := tr.NextChanges()
+	d.must(err)
+	if got := batch.GetChanges(); len(got) == 0 || string(got[0].GetPath()) != d.path(deep+"new") || batch.GetOverflow() != "" {
+		t.Errorf("it tells %.200v", batch)
 	}
 }
 

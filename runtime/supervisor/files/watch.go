@@ -100,12 +100,24 @@ func (w *watching) add(dir string) bool {
 	return false
 }
 
-// below watches all directories under one that is watched. Where that is new, what
-// is found in it is told as made: it may have come before the watch.
+// below watches all directories under one that is watched, those that are higher
+// up first. Where that is new, what is found in it is told as made: it may have
+// come before the watch. One directory is open at a time, however deep they are:
+// the descriptors are those that commands are started with.
 func (w *watching) below(dir string, told bool) {
+	for next := []string{dir}; len(next) > 0; next = next[1:] {
+		next = append(next, w.children(next[0], told)...)
+	}
+}
+
+// children watches the directories in one, and returns those that are watched now.
+func (w *watching) children(dir string, told bool) (dirs []string) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return
+		if !isGone(err) {
+			w.lost("What is below the directory %s is not watched: %v.", dir, err)
+		}
+		return nil
 	}
 	defer f.Close() // only read
 	for {
@@ -115,21 +127,25 @@ func (w *watching) below(dir string, told bool) {
 			if told && !archive.IsTemp(e.Name()) {
 				w.tell(guestv1.ChangeKind_CHANGE_KIND_CREATED, full, e.IsDir(), 0)
 			}
-			if !e.IsDir() {
-				continue
-			}
-			if len(full) > unix.PathMax-256 || len(w.dirs) >= maxWatchedDirs {
-				w.add(full) // says that there are too many
-				return
-			}
-			if w.add(full) {
-				w.below(full, told)
+			switch {
+			case !e.IsDir():
+			case len(full) > unix.PathMax-256:
+				w.lost("The directories below %s are too deep to be watched.", dir)
+			case w.add(full):
+				dirs = append(dirs, full)
+			case len(w.dirs) >= maxWatchedDirs:
+				return dirs
 			}
 		}
 		if err != nil {
-			return
+			return dirs
 		}
 	}
+}
+
+// isGone tells whether a directory is not there any more.
+func isGone(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
 func (w *watching) lost(format string, args ...any) {
