@@ -77,7 +77,7 @@ func (e *Error) begun(again bool) *Error {
 	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
 		cut := *e
 		cut.Reason, cut.lost, cut.cause = "", true, ErrDaemonUnreachable
-		cut.Message = "agboxd stopped in the middle of the copy. Copy again."
+		cut.Message = "agboxd stopped in the middle of the transfer. Start it again."
 		return &cut
 	}
 	return e

@@ -265,6 +265,28 @@ func TestAFileIsWrittenAgainFromItsBeginning(t *testing.T) {
 	}
 }
 
+// A daemon may stop when all has been written and only its answer is missing.
+func TestAPipeIsNotWrittenAgainFromItsMiddle(t *testing.T) {
+	var tries atomic.Int32
+	c, _ := serveFiles(t, &fileScript{put: func(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+		for {
+			if _, err := in.Recv(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+		if tries.Add(1) == 1 {
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		return in.SendAndClose(&agboxv1.WriteFileResponse{})
+	}})
+	_, err := c.WriteFile(t.Context(), "box", "/f", io.MultiReader(strings.NewReader("content")), WriteOptions{})
+	if !errors.Is(err, ErrDaemonUnreachable) || tries.Load() != 1 {
+		t.Errorf("%v after %d tries", err, tries.Load())
+	}
+}
+
 func TestAReadGoesOnWhereItWasIfTheFileIsTheSame(t *testing.T) {
 	for _, changes := range []bool{false, true} {
 		var cut func()

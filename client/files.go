@@ -232,7 +232,11 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 			}
 		}
 		out, source, err = writeOnce(ctx, api, open, r)
-		return seeker != nil && !o.CreateOnly && source == nil, err
+		again = seeker != nil && !o.CreateOnly && source == nil
+		if err != nil && source == nil {
+			err = c.decode(ctx, err).begun(again)
+		}
+		return again, err
 	})
 	if source != nil {
 		return nil, source

@@ -42,7 +42,11 @@ func (s *Server) guardStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 		}
 		err = s.status(info.FullMethod, err)
 	}()
-	return handle(srv, &checkedStream{ServerStream: stream, check: s.check, stopping: s.stopping})
+	checked := &checkedStream{ServerStream: stream, check: s.check, stopping: s.stopping}
+	if !info.IsServerStream {
+		checked.stopping = nil // all it sends is the answer to what is done by then
+	}
+	return handle(srv, checked)
 }
 
 type checkedStream struct {

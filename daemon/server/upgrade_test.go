@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
@@ -69,5 +71,19 @@ func TestAStreamThatAlwaysSendsNoticesTheEndOfTheDaemon(t *testing.T) {
 	close(stopping)
 	if err := stream.SendMsg(nil); !errdefs.IsUnavailable(err) {
 		t.Errorf("SendMsg gives %v, want that the daemon stops", err)
+	}
+}
+
+// The client would do again, or take for undone, what has been done.
+func TestTheAnswerToAnUploadIsSentAlsoWhenTheDaemonStops(t *testing.T) {
+	s := bare(t)
+	s.stopping = make(chan struct{})
+	close(s.stopping)
+	answer := func(_ any, stream grpc.ServerStream) error { return stream.SendMsg(&agboxv1.CopyInResponse{}) }
+	if err := s.guardStream(nil, endless{}, &grpc.StreamServerInfo{IsClientStream: true}, answer); err != nil {
+		t.Errorf("an upload: %v", err)
+	}
+	if err := s.guardStream(nil, endless{}, &grpc.StreamServerInfo{IsServerStream: true}, answer); err == nil {
+		t.Error("a download goes on")
 	}
 }
