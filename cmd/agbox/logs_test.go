@@ -142,6 +142,21 @@ func TestJSONOfBytesThatAreNoTextIsBase64(t *testing.T) {
 	}
 }
 
+func TestAHalfCharacterIsNotLostWhenTheReadingBreaksOff(t *testing.T) {
+	var out bytes.Buffer
+	p := (&app{stdout: &out}).logPrinter(logsStyle{}, formatJSON)
+	piece := logPiece("e", outStream, 0, time.Time{}, "a\xe2\x82")
+	if err := p.print(piece.Exec, piece.LogItem); err != nil {
+		t.Fatal(err)
+	}
+	_ = flushed(p, nil)
+	want := `{"exec_id":"e","stream":"stdout","offset":0,"data":"a"}` + "\n" +
+		`{"exec_id":"e","stream":"stdout","offset":1,"data_base64":"4oI="}` + "\n"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
 func TestEscapeSequencesAreTakenOutHoweverTheyAreCut(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b[1;31mred\x1b[0m\n":                    "red\n",

@@ -207,8 +207,12 @@ func (p *logPrinter) flushExec(x *printedExec) error {
 }
 
 func (p *logPrinter) flushAll() error {
-	for _, x := range p.execs {
-		if err := p.flushExec(x); err != nil {
+	for id, x := range p.execs {
+		err := p.flushExec(x)
+		if p.format == formatJSON {
+			err = p.jsonRest(id, x)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -296,7 +300,9 @@ func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutpu
 	return p.jsonLine(piece)
 }
 
-func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) error {
+// jsonRest writes the beginnings of characters that are held, whose ends will not
+// come.
+func (p *logPrinter) jsonRest(id string, x *printedExec) error {
 	for i, stream := range []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDOUT, agboxv1.LogStream_LOG_STREAM_STDERR} {
 		out := &x.outputs[i]
 		if rest := out.rest; len(rest) > 0 {
@@ -305,6 +311,13 @@ func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) err
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) error {
+	if err := p.jsonRest(id, x); err != nil {
+		return err
 	}
 	value, err := jsonValue(end)
 	if err != nil {
