@@ -127,6 +127,24 @@ func TestATreeGoesInAndComesOutAsItWas(t *testing.T) {
 	wantSameTree(t, got, want)
 }
 
+func TestAWholeSandboxIsCopiedWithoutWhatTheKernelShows(t *testing.T) {
+	in := harness.New(t)
+	in.Create(t, "box", harness.ImageBusybox)
+	in.Must(t, "exec", "box", "--", "sh", "-c", "echo mine >/mine")
+	out := filepath.Join(t.TempDir(), "all")
+	in.Must(t, "cp", "box:/", out)
+	raw, err := os.ReadFile(filepath.Join(out, "mine"))
+	mustBe(t, err)
+	for _, name := range []string{"proc", "sys"} {
+		list, err := os.ReadDir(filepath.Join(out, name))
+		if err != nil || len(list) > 0 || string(raw) != "mine\n" {
+			t.Errorf("%s has %d files, %v; the sandbox's own holds %q", name, len(list), err, raw)
+		}
+	}
+	// By their own names they are copied.
+	in.Must(t, "cp", "box:/proc/sys/kernel/ostype", out)
+}
+
 func TestCopiesGoWhereThoseOfCpGo(t *testing.T) {
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageBusybox)

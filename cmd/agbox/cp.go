@@ -34,8 +34,9 @@ DST writes SRC to standard output as a tar archive.
 
 The sandbox need not have a shell or tar. Nothing is written outside DST, whatever
 is in an archive: names and links that lead out of it end the copy, and what is
-copied out loses setuid and setgid. Devices and FIFOs are left out. Out of a
-sandbox, owners are kept for root only; everybody else gets files of their own.
+copied out loses setuid and setgid. Devices and FIFOs are left out, and of a whole
+sandbox what is in /proc and /sys. Out of a sandbox, owners are kept for root
+only; everybody else gets files of their own.
 
 If the daemon goes away in the middle, it is waited for and the copy begins again.`,
 		Example: `  agbox cp ./src demo:/work

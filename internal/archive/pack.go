@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -49,6 +50,7 @@ type Owner struct{ UID, GID int }
 type Filter interface {
 	// Enter is called with each directory before anything in it is asked about. Name
 	// is its path below the tree, "" for the tree itself; dir is open for the call.
+	// With fs.SkipDir the directory is packed and nothing in it.
 	Enter(name string, dir int) error
 	// Skip tells whether to leave something out, with all that is below it.
 	Skip(name string, isDir bool) bool
@@ -285,13 +287,18 @@ func (p *packer) directory(e *entry, name string) error {
 	dir := os.NewFile(uintptr(e.fd), name)
 	defer dir.Close() // only read
 	p.o.Progress(1, 0)
+	empty := false
 	if f := p.o.Filter; f != nil {
-		if err := p.o.Do.run(func() error { return f.Enter(p.below(name), e.fd) }); err != nil {
+		err := p.o.Do.run(func() error { return f.Enter(p.below(name), e.fd) })
+		if empty = errors.Is(err, fs.SkipDir); err != nil && !empty {
 			return failed("read", name, err)
 		}
 	}
 	if err := p.tar.WriteHeader(p.header(e, name)); err != nil {
 		return failed("pack", name, err)
+	}
+	if empty {
+		return nil
 	}
 	if p.depth++; p.depth > maxDepth {
 		return failed("pack", name, unix.ENAMETOOLONG)

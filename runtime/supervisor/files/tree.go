@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -69,12 +70,31 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 
 func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
 	out := bufio.NewWriterSize(metered{pipe, moved}, wire.MaxChunk)
-	err := archive.Pack(ctx, out, p.dir, p.base, archive.PackOptions{Name: p.name, Do: p.actor.do})
+	err := archive.Pack(ctx, out, p.dir, p.base, archive.PackOptions{Name: p.name, Do: p.actor.do, Filter: kernelFiles{}})
 	if err == nil {
 		err = out.Flush()
 	}
 	return new(guestv1.TransferEnd), errors.Join(err, pipe.End())
 }
+
+// kernelFiles leaves out of a copy that begins above what the kernel shows as files
+// in /proc and /sys: it is not the sandbox's, and much of it cannot be read.
+type kernelFiles struct{}
+
+// Enter finds out whether a directory is one of the kernel's.
+func (kernelFiles) Enter(name string, dir int) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(dir, &st); err != nil || name == "" {
+		return err
+	}
+	if st.Type == unix.PROC_SUPER_MAGIC || st.Type == unix.SYSFS_MAGIC {
+		return fs.SkipDir
+	}
+	return nil
+}
+
+// Skip leaves nothing else out.
+func (kernelFiles) Skip(string, bool) bool { return false }
 
 func (p *packing) close() {
 	if p.dir >= 0 {
