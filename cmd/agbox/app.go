@@ -76,9 +76,10 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	return exitCode(err)
 }
 
-// say writes one sentence to the reader.
+// say writes one sentence to the reader. What a sandbox has put into it, such as
+// the message of a failure, does not steer the terminal.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "agbox: "+format+"\n", args...)
+	fmt.Fprintf(a.stderr, "agbox: %s\n", printableLines(fmt.Sprintf(format, args...)))
 }
 
 // exitStatus ends the program with a code; whatever there is to say was said.

@@ -229,3 +229,12 @@ func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestAMessageOfASandboxDoesNotSteerTheTerminal(t *testing.T) {
+	var errs bytes.Buffer
+	a := &app{stderr: &errs}
+	a.say("%s", "two\n\tlines, \x1b]0;title\a and \x1b[2J\r\u009b1m é.")
+	if want := "agbox: two\n\tlines, \\x1b]0;title\\a and \\x1b[2J\\r\\u009b1m é.\n"; errs.String() != want {
+		t.Errorf("got %q, want %q", errs.String(), want)
+	}
+}

@@ -69,6 +69,19 @@ func printable(s string) string {
 	return b.String()
 }
 
+// printableLines is printable for a text of several lines.
+func printableLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "\t")
+		for j, cell := range cells {
+			cells[j] = printable(cell)
+		}
+		lines[i] = strings.Join(cells, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // cut shortens s to at most n characters.
