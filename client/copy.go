@@ -109,16 +109,16 @@ func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (
 	return at, err
 }
 
-// remoteSource gives the path that names the copy of a source in a sandbox, and
-// tells whether it is a directory.
-func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, dir bool, err error) {
+// remoteSource looks at a source in a sandbox, and gives the path that names its
+// copy.
+func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, at thing, err error) {
 	above := path.Base(p) == ".." // which is nobody's name
 	follow := o.Follow || above || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
 	info, err := c.StatFile(ctx, sandbox, p, follow, o.FileOptions)
 	if name = p; above {
 		name = info.GetRealPath()
 	}
-	return name, info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, err
+	return name, thing{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
 }
 
 // local looks at a path on the host, through symbolic links.
@@ -257,7 +257,7 @@ func openTree(from string, follow bool) (*tree, error) {
 // Whatever the sandbox sends, nothing is written outside the destination; setuid
 // and setgid are taken away. Owners are kept only for root.
 func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
-	name, srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -265,7 +265,7 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(name, srcDir, to, at)
+	where, err := place(name, src.dir, to, at)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -315,7 +315,7 @@ func source(p string) string {
 // CopyBetween copies a file or tree from one sandbox to another, or within one, by
 // the rules of CopyTo. It passes through the caller, who keeps nothing of it.
 func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
-	name, srcDir, err := c.remoteSource(ctx, sandbox, from, o)
+	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -323,7 +323,10 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(name, srcDir, to, at)
+	where, err := place(name, src.dir, to, at)
+	if err == nil && src.dir {
+		err = c.apart(ctx, sandbox, src, other, where, o)
+	}
 	if err != nil {
 		return Copied{}, err
 	}
@@ -343,6 +346,29 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 		return err
 	})
 	return done, err
+}
+
+// apart refuses to copy a directory into itself, which would have no end.
+func (c *Client) apart(ctx context.Context, sandbox string, src thing, other string, where spot, o CopyOptions) error {
+	target, err := c.StatFile(ctx, other, where.dir, true, o.FileOptions)
+	if err != nil {
+		return err
+	}
+	if dir := strings.TrimSuffix(src.real, "/") + "/"; !strings.HasPrefix(target.GetRealPath()+"/", dir) {
+		return nil
+	}
+	if sandbox != other { // as names; it may be the same all the same
+		one, err := c.GetSandbox(ctx, sandbox)
+		if err != nil {
+			return err
+		}
+		two, err := c.GetSandbox(ctx, other)
+		if err != nil || one.GetSandbox().GetSandboxId() != two.GetSandbox().GetSandboxId() {
+			return err
+		}
+	}
+	return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(), Message: fmt.Sprintf(
+		"The directory %s cannot be copied into itself. Choose a destination outside it.", src.real)}
 }
 
 // telling tells of the bytes that are read.

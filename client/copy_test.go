@@ -418,6 +418,37 @@ func TestACopyReplacesNoDeviceNorFIFO(t *testing.T) {
 	}
 }
 
+func TestADirectoryIsNotCopiedIntoItself(t *testing.T) {
+	var copies atomic.Int32
+	c, _ := serveFiles(t, &fileScript{
+		stat: func(in *agboxv1.StatFileRequest) (*agboxv1.FileInfo, error) {
+			switch in.GetPath() {
+			case "/new", "/a/new", "/ab/new":
+				return nil, reject(codes.NotFound, agboxv1.ErrorReason_FILE_NOT_FOUND, "It does not exist.")
+			case "/link":
+				return &agboxv1.FileInfo{Type: agboxv1.FileType_FILE_TYPE_DIRECTORY, RealPath: "/a/b"}, nil
+			}
+			return isDir(in)
+		},
+		out: func(in *agboxv1.CopyOutRequest, out grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+			copies.Add(1)
+			return nil
+		},
+		in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+			return in.SendAndClose(&agboxv1.CopyInResponse{})
+		},
+	})
+	for to, fine := range map[string]bool{
+		"/a": false, "/a/b": false, "/a/new": false, "/link": false, "/new": true, "/ab/new": true, "/ab": true,
+	} {
+		copies.Store(0)
+		_, err := c.CopyBetween(t.Context(), "box", "/a", "box", to, CopyOptions{})
+		if (err == nil) != fine || (copies.Load() > 0) != fine || !fine && !errors.Is(err, ErrInvalid) {
+			t.Errorf("to %s: %v", to, err)
+		}
+	}
+}
+
 func TestAFileIsCopiedInWhoseNameIsNoText(t *testing.T) {
 	name := "caf\xe9"
 	var got atomic.Value
