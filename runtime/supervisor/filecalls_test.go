@@ -210,6 +210,30 @@ func TestAWriteFollowsALinkAndKeepsIt(t *testing.T) {
 	}
 }
 
+func TestAWriteMakesWhatALinkLeadsToWhereThatIsMissing(t *testing.T) {
+	d := newDesk(t)
+	d.must(errors.Join(os.Mkdir(d.path("dir"), 0o755), os.Symlink("dir/second", d.path("first")),
+		os.Symlink("../made", d.path("dir/second")), os.Symlink("loop", d.path("loop")), os.Symlink("missing/f", d.path("lost"))))
+	tr := d.begin(write(d.path("first")))
+	d.must(tr.Push([]byte("new")))
+	_, err := tr.Finish()
+	d.must(err)
+	if to, err := os.Readlink(d.path("first")); to != "dir/second" || d.file("files/made") != "new" {
+		t.Errorf("the link is %q, %v; the file holds %q", to, err, d.file("files/made"))
+	}
+	_, err = d.transfer(write(d.path("lost")))
+	wantReason(t, "into a missing directory", err, agboxv1.ErrorReason_FILE_NOT_FOUND)
+	if _, err = d.transfer(write(d.path("loop"))); err == nil {
+		t.Error("a link to itself was replaced")
+	}
+	createOnly := write(d.path("lost"))
+	createOnly.GetWrite().CreateOnly, createOnly.GetWrite().Path = true, []byte(d.path("dangling"))
+	d.must(os.Symlink("nothing", d.path("dangling")))
+	tr = d.begin(createOnly)
+	_, err = tr.Finish()
+	wantReason(t, "over a link", err, agboxv1.ErrorReason_FILE_EXISTS)
+}
+
 func TestCreateOnlyReplacesNothing(t *testing.T) {
 	d := newDesk(t)
 	d.put("f", "old")

@@ -126,6 +126,18 @@ func (w *writing) begin() (*guestv1.FileStat, error) {
 func (w *writing) find() error {
 	p := string(w.GetPath())
 	fd, err := open(p, unix.O_PATH, 0)
+	for range maxLinks {
+		// What a link leads to may be missing; it is what is made then.
+		target := ""
+		if errors.Is(err, unix.ENOENT) && !w.GetCreateOnly() {
+			target = linkTarget(p)
+		}
+		if target == "" {
+			break
+		}
+		p = target
+		fd, err = open(p, unix.O_PATH, 0)
+	}
 	switch {
 	case err == nil:
 		defer closeFD(fd)
@@ -144,6 +156,26 @@ func (w *writing) find() error {
 	}
 	w.dir, w.base, err = parent(p)
 	return err
+}
+
+// maxLinks is how many symbolic links that lead on to links are followed, as by the
+// kernel.
+const maxLinks = 40
+
+// linkTarget is the path that a symbolic link leads to; empty if there is none.
+func linkTarget(p string) string {
+	dir, base, err := parent(p)
+	if err != nil {
+		return ""
+	}
+	defer closeFD(dir)
+	target := string(linkAt(dir, base))
+	if target == "" || strings.HasPrefix(target, "/") {
+		return target
+	}
+	// Not cleaned: only the kernel knows what is above a directory.
+	p = strings.TrimRight(p, "/")
+	return p[:len(p)-len(base)] + target
 }
 
 // replaces takes the file that is there, and returns its path.
