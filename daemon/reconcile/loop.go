@@ -57,9 +57,10 @@ type Options struct {
 type Loop struct {
 	Options
 
-	// slots bounds how many workers speak with the engine at a time.
-	slots chan struct{}
-	wg    sync.WaitGroup
+	// slots bounds how many workers speak with the engine at a time, stops how many
+	// wait for containers to end.
+	slots, stops chan struct{}
+	wg           sync.WaitGroup
 	// orphans are those of the newest full look by their ids in the engine; of the
 	// goroutine that looks only. sweeping is true while some are being removed.
 	orphans  map[string]*orphan
@@ -94,11 +95,16 @@ type EngineHealth struct {
 // serialises most of them; more only lengthens its queue.
 const engineSlots = 8
 
+// stopSlots is how many containers may be in their grace at a time. That is mostly
+// waiting, and must not keep the other verbs of other sandboxes waiting too.
+const stopSlots = 64
+
 // New makes a Loop; nothing moves before Run.
 func New(o Options) *Loop {
 	return &Loop{
 		Options: o,
 		slots:   make(chan struct{}, engineSlots),
+		stops:   make(chan struct{}, stopSlots),
 		workers: make(map[string]*worker),
 	}
 }

@@ -7,11 +7,13 @@ import "context"
 // gone away, and the next daemon, which looks before that is done, would do it
 // again. ctx bounds the wait.
 func (l *Loop) Quiesce(ctx context.Context) error {
-	for range cap(l.slots) {
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
+	for _, places := range []chan struct{}{l.slots, l.stops} {
+		for range cap(places) {
+			select {
+			case places <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -497,6 +498,25 @@ func TestOneHungSandboxDelaysNoOther(t *testing.T) {
 	l.await("hung", machine.Ready)
 	l.stop("hung")
 	l.until("the stop", func() bool { return engine.Calls(runtimetest.VerbStopContainer) > 0 })
+	l.create("b", runtimetest.FakeImage)
+	l.await("b", machine.Ready)
+}
+
+func TestSandboxesThatTakeTheirTimeToStopDelayNoOther(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	for i := range engineSlots {
+		l.create(fmt.Sprint("slow", i), runtimetest.FakeImage)
+	}
+	for i := range engineSlots {
+		l.await(fmt.Sprint("slow", i), machine.Ready)
+	}
+	release := engine.Hang(runtimetest.VerbStopContainer)
+	defer release()
+	for i := range engineSlots {
+		l.stop(fmt.Sprint("slow", i))
+	}
+	l.until("all stops", func() bool { return engine.Calls(runtimetest.VerbStopContainer) == engineSlots })
 	l.create("b", runtimetest.FakeImage)
 	l.await("b", machine.Ready)
 }

@@ -280,9 +280,7 @@ func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, 
 
 func (l *Loop) stopServices(ctx context.Context, w *worker, names []string, o *machine.Observation) error {
 	failed := l.each(names, func(name string) error {
-		return l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-			return l.Engine.StopContainer(ctx, o.Services[name].Container.ID, stopGrace)
-		})
+		return l.stopContainer(ctx, o.Services[name].Container.ID, stopGrace)
 	})
 	o.Looked, w.since = false, l.Now()
 	return failed

@@ -14,26 +14,29 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// slot waits for a place at the engine and returns the function that frees it.
-func (l *Loop) slot(ctx context.Context) (func(), error) {
-	select {
-	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // verb runs one engine call with a place and a deadline.
 func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
-	release, err := l.slot(ctx)
-	if err != nil {
-		return err
+	return placed(ctx, l.slots, timeout, call)
+}
+
+// placed waits for one of the places at the engine, and runs the call there.
+func placed(ctx context.Context, places chan struct{}, timeout time.Duration, call func(context.Context) error) error {
+	select {
+	case places <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer release()
+	defer func() { <-places }()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return call(ctx)
+}
+
+// stopContainer has a container end within the grace.
+func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
+	return placed(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
+		return l.Engine.StopContainer(ctx, id, grace)
+	})
 }
 
 // look fills the observation from the newest full look, if it was begun after
@@ -188,9 +191,7 @@ func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	if sb.Want == machine.WantDeleted {
 		grace = removeGrace
 	}
-	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-		return l.Engine.StopContainer(ctx, o.Primary.ID, grace)
-	})
+	err := l.stopContainer(ctx, o.Primary.ID, grace)
 	o.Looked, w.since = false, l.Now()
 	return err
 }
