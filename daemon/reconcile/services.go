@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,16 +91,28 @@ func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork
 // prepare has network, images, volumes and containers of the primary and of the
 // named services. None of these waits for what it does not need. Only pulls heed a
 // changed wish, by a context of their own: a call that makes something is waited
-// for, so that what it made is seen afterwards.
+// for, so that what it made is seen afterwards. What fails for good ends the pulls of
+// all: whoever waits is not to wait for images that nobody will use.
 func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, services []string, o *machine.Observation) error {
 	network := new(sandboxNetwork)
 	group := new(errgroup.Group)
-	group.Go(func() error {
+	pull, giveUp := context.WithCancelCause(pull)
+	defer giveUp(nil)
+	do := func(deed func() error) {
+		group.Go(func() error {
+			err := deed()
+			if err != nil && !retryable(err) {
+				giveUp(err)
+			}
+			return err
+		})
+	}
+	do(func() error {
 		_, err := l.network(ctx, sb, network)
 		return err
 	})
 	if o.Primary == nil {
-		group.Go(func() error {
+		do(func() error {
 			id, err := l.makePrimary(ctx, pull, sb, network)
 			if err == nil {
 				o.Primary = &runtime.Container{ID: id, State: runtime.StateCreated}
@@ -108,10 +121,10 @@ func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, 
 		})
 	}
 	for _, name := range services {
-		group.Go(func() error { return l.makeService(ctx, pull, sb, serviceSpec(sb, name), network) })
+		do(func() error { return l.makeService(ctx, pull, sb, serviceSpec(sb, name), network) })
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return cmp.Or(context.Cause(pull), err)
 	}
 	o.Looked, o.Leftovers = true, true
 	if len(services) > 0 {

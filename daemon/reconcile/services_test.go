@@ -135,6 +135,24 @@ func TestARequiredServiceWithoutAnImageFailsTheSandbox(t *testing.T) {
 	l.nothingLeft()
 }
 
+func TestAWrongImageIsSaidWhileAnotherIsStillBeingPulled(t *testing.T) {
+	for name, spec := range map[string]*agboxv1.CreateSpec{
+		"of the primary": {Image: "no/such:image", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "large:image"}}},
+		"of a service":   {Image: "large:image", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "no/such:image"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engine := runtimetest.NewFake()
+			engine.PullForEver("large:image")
+			l := begin(t, engine, t.TempDir())
+			l.createServed("a", spec)
+			if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_IMAGE_NOT_FOUND.String() {
+				t.Errorf("the reason is %s: %s", r.ErrorReason, r.ErrorMessage)
+			}
+			l.nothingLeft()
+		})
+	}
+}
+
 func TestAHookThatFailsAtCreationFailsTheSandbox(t *testing.T) {
 	for name, change := range map[string]func(*agboxv1.CreateSpec){
 		"of a service": func(s *agboxv1.CreateSpec) { s.Services[0].PostStartOnPrimary[1] = "false" },

@@ -30,6 +30,7 @@ type Fake struct {
 	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
 	counter    int
 	images     map[string]runtime.Image // by reference
+	endless    map[string]bool          // references whose pulls do not end
 	containers map[string]*fakeContainer
 	networks   map[string]runtime.Network
 	volumes    map[string]runtime.Volume // by name

@@ -77,6 +77,16 @@ func (f *Fake) Hang(v Verb) (release func()) {
 	})
 }
 
+// PullForEver makes pulls of one image last until their context ends.
+func (f *Fake) PullForEver(ref string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.endless == nil {
+		f.endless = make(map[string]bool)
+	}
+	f.endless[ref] = true
+}
+
 // LoseReply makes the next call of the verb take effect and then fail as
 // unavailable, as when the connection breaks after the engine has done the work.
 func (f *Fake) LoseReply(v Verb) {

@@ -40,6 +40,13 @@ func (f *Fake) EnsureImage(ctx context.Context, want runtime.ImageRequest, progr
 	var found runtime.Image
 	err := f.do(ctx, VerbEnsureImage, func() error {
 		f.mu.Lock()
+		endless := f.endless[want.Ref]
+		f.mu.Unlock()
+		if endless {
+			<-ctx.Done()
+			return ended(ctx)
+		}
+		f.mu.Lock()
 		defer f.mu.Unlock()
 		for name, image := range f.images {
 			if (name == want.Ref || image.ID == want.Ref) && cmp.Or(want.Platform, image.Platform) == image.Platform {
