@@ -76,7 +76,8 @@ type Observation struct {
 	Primary *runtime.Container
 	// EngineRestarted tells that the primary ended while the engine was away.
 	EngineRestarted bool
-	// Leftovers is true when anything at all of the sandbox is in the engine.
+	// Leftovers is true when anything at all of the sandbox is in the engine, or in the
+	// folder that its supervisor was given.
 	Leftovers bool
 	// Connected tells whether the supervisor's exits reach the daemon.
 	Connected bool

@@ -60,7 +60,7 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
 	o := machine.Observation{Looked: true, Connected: l.Guests.Connected(sb.ID), ConnectFailed: true}
-	if err := l.observe(ctx, inv, &o); err != nil {
+	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
 		return machine.Step{}, err
 	}
 	l.mu.Lock()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -326,6 +328,40 @@ func TestUnknownImageFailsAndLeavesNothing(t *testing.T) {
 		t.Errorf("reason %q, message %q", r.ErrorReason, r.ErrorMessage)
 	}
 	l.nothingLeft()
+}
+
+func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T) {
+	engine := runtimetest.NewFake()
+	engine.Fail(runtimetest.VerbEnsureNetwork, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED, "No subnet is left."))
+	l := begin(t, engine, t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Failed)
+	l.until("the removal of the supervisor's folder", func() bool {
+		_, err := os.Lstat(l.loop.Paths.Guest("a"))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.end()
+	// As after a crash between the last call to the engine and the removal of the folder.
+	for _, c := range l.engine.Containers() {
+		l.engine.Vanish(c.ID)
+	}
+	for _, n := range l.engine.Networks() {
+		if err := l.engine.RemoveNetwork(t.Context(), n.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := l.next()
+	n.want(n.ledger.RequestDelete, "a")
+	n.await("a", machine.Deleted)
+	if _, err := os.Lstat(n.loop.Paths.Guest("a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the supervisor's folder of a removed sandbox: %v", err)
+	}
 }
 
 func TestDeleteDuringPullGivesUpThePull(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -312,8 +313,8 @@ func (l *Loop) each(names []string, do func(string) error) error {
 
 // observe puts what an inventory shows into the observation. Containers that do
 // not run are looked at closer, because a list does not say why.
-func (l *Loop) observe(ctx context.Context, inv runtime.Inventory, o *machine.Observation) error {
-	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty(), nil, false
+func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
+	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
 	o.Services = make(map[string]machine.ServiceSeen)
 	for _, c := range inv.Containers {
 		if ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
@@ -339,6 +340,13 @@ func (l *Loop) observe(ctx context.Context, inv runtime.Inventory, o *machine.Ob
 		}
 	}
 	return nil
+}
+
+// hasGuestFolder tells whether there is anything that the supervisor was given: it may
+// be there without any container, before the first and after the last call to the engine.
+func (l *Loop) hasGuestFolder(sandboxID string) bool {
+	_, err := os.Lstat(l.Paths.Guest(sandboxID))
+	return err == nil
 }
 
 func ended(c runtime.Container) bool {

@@ -53,7 +53,7 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 		}
 	}
 	inv = ours(inv, sb.Nonce)
-	if err := l.observe(ctx, inv, o); err != nil {
+	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
 		return err
 	}
 	o.Looked = true
