@@ -63,6 +63,15 @@ func primary(state runtime.ContainerState) *runtime.Container {
 	return &runtime.Container{ID: "c", State: state, ExitCode: 3}
 }
 
+// postCreated is a new sandbox whose first command of post_create has ended.
+func postCreated(code int32) Record {
+	begun := event(2, started, "hook")
+	begun.GetExec().Hook = new(agboxv1.HookRef)
+	ended := event(3, finished, "hook")
+	ended.GetExec().ExitCode = code
+	return Fold(Fold(stream(accepted), begun), ended)
+}
+
 var rules = Rules{ReadyWithin: time.Minute, Retry: time.Second}
 
 func TestNextFollowsTheRecoveryTable(t *testing.T) {
@@ -88,6 +97,8 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 
 		{"PENDING and missing after a restart fails", stream(accepted), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after its files were copied fails", stream(accepted, copied), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and missing after a command of post_create fails", postCreated(0), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and missing after one that failed says so", postCreated(1), gone, Emit, failed, agboxv1.ErrorReason_HOOK_FAILED},
 		{"PENDING and missing after an upgrade is made", stream(accepted), Observation{Looked: true, Inherited: true, HandedOver: true}, Prepare, 0, 0},
 		{"PENDING after an upgrade is looked at first", stream(accepted), Observation{Inherited: true, HandedOver: true}, Look, 0, 0},
 		{"PENDING and created after a restart goes on", stream(accepted), inherited(Observation{Looked: true, Primary: primary(runtime.StateCreated)}), Start, 0, 0},
@@ -110,6 +121,9 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"FAILED after it was ready is kept", stream(accepted, ready, failed), down, Rest, 0, 0},
 		{"FAILED and resumed is looked at", stream(accepted, ready, failed, resume), Observation{}, Look, 0, 0},
 		{"resumed and down is started", stream(accepted, ready, failed, resume), Observation{Looked: true, Primary: primary(runtime.StateExited)}, Start, 0, 0},
+		{"stopped with its files and resumed is looked at", stream(accepted, copied, stopReq, stopped, resume), Observation{}, Look, 0, 0},
+		{"stopped with its files and resumed is started", stream(accepted, copied, stopReq, stopped, resume), Observation{Looked: true, Primary: primary(runtime.StateExited)}, Start, 0, 0},
+		{"stopped between two commands of post_create and resumed is looked at", Fold(Fold(Fold(postCreated(0), event(4, stopReq, "")), event(5, stopped, "")), event(6, resume, "")), Observation{}, Look, 0, 0},
 		{"resumed and missing fails", stream(accepted, ready, failed, resume), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

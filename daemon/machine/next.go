@@ -187,14 +187,20 @@ func nextStopping(r Record, o Observation) Step {
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
-	fresh := !o.Inherited && !r.WasReady && o.StartedAt.IsZero() && o.Primary == nil
+	furnished := r.Copied || r.PostCreate > 0 || r.PostCreateFailure != nil
+	fresh := !o.Inherited && !r.WasReady && !furnished && o.StartedAt.IsZero() && o.Primary == nil
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
 	case len(r.Execs) > 0 && !running(o.Primary):
 		return Step{Do: SettleExecs}
-	case o.Primary == nil && (r.WasReady || r.Copied):
+	case o.Primary == nil && r.WasReady:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
+	case o.Primary == nil && r.PostCreateFailure != nil:
+		return postCreateFailed(*r.PostCreateFailure)
+	case o.Primary == nil && furnished:
+		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
+			"The primary container is gone, and with it what was put and run in it before it was ready; remove the sandbox and create it again.")
 	case o.Primary == nil && o.Inherited && !o.HandedOver:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")

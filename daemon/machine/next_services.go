@@ -258,7 +258,7 @@ func serviceExit(name string, c *runtime.Container) string {
 func hopeless(r Record, rules Rules) (Step, bool) {
 	const hook = agboxv1.ErrorReason_HOOK_FAILED
 	if f := r.PostCreateFailure; f != nil && !r.WasReady {
-		return fail(hook, fmt.Sprintf("Command %d of post_create %s; its output: agbox logs %s", f.Index+1, f.Cause, f.ExecID)), true
+		return postCreateFailed(*f), true
 	}
 	for _, rule := range rules.Services {
 		s := r.Services[rule.Name]
@@ -272,6 +272,10 @@ func hopeless(r Record, rules Rules) (Step, bool) {
 		}
 	}
 	return Step{}, false
+}
+
+func postCreateFailed(f HookFailure) Step {
+	return fail(agboxv1.ErrorReason_HOOK_FAILED, fmt.Sprintf("Command %d of post_create %s; its output: agbox logs %s", f.Index+1, f.Cause, f.ExecID))
 }
 
 // ServiceTrouble says in a sentence what is wrong with the required services of a
