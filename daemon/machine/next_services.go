@@ -109,7 +109,9 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	switch {
 	case seen.Failure != nil:
 		return s.failed(rule, now, seen.Failure.Reason, seen.Failure.Message)
-	case seen.Making, c != nil && c.State == runtime.StateRemoving:
+	case seen.Making:
+		return verdict{aim: mustWait} // its end is told
+	case c != nil && c.State == runtime.StateRemoving:
 		return verdict{aim: mustWait, wake: now.Add(serviceBackoffMin)}
 	case c == nil && (s.Phase == Starting || s.Phase == Up):
 		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_MISSING, fmt.Sprintf("The container of service %s was removed outside agbox.", rule.Name))

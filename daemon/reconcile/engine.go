@@ -202,6 +202,9 @@ func digestOf(inv runtime.Inventory) digest {
 	for _, n := range inv.Networks {
 		parts = append(parts, n.ID)
 	}
+	for _, v := range inv.Volumes {
+		parts = append(parts, v.Name)
+	}
 	slices.Sort(parts)
 	return digest(strings.Join(parts, "\n"))
 }

@@ -124,6 +124,43 @@ func TestAnOptionalServiceThatCannotBeMadeDelaysNothing(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatTheEngineMakesLateGoesWithItsFailedSandbox(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.createServed("a", &agboxv1.CreateSpec{Image: "no/such:image"})
+	l.await("a", machine.Failed)
+	l.nothingLeft()
+	l.until("rest", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		w := l.loop.workers["a"]
+		return !w.running && !w.dirty && l.loop.inventoryAt.After(w.looked)
+	})
+	sb, _ := l.ledger.Sandbox("a")
+	if err := l.engine.EnsureVolume(t.Context(), l.loop.volumeSpec(sb, "data")); err != nil {
+		t.Fatal(err)
+	}
+	l.nothingLeft()
+}
+
+func TestAPullForAnOptionalServiceIsWaitedForWithoutAsking(t *testing.T) {
+	engine := runtimetest.NewFake()
+	engine.PullForEver("large:image")
+	l := begin(t, engine, t.TempDir())
+	l.createServed("a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Services: []*agboxv1.ServiceSpec{
+		{Name: "extra", Image: "large:image", Required: proto.Bool(false)},
+	}})
+	l.await("a", machine.Ready)
+	l.until("a rest without a timer", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		w := l.loop.workers["a"]
+		return !w.running && !w.dirty && w.timer == nil && w.services["extra"] != nil && w.services["extra"].cancel != nil
+	})
+	l.want(l.ledger.RequestDelete, "a")
+	l.await("a", machine.Deleted)
+	l.nothingLeft()
+}
+
 func TestARequiredServiceWithoutAnImageFailsTheSandbox(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	spec := served()
