@@ -111,20 +111,26 @@ func sameAddress(a, b *agboxv1.PortMapping) bool {
 }
 
 // tryPort listens for a moment. What it is not allowed to try, such as ports below
-// 1024 without being root, it lets pass.
+// 1024 without being root, it lets pass. As the engine does, it listens on addresses of
+// one family only: "0.0.0.0" alone would mean all of both.
 func tryPort(ctx context.Context, p *agboxv1.PortMapping) error {
-	address := net.JoinHostPort(cmp.Or(p.GetHostIp(), localhost), strconv.Itoa(int(p.GetHostPort())))
+	host := cmp.Or(p.GetHostIp(), localhost)
+	address := net.JoinHostPort(host, strconv.Itoa(int(p.GetHostPort())))
+	family := "6"
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+		family = "4"
+	}
 	var config net.ListenConfig
 	var err error
 	switch p.GetProtocol() {
 	case agboxv1.PortProtocol_PORT_PROTOCOL_TCP:
 		var l net.Listener
-		if l, err = config.Listen(ctx, "tcp", address); err == nil {
+		if l, err = config.Listen(ctx, "tcp"+family, address); err == nil {
 			err = l.Close()
 		}
 	case agboxv1.PortProtocol_PORT_PROTOCOL_UDP:
 		var l net.PacketConn
-		if l, err = config.ListenPacket(ctx, "udp", address); err == nil {
+		if l, err = config.ListenPacket(ctx, "udp"+family, address); err == nil {
 			err = l.Close()
 		}
 	}
