@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -340,6 +341,23 @@ func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T)
 		_, err := os.Lstat(l.loop.Paths.Guest("a"))
 		return errors.Is(err, fs.ErrNotExist)
 	})
+}
+
+func TestWithoutDiskSpaceASandboxFailsWithASentenceAndLeavesNothing(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	file := l.loop.Paths.GuestBoot("a")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/full", filepath.Join(filepath.Dir(file), ".boot.pb.new")); err != nil {
+		t.Fatal(err)
+	}
+	l.create("a", runtimetest.FakeImage)
+	r := l.await("a", machine.Failed)
+	if r.ErrorReason != agboxv1.ErrorReason_FILE_SYSTEM_FULL.String() || !strings.HasPrefix(r.ErrorMessage, "No disk space is left in "+l.dir) {
+		t.Errorf("the reason is %s: %s", r.ErrorReason, r.ErrorMessage)
+	}
+	l.nothingLeft()
 }
 
 func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -116,6 +120,19 @@ func envList(envs map[string]string) []string {
 // writeGuestFiles makes what the primary mounts: the supervisor's boot
 // configuration, the folder for its socket, and the log folder.
 func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
+	err := l.guestFiles(sb, image)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL,
+			"No disk space is left in %s for the files of the sandbox: free some, and create it again.", l.Paths.Data).Because(err)
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+		"The files of the sandbox cannot be written in %s (%v): mend that, and create it again.", l.Paths.Data, err).Because(err)
+}
+
+func (l *Loop) guestFiles(sb ledger.Sandbox, image runtime.Image) error {
 	for _, dir := range []string{l.Paths.GuestLink(sb.ID), l.Paths.SandboxLogs(sb.ID)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make the folders of the sandbox: %w", err)

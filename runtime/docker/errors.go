@@ -55,6 +55,11 @@ func (e *Engine) unavailable(cause error, format string, args ...any) error {
 }
 
 func engineFailed(verb string, err error) error {
+	if text := err.Error(); strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded") {
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL,
+			"Docker could not %s, because it has no space left (%s): make room on its disk, for example with 'docker system prune', and try again.",
+			verb, engineText(err)).Because(err)
+	}
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED,
 		"Docker could not %s: %s.", verb, engineText(err)).Because(err)
 }

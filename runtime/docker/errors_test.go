@@ -240,6 +240,15 @@ func TestEnginesWordsFitInASentence(t *testing.T) {
 	}
 }
 
+func TestAFullDiskOfTheEngineIsSaid(t *testing.T) {
+	err := engineError(t, http.StatusInternalServerError, "mkdir /var/lib/docker/overlay2/x: no space left on device", func(e *Engine) error {
+		return e.StartContainer(t.Context(), "x")
+	})
+	if !errdefs.IsResourceExhausted(err) || fault.ReasonOf(err) != agboxv1.ErrorReason_FILE_SYSTEM_FULL || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestNameThatIsReleasedLateIsTakenThen(t *testing.T) {
 	var creates atomic.Int32
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {

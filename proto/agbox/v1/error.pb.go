@@ -136,7 +136,8 @@ const (
 	ErrorReason_FILE_PERMISSION ErrorReason = 85
 	// A device, FIFO or socket where a regular file is needed. FAILED_PRECONDITION.
 	ErrorReason_FILE_NOT_REGULAR ErrorReason = 86
-	// The file system of the sandbox is full, or a quota is reached. RESOURCE_EXHAUSTED.
+	// The file system of the sandbox, of agbox or of the engine is full, or a quota is
+	// reached. RESOURCE_EXHAUSTED.
 	ErrorReason_FILE_SYSTEM_FULL ErrorReason = 87
 	// The archive is damaged, or would write outside its target. INVALID_ARGUMENT.
 	ErrorReason_ARCHIVE_REFUSED ErrorReason = 88
