@@ -136,6 +136,8 @@ type NetworkSpec struct {
 	Identity
 	// Name in the engine; names are not unique there, so the result's id counts.
 	Name string
+	// Containers is how many it must have addresses for; 0: a few.
+	Containers int
 }
 
 // Network is a network as it was seen.

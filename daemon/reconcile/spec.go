@@ -32,8 +32,9 @@ func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
 
 func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
 	return runtime.NetworkSpec{
-		Identity: l.identity(sb, runtime.RoleNetwork),
-		Name:     runtime.NetworkName(sb.ID),
+		Identity:   l.identity(sb, runtime.RoleNetwork),
+		Name:       runtime.NetworkName(sb.ID),
+		Containers: 1 + len(sb.Spec.GetServices()),
 	}
 }
 

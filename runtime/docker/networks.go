@@ -22,7 +22,7 @@ func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (r
 	var id string
 	used := e.routed()
 	for {
-		subnet, free := e.subnets.pick(spec.SandboxID, used)
+		subnet, free := e.subnets.pick(spec.SandboxID, subnetFor(spec.Containers), used)
 		if !free {
 			// The last subnet may be gone to this very network.
 			return e.findNetwork(ctx, spec, e.poolExhausted())

@@ -19,9 +19,21 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// subnetBits is the size of a sandbox's network: 16 addresses, 13 of them for
+// subnetBits is the size of most sandboxes' networks: 16 addresses, 13 of them for
 // containers.
 const subnetBits = 28
+
+// reservedAddresses are those of a network itself, of its gateway, and for broadcasts.
+const reservedAddresses = 3
+
+// subnetFor is the prefix length of a network for so many containers.
+func subnetFor(containers int) int {
+	length := subnetBits
+	for length > 0 && 1<<(32-length) < containers+reservedAddresses {
+		length--
+	}
+	return length
+}
 
 // widestRoute is the shortest prefix that counts as used by the host. Wider
 // routes are defaults, also those that VPNs split in halves.
@@ -56,21 +68,25 @@ func newPool(ranges []netip.Prefix) (pool, error) {
 	return pool{ranges: masked}, nil
 }
 
-// pick returns a subnet that overlaps nothing in used; false when there is none.
+// pick returns a subnet of a prefix length that overlaps nothing in used; false when
+// there is none.
 // The sandbox id decides where in each range to begin, so that sandboxes seldom
 // try for the same one at the same time.
-func (p pool) pick(sandboxID string, used []netip.Prefix) (netip.Prefix, bool) {
+func (p pool) pick(sandboxID string, length int, used []netip.Prefix) (netip.Prefix, bool) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(sandboxID))
 	for _, r := range p.ranges {
-		slots := uint32(1) << (subnetBits - r.Bits())
+		if length < r.Bits() {
+			continue
+		}
+		slots := uint32(1) << (length - r.Bits())
 		base := binary.BigEndian.Uint32(r.Addr().AsSlice())
 		inRange := overlapping(used, r)
 		for i := range slots {
 			slot := (h.Sum32() + i) % slots
 			var addr [4]byte
-			binary.BigEndian.PutUint32(addr[:], base+slot<<(32-subnetBits))
-			subnet := netip.PrefixFrom(netip.AddrFrom4(addr), subnetBits)
+			binary.BigEndian.PutUint32(addr[:], base+slot<<(32-length))
+			subnet := netip.PrefixFrom(netip.AddrFrom4(addr), length)
 			if len(overlapping(inRange, subnet)) == 0 {
 				return subnet, true
 			}

@@ -29,7 +29,7 @@ func TestEverySubnetOfARangeIsDealtOnce(t *testing.T) {
 	used := prefixes("10.1.0.64/26", "10.9.0.31/32")
 	seen := map[netip.Prefix]bool{}
 	for i := range 16 - 4 + 1 {
-		subnet, ok := p.pick("sandbox-"+strconv.Itoa(i), used)
+		subnet, ok := p.pick("sandbox-"+strconv.Itoa(i), subnetBits, used)
 		if !ok {
 			t.Fatalf("the pool is exhausted after %d subnets", i)
 		}
@@ -44,8 +44,22 @@ func TestEverySubnetOfARangeIsDealtOnce(t *testing.T) {
 		seen[subnet] = true
 		used = append(used, subnet)
 	}
-	if subnet, ok := p.pick("one-more", used); ok {
+	if subnet, ok := p.pick("one-more", subnetBits, used); ok {
 		t.Errorf("the full pool dealt %v", subnet)
+	}
+}
+
+func TestASandboxOfManyContainersGetsALargerSubnet(t *testing.T) {
+	p, err := newPool(prefixes("10.1.0.0/26", "10.2.0.0/25"))
+	must(t, err)
+	for containers, length := range map[int]int{0: 28, 1: 28, 13: 28, 14: 27, 29: 27, 30: 26, 62: 25} {
+		subnet, ok := p.pick("a", subnetFor(containers), nil)
+		if !ok || subnet.Bits() != length || subnet != subnet.Masked() {
+			t.Errorf("for %d containers it is %v, want a /%d", containers, subnet, length)
+		}
+	}
+	if subnet, ok := p.pick("a", subnetFor(126), nil); ok {
+		t.Errorf("126 containers get %v", subnet)
 	}
 }
 
@@ -54,7 +68,7 @@ func TestSandboxesBeginAtDifferentSubnets(t *testing.T) {
 	must(t, err)
 	first := map[netip.Prefix]bool{}
 	for range 100 {
-		subnet, _ := p.pick(ids.New(), nil)
+		subnet, _ := p.pick(ids.New(), subnetBits, nil)
 		first[subnet] = true
 	}
 	if len(first) < 80 {
@@ -65,7 +79,7 @@ func TestSandboxesBeginAtDifferentSubnets(t *testing.T) {
 func TestARoutedRangeIsLeftForTheNext(t *testing.T) {
 	p, err := newPool(nil)
 	must(t, err)
-	subnet, ok := p.pick("sandbox", prefixes("10.0.0.0/8"))
+	subnet, ok := p.pick("sandbox", subnetBits, prefixes("10.0.0.0/8"))
 	if !ok || !defaultRanges[1].Contains(subnet.Addr()) {
 		t.Errorf("behind a route to 10.0.0.0/8 the subnet is %v, want one of %v", subnet, defaultRanges[1])
 	}
@@ -157,7 +171,7 @@ func TestTheHostsOwnSubnetsAreSkipped(t *testing.T) {
 	if len(overlapping(hostPrefixes(), subnet)) == 0 {
 		t.Errorf("the host does not know the subnet %v of a network here", subnet)
 	}
-	if next, _ := e.subnets.pick(spec.SandboxID, hostPrefixes()); next.Overlaps(subnet) {
+	if next, _ := e.subnets.pick(spec.SandboxID, subnetBits, hostPrefixes()); next.Overlaps(subnet) {
 		t.Errorf("%v would be dealt again", next)
 	}
 }
