@@ -191,6 +191,10 @@ type Ulimit struct {
 	Soft, Hard int64
 }
 
+// DefaultPIDs bounds the processes and threads of a container whose limits do not:
+// enough for a build on many cores, too few for a fork bomb to hurt the host.
+const DefaultPIDs int64 = 4096
+
 // Limits bound what a container uses; 0 is no limit, or the adapter's default.
 type Limits struct {
 	// NanoCPUs is in billionths of a processor.

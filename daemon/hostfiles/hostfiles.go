@@ -130,6 +130,24 @@ func (c Checker) Bind(source string, force bool) (resolved string, err error) {
 	return resolved, nil
 }
 
+// Danger says why a source must not be mounted unless it is forced, as the end of a
+// sentence; "" if nothing is known against it, or it is not there.
+func (c Checker) Danger(source string) string {
+	clean := filepath.Clean(source)
+	if why := c.known(clean); why != "" {
+		return why
+	}
+	resolved, err := follow(clean)
+	if err != nil {
+		return ""
+	}
+	st, err := os.Lstat(resolved)
+	if err != nil {
+		return ""
+	}
+	return c.danger(resolved, st)
+}
+
 // danger says why a path without symbolic links must not be mounted, under any of
 // its names; "" if nothing is known against it.
 func (c Checker) danger(resolved string, st os.FileInfo) string {

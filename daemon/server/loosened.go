@@ -5,19 +5,55 @@ import (
 	"strings"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/runtime"
 )
 
 // loosened names what of the safe defaults a sandbox gives up, container by container.
-func loosened(spec *agboxv1.CreateSpec) []string {
-	lines := loosenedOf("primary", spec.GetSecurity())
+// check says what is dangerous about a mount.
+func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
+	lines := loosenedOf("primary", spec)
+	if spec.GetSecurity().GetAllowDangerousMounts() {
+		lines = append(lines, dangerousMounts(spec, check)...)
+	}
 	for _, service := range spec.GetServices() {
-		lines = append(lines, loosenedOf("service "+service.GetName(), service.GetSecurity())...)
+		lines = append(lines, loosenedOf("service "+service.GetName(), service)...)
 	}
 	return lines
 }
 
-func loosenedOf(who string, s *agboxv1.SecuritySpec) []string {
+// dangerousMounts names those that are allowed by force alone. What nothing is known
+// against any more was perhaps known when the sandbox was made, so the force is said.
+func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	var lines []string
+	look := func(source string, writable bool) {
+		access := "read-only"
+		if writable {
+			access = "writable"
+		}
+		if why := check.Danger(source); why != "" {
+			lines = append(lines, fmt.Sprintf("primary: dangerous mount of %s, %s: %s", source, access, why))
+		}
+	}
+	for _, m := range spec.GetMounts() {
+		look(m.GetSource(), m.GetWritable())
+	}
+	if w := spec.GetWorkspace(); w.GetMount() {
+		look(w.GetSource(), true)
+	}
+	if len(lines) == 0 {
+		return []string{"primary: dangerous mounts are allowed"}
+	}
+	return lines
+}
+
+func loosenedOf(who string, container interface {
+	GetSecurity() *agboxv1.SecuritySpec
+	GetPidsLimit() uint32
+}) []string {
+	var lines []string
+	s := container.GetSecurity()
 	say := func(format string, args ...any) { lines = append(lines, who+": "+fmt.Sprintf(format, args...)) }
 	if s.GetPrivileged() {
 		say("privileged: it has all capabilities and devices, and no filter of system calls")
@@ -34,8 +70,8 @@ func loosenedOf(who string, s *agboxv1.SecuritySpec) []string {
 	if devices := s.GetDevices(); len(devices) > 0 {
 		say("devices of the host: %s", strings.Join(devices, ", "))
 	}
-	if s.GetAllowDangerousMounts() {
-		say("dangerous mounts are allowed")
+	if limit := int64(container.GetPidsLimit()); limit > runtime.DefaultPIDs {
+		say("up to %d processes and threads, instead of %d", limit, runtime.DefaultPIDs)
 	}
 	return lines
 }

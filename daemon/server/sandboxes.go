@@ -82,7 +82,7 @@ func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest)
 		Sandbox:    s.handle(sb),
 		CreateSpec: sb.Spec,
 		Containers: s.containers(ctx, sb),
-		Loosened:   loosened(sb.Spec),
+		Loosened:   loosened(sb.Spec, s.Loop.Host),
 	}, nil
 }
 

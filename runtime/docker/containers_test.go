@@ -65,7 +65,7 @@ func TestPrimaryHasTheSafeDefaults(t *testing.T) {
 	if !slices.Equal(host.SecurityOpt, []string{"no-new-privileges"}) {
 		t.Errorf("the security options are %v", host.SecurityOpt)
 	}
-	if host.PidsLimit == nil || *host.PidsLimit != pidsLimit {
+	if host.PidsLimit == nil || *host.PidsLimit != runtime.DefaultPIDs {
 		t.Errorf("the limit of processes is %v", host.PidsLimit)
 	}
 	if !host.RestartPolicy.IsNone() || host.LogConfig.Type != "none" || !host.IpcMode.IsPrivate() || host.PidMode != "" || host.NetworkMode.IsHost() {

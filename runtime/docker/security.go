@@ -8,10 +8,6 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// pidsLimit bounds the processes and threads of a container: enough for a build
-// on many cores, too few for a fork bomb to hurt the host.
-const pidsLimit int64 = 4096
-
 // capabilities are what root keeps in a container. All others are dropped, among
 // them NET_RAW (forged packets), MKNOD (devices), SYS_CHROOT and AUDIT_WRITE, which
 // the engine itself would leave.

@@ -118,7 +118,7 @@ func tmpfsOptions(t runtime.Tmpfs) string {
 
 // resources are the limits that the kernel keeps.
 func resources(l runtime.Limits) container.Resources {
-	pids := cmp.Or(l.PIDs, pidsLimit)
+	pids := cmp.Or(l.PIDs, runtime.DefaultPIDs)
 	r := container.Resources{
 		NanoCPUs: l.NanoCPUs, PidsLimit: &pids,
 		// Swap is part of the second figure, so there is none.

@@ -13,7 +13,7 @@ import (
 
 func TestPrivilegedGivesAllUpButTheLimitOfProcesses(t *testing.T) {
 	host := hostConfig(runtime.ContainerSpec{Security: runtime.Security{Privileged: true}})
-	if !host.Privileged || len(host.CapDrop)+len(host.CapAdd)+len(host.SecurityOpt) != 0 || *host.PidsLimit != pidsLimit {
+	if !host.Privileged || len(host.CapDrop)+len(host.CapAdd)+len(host.SecurityOpt) != 0 || *host.PidsLimit != runtime.DefaultPIDs {
 		t.Errorf("a privileged container is %+v", host)
 	}
 }
