@@ -22,8 +22,8 @@ const (
 	statsEvery, statsFirst = time.Second, 500 * time.Millisecond
 	// statsWithin bounds one round.
 	statsWithin = 30 * time.Second
-	// statsAtOnce bounds the questions to the engine at a time.
-	statsAtOnce = 16
+	// statsAtOnce bounds the questions to the engine at a time, statsAnswer each of them.
+	statsAtOnce, statsAnswer = 16, 5 * time.Second
 )
 
 // WatchStats tells what containers use. Each round asks for the containers anew,
@@ -110,15 +110,21 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 	}
 	m.measure(ctx, all)
 	resp, now := new(agboxv1.WatchStatsResponse), make(map[string]runtime.Usage, len(all))
+	var failed error
 	for _, one := range all {
 		switch {
 		case errdefs.IsNotFound(one.err), one.err == nil && one.usage.At.IsZero():
 			continue // it ended in between
 		case one.err != nil:
-			return nil, one.err
+			failed = one.err
+			m.server.Log.Debug("a container could not be measured", "sandbox_id", one.sandbox.ID, "container_id", one.container.ID, "error", one.err)
+			continue
 		}
 		now[one.container.ID] = one.usage
 		resp.Containers = append(resp.Containers, stats(one, m.before[one.container.ID]))
+	}
+	if failed != nil && len(now) == 0 {
+		return nil, failed // of one among others there are no figures this time
 	}
 	m.before = now
 	slices.SortFunc(resp.Containers, byPlace)
@@ -132,7 +138,7 @@ func (m *meter) measure(ctx context.Context, all []*measured) {
 	for range min(statsAtOnce, len(all)) {
 		workers.Go(func() {
 			for one := range next {
-				one.usage, one.err = m.server.Engine.ContainerUsage(ctx, one.container.ID)
+				one.usage, one.err = m.ask(ctx, one.container.ID)
 			}
 		})
 	}
@@ -141,6 +147,13 @@ func (m *meter) measure(ctx context.Context, all []*measured) {
 	}
 	close(next)
 	workers.Wait()
+}
+
+// ask measures one container. One that hangs must not keep the figures of the others.
+func (m *meter) ask(ctx context.Context, containerID string) (runtime.Usage, error) {
+	ctx, cancel := context.WithTimeout(ctx, statsAnswer)
+	defer cancel()
+	return m.server.Engine.ContainerUsage(ctx, containerID)
 }
 
 func stats(one *measured, before runtime.Usage) *agboxv1.ContainerStats {

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+	"github.com/agbox/agbox/store"
+)
+
+// sulking is an engine that does not measure some containers.
+type sulking struct {
+	*runtimetest.Fake
+	silent map[string]bool
+}
+
+func (e sulking) ContainerUsage(ctx context.Context, id string) (runtime.Usage, error) {
+	if e.silent[id] {
+		return runtime.Usage{}, errors.New("no figures")
+	}
+	return e.Fake.ContainerUsage(ctx, id)
+}
+
+func TestAContainerThatCannotBeMeasuredKeepsNoOtherFromBeingShown(t *testing.T) {
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(t.TempDir(), "ids.db"), Sentinel: filepath.Join(t.TempDir(), "install-id")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	quiet := slog.New(slog.DiscardHandler)
+	book, err := ledger.Open(t.Context(), db, time.Now, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine := sulking{runtimetest.NewFake(), map[string]bool{}}
+	image, err := engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: runtimetest.FakeImage}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made []string
+	for _, role := range []runtime.Role{runtime.RolePrimary, runtime.RoleService} {
+		id, err := engine.EnsureContainer(t.Context(), runtime.ContainerSpec{
+			Identity: runtime.Identity{InstallID: db.InstallID(), SandboxID: "a", Nonce: sb.Nonce, Role: role}, Name: string(role), ImageID: image.ID,
+		})
+		if err == nil {
+			err = engine.StartContainer(t.Context(), id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, id)
+	}
+	m := &meter{server: &Server{Options: Options{Engine: engine, Ledger: book, InstallID: db.InstallID(), Log: quiet}}, before: map[string]runtime.Usage{}}
+	engine.silent[made[0]] = true
+	resp, err := m.round(t.Context(), nil)
+	if err != nil || len(resp.GetContainers()) != 1 || resp.GetContainers()[0].GetContainerId() != made[1] {
+		t.Errorf("one of two that answers gives %v, %v", resp, err)
+	}
+	engine.silent[made[1]] = true
+	if _, err := m.round(t.Context(), nil); err == nil {
+		t.Error("where none answers there is no error")
+	}
+}
