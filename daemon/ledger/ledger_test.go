@@ -195,6 +195,27 @@ func TestExecLifeIsRecordedOnceAndSurvivesReopening(t *testing.T) {
 	}
 }
 
+func TestAWishThatMakesNoSenseIsRefusedInWords(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "a")
+	if _, err := l.RequestStop(t.Context(), "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, starting := l.RequestResume(t.Context(), "a")
+	ready(t, l, "b")
+	emit(t, l, "b", agboxv1.EventType_SANDBOX_FAILED)
+	_, stopping := l.RequestStop(t.Context(), "b", "")
+	for want, err := range map[string]error{
+		"Sandbox a is ready and cannot be started now: wait until it is stopped, and start it then.": starting,
+		"Sandbox b is failed and cannot be stopped now: nothing of it runs.":                         stopping,
+	} {
+		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
+		if err.Error() != want {
+			t.Errorf("it says %q, want %q", err, want)
+		}
+	}
+}
+
 func TestExecNeedsAReadySandbox(t *testing.T) {
 	l := fresh(t)
 	_, err := l.StartExec(t.Context(), request("x"), "boot")

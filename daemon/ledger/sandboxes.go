@@ -94,6 +94,8 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 			return notFound(id)
 		case done(t.sb.Record):
 			return errNothing
+		case !machine.Legal(t.sb.Record, typ):
+			return impossible(t.sb.Record, typ)
 		}
 		ev := &agboxv1.SandboxEvent{EventType: typ}
 		if why != "" {
@@ -101,6 +103,19 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 		}
 		return t.append(id, ev)
 	})
+}
+
+// impossible is the error for a wish that makes no sense in the sandbox's state.
+func impossible(r machine.Record, typ agboxv1.EventType) error {
+	verb, hint := "stopped", "nothing of it runs."
+	if typ == agboxv1.EventType_SANDBOX_RESUME_REQUESTED {
+		verb, hint = "started", "wait until it is stopped, and start it then."
+	}
+	if r.Want == machine.WantDeleted {
+		hint = "create another one."
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
+		"Sandbox %s is %s and cannot be %s now: %s", r.ID, StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
 }
 
 // Emit appends an event that came out of seen, the record that the decision was
