@@ -249,6 +249,15 @@ func TestAFullDiskOfTheEngineIsSaid(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatAStrangerUsesIsSaid(t *testing.T) {
+	err := engineError(t, http.StatusConflict, "remove v: volume is in use - [abc]", func(e *Engine) error {
+		return e.RemoveVolume(t.Context(), "v")
+	})
+	if f := fault.Of(err); f == nil || !strings.Contains(f.Message, "docker ps -a --filter volume=v") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestNameThatIsReleasedLateIsTakenThen(t *testing.T) {
 	var creates atomic.Int32
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {

@@ -35,8 +35,13 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 	err := e.call(ctx, "remove the volume", func(cli *client.Client) error {
 		return cli.VolumeRemove(ctx, name, true)
 	})
-	if errdefs.IsNotFound(err) {
+	switch {
+	case errdefs.IsNotFound(err):
 		return nil
+	case errdefs.IsConflict(err):
+		return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_ENGINE_FAILED,
+			"Docker could not remove the volume %s, because a container that is not the sandbox's uses it: 'docker ps -a --filter volume=%s' shows it; remove that, and the rest follows.",
+			name, name).Because(err)
 	}
 	return err
 }
