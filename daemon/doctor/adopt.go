@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -42,6 +43,9 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 			plan = append(plan, a)
 		}
 	}
+	if err := o.adoptServices(ctx, found, plan); err != nil {
+		return err
+	}
 	base.Why = fmt.Sprintf("It is gone. A new one is made for the %s whose containers are still there; "+
 		"if you have a backup, put it back instead. Events and finished commands are lost.", counted(len(plan), "sandbox", "sandboxes"))
 	plan = distinctNames(plan)
@@ -66,9 +70,7 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 func (o Offline) plan(ctx context.Context, c runtime.Container, installID string) (adoption, error) {
 	f := &agboxv1.DoctorFinding{Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: c.SandboxID}
 	a := adoption{finding: f}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	d, err := o.Engine.DescribeContainer(ctx, c.ID)
+	d, err := o.describe(ctx, c.ID)
 	if err != nil {
 		return a, err
 	}
@@ -92,6 +94,37 @@ func (o Offline) plan(ctx context.Context, c runtime.Container, installID string
 		f.Why += fmt.Sprintf(" The logs of its commands stay in %s.", o.Paths.SandboxLogs(c.SandboxID))
 	}
 	return a, nil
+}
+
+// adoptServices puts the services of the planned sandboxes into their specs.
+func (o Offline) adoptServices(ctx context.Context, found runtime.Inventory, plan []adoption) error {
+	for _, a := range plan {
+		var names []string
+		for _, c := range found.Containers {
+			if c.Role != runtime.RoleService || c.SandboxID != a.ID || c.Nonce != a.Nonce || c.Name != runtime.ServiceName(a.ID, c.Service) {
+				continue
+			}
+			d, err := o.describe(ctx, c.ID)
+			if err != nil {
+				return err
+			}
+			a.Spec.Services = append(a.Spec.Services, rebuildService(d))
+			names = append(names, c.Service)
+		}
+		if len(names) == 0 {
+			continue
+		}
+		slices.Sort(names)
+		slices.SortFunc(a.Spec.GetServices(), func(x, y *agboxv1.ServiceSpec) int { return strings.Compare(x.GetName(), y.GetName()) })
+		a.finding.Why += fmt.Sprintf(" Its services (%s) are adopted as optional ones; their order, hooks and limits are lost.", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (o Offline) describe(ctx context.Context, containerID string) (runtime.Description, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return o.Engine.DescribeContainer(ctx, containerID)
 }
 
 // distinctNames lets the first of two sandboxes keep a name.

@@ -192,6 +192,69 @@ func wantAdopted(t *testing.T, l *life) {
 	}
 }
 
+func TestServicesAreAdoptedWithTheirSandboxAndStartAgainWithIt(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	l.awake()
+	want := []*agboxv1.ServiceSpec{
+		{
+			Name: "app", Image: runtimetest.FakeImage, Command: []string{"serve"}, Envs: map[string]string{"A": "b"}, User: "nobody", WorkingDir: "/srv",
+			Ports: []*agboxv1.PortMapping{{ContainerPort: 80, HostIp: "127.0.0.1", Protocol: agboxv1.PortProtocol_PORT_PROTOCOL_TCP}},
+		},
+		{
+			Name: "db", Image: runtimetest.FakeImage,
+			Volumes: []*agboxv1.VolumeSpec{{Name: "data", Target: "/data"}}, Healthcheck: &agboxv1.HealthcheckConfig{Test: []string{"NONE"}, Retries: 2},
+		},
+	}
+	if _, err := l.ledger.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Services: want}); err != nil {
+		t.Fatal(err)
+	}
+	l.loop.Enqueue("a")
+	nonce := l.await("a", machine.Ready).Nonce
+	l.end()
+	lose(t, l.paths)
+	// Whose labels say so, but whose name does not, is none of them.
+	engine.AddForeign("stranger", runtime.Identity{InstallID: l.db.InstallID(), SandboxID: "a", Nonce: nonce, Role: runtime.RoleService, Service: "odd"})
+
+	out := examineOffline(t, offline(engine, l.paths), true)
+	if text := why(t, out, "ADOPT CONTAINER a done"); !strings.Contains(text, "services (app, db)") {
+		t.Errorf("it says %q", text)
+	}
+	n := begin(t, engine, l.paths.Data)
+	n.awake()
+	got := n.await("a", machine.Ready).Spec.GetServices()
+	for i, s := range want {
+		s.Required = proto.Bool(false)
+		if i >= len(got) || !proto.Equal(got[i], s) {
+			t.Errorf("service %s is not adopted as it was: %v", s.GetName(), got)
+		}
+	}
+	if _, err := n.ledger.RequestStop(t.Context(), "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	n.loop.Interrupt("a")
+	n.await("a", machine.Stopped)
+	if _, err := n.ledger.RequestResume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	n.loop.Interrupt("a")
+	deadline := time.After(patience)
+	for {
+		changed := n.ledger.Changed("a")
+		if sb, _ := n.ledger.Sandbox("a"); sb.Services["app"].Phase == machine.Up && sb.Services["db"].Phase == machine.Up {
+			break
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatal("the services did not start again")
+		}
+	}
+	if n := engine.Calls(runtimetest.VerbEnsureContainer); n != 3 {
+		t.Errorf("containers were made %d times, want 3: those of the first life", n)
+	}
+}
+
 func TestWithoutTheEngineNothingIsAdopted(t *testing.T) {
 	engine, install, _ := populated(t)
 	lose(t, install)

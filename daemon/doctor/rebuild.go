@@ -5,8 +5,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -43,14 +45,7 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 		Image: d.ImageName,
 		Name:  reconcile.NameOf(d.SandboxID, d.Hostname),
 	}
-	for _, entry := range d.Env {
-		if key, value, ok := strings.Cut(entry, "="); ok {
-			if spec.Envs == nil {
-				spec.Envs = make(map[string]string)
-			}
-			spec.Envs[key] = value
-		}
-	}
+	spec.Envs = envs(d)
 	known := "name, image and environment"
 	raw, err := os.ReadFile(o.Paths.GuestBoot(d.SandboxID))
 	boot := new(guestv1.BootConfig)
@@ -60,5 +55,64 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 			spec.Command = boot.GetCommand()
 		}
 	}
-	return spec, fmt.Sprintf("Its %s are known; its labels, services, limits, time-outs and revival policy are lost.", known)
+	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs and revival policy are lost.", known)
+}
+
+// rebuildService makes the spec of a service from its container. What kept a sandbox
+// from being READY is not known any more, so that nothing of it does.
+func rebuildService(d runtime.Description) *agboxv1.ServiceSpec {
+	s := &agboxv1.ServiceSpec{Name: d.Service, Image: d.ImageName, Envs: envs(d), Required: proto.Bool(false)}
+	if !slices.Equal(d.Cmd, d.Image.Cmd) {
+		s.Command = d.Cmd
+	}
+	if d.User != d.Image.User {
+		s.User = d.User
+	}
+	if d.WorkingDir != d.Image.WorkingDir {
+		s.WorkingDir = d.WorkingDir
+	}
+	if h := d.Healthcheck; h != nil {
+		s.Healthcheck = &agboxv1.HealthcheckConfig{
+			Test: h.Test, Interval: length(h.Interval), Timeout: length(h.Timeout),
+			StartPeriod: length(h.StartPeriod), StartInterval: length(h.StartInterval), Retries: uint32(h.Retries),
+		}
+	}
+	for _, v := range d.Volumes {
+		// Others are the image's own, which the engine makes anew.
+		if name, ours := strings.CutPrefix(v.Volume, strings.TrimSuffix(runtime.VolumeName(d.SandboxID, "x"), "x")); ours && runtime.VolumeName(d.SandboxID, name) == v.Volume {
+			s.Volumes = append(s.Volumes, &agboxv1.VolumeSpec{Name: name, Target: v.Target, ReadOnly: v.ReadOnly})
+		}
+	}
+	for _, p := range d.Ports {
+		s.Ports = append(s.Ports, &agboxv1.PortMapping{
+			ContainerPort: uint32(p.Container), HostPort: uint32(p.Host), HostIp: p.HostIP, Protocol: protocols[p.Protocol],
+		})
+	}
+	return s
+}
+
+var protocols = map[string]agboxv1.PortProtocol{
+	"tcp": agboxv1.PortProtocol_PORT_PROTOCOL_TCP, "udp": agboxv1.PortProtocol_PORT_PROTOCOL_UDP, "sctp": agboxv1.PortProtocol_PORT_PROTOCOL_SCTP,
+}
+
+// length is nil for what the engine's default counts for.
+func length(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+// envs is the environment that is not the image's.
+func envs(d runtime.Description) map[string]string {
+	var all map[string]string
+	for _, entry := range d.Env {
+		if key, value, ok := strings.Cut(entry, "="); ok {
+			if all == nil {
+				all = make(map[string]string)
+			}
+			all[key] = value
+		}
+	}
+	return all
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/client"
 
 	"github.com/agbox/agbox/runtime"
@@ -51,13 +52,29 @@ func described(reply container.InspectResponse) runtime.Description {
 			d.StopTimeout = time.Duration(*c.StopTimeout) * time.Second
 		}
 	}
+	if c := reply.Config; c != nil && c.Healthcheck != nil {
+		d.Healthcheck = &runtime.Healthcheck{
+			Test: c.Healthcheck.Test, Interval: c.Healthcheck.Interval, Timeout: c.Healthcheck.Timeout,
+			StartPeriod: c.Healthcheck.StartPeriod, StartInterval: c.Healthcheck.StartInterval, Retries: c.Healthcheck.Retries,
+		}
+	}
+	if reply.HostConfig != nil {
+		for _, p := range publishedPorts(nil, reply.HostConfig.PortBindings) {
+			d.Ports = append(d.Ports, runtime.Port{Container: p.Container, Protocol: p.Protocol, HostIP: p.HostIP, Host: p.Host})
+		}
+	}
 	for _, m := range reply.Mounts {
+		if m.Type == mount.TypeVolume {
+			d.Volumes = append(d.Volumes, runtime.VolumeMount{Volume: m.Name, Target: m.Destination, ReadOnly: !m.RW})
+			continue
+		}
 		d.Mounts = append(d.Mounts, runtime.Mount{Source: m.Source, Target: m.Destination, ReadOnly: !m.RW})
 	}
 	return d
 }
 
-// describeImage adds the image, and takes from the environment what came from it.
+// describeImage adds the image, and takes from the environment what came from it, and
+// the healthcheck if it did.
 func describeImage(d *runtime.Description, made image.InspectResponse) {
 	if len(made.RepoTags) > 0 {
 		d.ImageName = made.RepoTags[0]
@@ -70,6 +87,9 @@ func describeImage(d *runtime.Description, made image.InspectResponse) {
 	}
 	d.Image.Entrypoint, d.Image.Cmd, d.Image.Env = c.Entrypoint, c.Cmd, c.Env
 	d.Image.User, d.Image.WorkingDir = c.User, c.WorkingDir
+	if h := c.Healthcheck; h != nil && d.Healthcheck != nil && slices.Equal(h.Test, d.Healthcheck.Test) {
+		d.Healthcheck = nil
+	}
 	d.Env = slices.DeleteFunc(d.Env, func(entry string) bool { return slices.Contains(c.Env, entry) })
 }
 

@@ -16,9 +16,17 @@ func TestContainerTellsWhatItWasMadeFrom(t *testing.T) {
 	spec.Env = []string{"A=b"}
 	dir := t.TempDir()
 	spec.Mounts = []runtime.Mount{{Source: dir, Target: "/data", ReadOnly: true}}
+	spec.Ports = []runtime.Port{{Container: 80, Protocol: "tcp", HostIP: "127.0.0.1"}}
+	volume := runtime.VolumeSpec{Identity: spec.Identity, Name: runtime.VolumeName(spec.SandboxID, "data")}
+	volume.Role = runtime.RoleVolume
+	must(t, e.EnsureVolume(t.Context(), volume))
+	spec.Volumes = []runtime.VolumeMount{{Volume: volume.Name, Target: "/volume", ReadOnly: true}}
 	id := run(t, e, spec)
 	d, err := e.DescribeContainer(t.Context(), id)
 	must(t, err)
+	if !slices.Equal(d.Ports, spec.Ports) || !slices.Equal(d.Volumes, spec.Volumes) {
+		t.Errorf("the ports are %+v, the volumes %+v", d.Ports, d.Volumes)
+	}
 	if d.Identity != spec.Identity || d.Name != spec.Name || d.Hostname != "demo" || d.User != "0:0" || d.WorkingDir != "/tmp" {
 		t.Errorf("the container says %+v", d.ContainerSpec)
 	}
