@@ -140,6 +140,9 @@ func (e *Engine) allAuths(ctx context.Context) map[string]registry.AuthConfig {
 	for key := range config.CredHelpers {
 		keys[key] = true
 	}
+	// One helper that hangs mostly hangs for each of its registries.
+	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
+	defer cancel()
 	all := make(map[string]registry.AuthConfig)
 	for key := range keys {
 		if auth, _ := config.credentials(ctx, key); auth != (registry.AuthConfig{}) {
@@ -201,6 +204,17 @@ func hostOf(key string) string {
 	return host
 }
 
+// credentialText is the output of a helper, up to maxCredentials.
+type credentialText struct{ text []byte }
+
+func (t *credentialText) Write(p []byte) (int, error) {
+	if len(t.text)+len(p) > maxCredentials {
+		return 0, errors.New("the helper says too much")
+	}
+	t.text = append(t.text, p...)
+	return len(p), nil
+}
+
 // tokenUser is the user name by which a helper says that the secret is a token.
 const tokenUser = "<token>"
 
@@ -216,7 +230,10 @@ func askHelper(ctx context.Context, name, key string) (registry.AuthConfig, erro
 	cmd := exec.CommandContext(ctx, "docker-credential-"+name, "get")
 	cmd.Stdin = strings.NewReader(key)
 	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	var answer credentialText
+	cmd.Stdout = &answer
+	err := cmd.Run()
+	out := answer.text
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return registry.AuthConfig{}, errors.New("is not installed where agboxd finds it")

@@ -183,6 +183,13 @@ func putHelper(t *testing.T, name, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
+func TestAHelperThatNeverStopsTalkingIsCutOff(t *testing.T) {
+	putHelper(t, "endless", "while :; do printf '%01000d' 0; done")
+	if _, err := askHelper(t.Context(), "endless", "registry.example.org"); err == nil || err.Error() != "failed" {
+		t.Errorf("it says %v", err)
+	}
+}
+
 func TestCredentialsAreThoseOfTheDockerCommand(t *testing.T) {
 	putHelper(t, "good", fmt.Sprintf(`[ "$1" = get ] && read key; case "$key" in 127.*) echo '{"ServerURL":"'$key'","Username":%q,"Secret":%q}';; *) echo "credentials not found in native keychain"; exit 1;; esac`, registryUser, registryPassword))
 	putHelper(t, "token", fmt.Sprintf(`echo '{"Username":"<token>","Secret":%q}'`, bearerToken))
