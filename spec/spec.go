@@ -89,6 +89,7 @@ func Resolve(in Input) *Result {
 	}
 	r.filledIn(fields)
 	r.add(fields, document.Describe(fields.ProtoReflect(), &document.Origin{}), req.GetConfigDir())
+	r.settled()
 	if !r.unreadable {
 		r.check()
 	}
@@ -105,6 +106,24 @@ func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
 		}
 		return true
 	})
+}
+
+// settled takes out what only had to override something: a false that is the
+// default anyway.
+func (r *resolver) settled() {
+	drop := func(m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			if f.Kind() == protoreflect.BoolKind && !v.Bool() {
+				m.Clear(f)
+			}
+			return true
+		})
+	}
+	drop(r.spec.GetWorkspace().ProtoReflect())
+	drop(r.spec.GetSecurity().ProtoReflect())
+	for _, s := range r.spec.GetServices() {
+		drop(s.GetSecurity().ProtoReflect())
+	}
 }
 
 // resolver is one run of Resolve.

@@ -80,7 +80,7 @@ labels: {a: b}
 envs: {A: "1"}
 mounts: ["`+dir+`/src:/src:rw", "~/x:/x"]
 copies: ["`+dir+`/a:/a"]
-workspace: {source: "`+dir+`", target: /w, exclude_patterns: ["*.log"], use_gitignore: true}
+workspace: {source: "`+dir+`", target: /w, mount: false, exclude_patterns: ["*.log"], use_gitignore: true}
 builtin_tools: [git]
 ports: ["127.0.0.1:8080:80", "1-2:3-4/udp"]
 tmpfs: ["/t:64m"]
@@ -126,6 +126,49 @@ func TestFlagsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 	if _, _, err := flags(t); err == nil || !strings.Contains(err.Error(), "--image") {
 		t.Errorf("without anything: %v", err)
+	}
+}
+
+// merged is what becomes of a sandbox file and a command line.
+func merged(t *testing.T, args ...string) *agboxv1.CreateSpec {
+	t.Helper()
+	_, in, err := flags(t, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := spec.Resolve(spec.Input{Request: in, Rules: rules})
+	if len(r.Problems) > 0 {
+		t.Fatal(r.Problems)
+	}
+	return r.Spec
+}
+
+func TestAWorkspaceToCopyIsNotBoundBecauseTheFileBindsOne(t *testing.T) {
+	dir := inFolder(t, map[string]string{"agbox.yaml": "image: x\nworkspace: {source: /host, mount: true, target: /w}\n"})
+	if w := merged(t, "--workspace", ".").GetWorkspace(); w.GetMount() || w.GetSource() != dir || w.GetTarget() != "/w" {
+		t.Errorf("the workspace is %v", w)
+	}
+	if w := merged(t).GetWorkspace(); !w.GetMount() || w.GetSource() != "/host" {
+		t.Errorf("without a flag, the workspace is %v", w)
+	}
+}
+
+func TestAFlagTakesBackWhatTheFileGivesUp(t *testing.T) {
+	inFolder(t, map[string]string{"agbox.yaml": `image: x
+workspace: {source: /w, use_gitignore: true}
+security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true}
+`})
+	got := merged(t, "--privileged=false", "--allow-new-privileges=false", "--seccomp-unconfined=false", "--read-only=false", "--allow-dangerous-mounts=false", "--use-gitignore=false")
+	s := got.GetSecurity()
+	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || got.GetWorkspace().GetUseGitignore() {
+		t.Errorf("got %v", got)
+	}
+	if s := merged(t).GetSecurity(); !s.GetPrivileged() || !s.GetReadOnlyRoot() {
+		t.Errorf("without flags: %v", s)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -33,7 +35,7 @@ type specOptions struct {
 	mounts, copies                []string
 	workspace, mountWorkspace     string
 	excludes                      []string
-	useGitignore                  bool
+	useGitignore                  *bool
 	tools, ports                  []string
 	tmpfs, volumes, services      []string
 	cpus, memory, disk, gpus, shm string
@@ -43,9 +45,9 @@ type specOptions struct {
 	postCreate                    []string
 	idleTTL, revival              string
 	capAdd, capDrop, devices      []string
-	privileged, newPrivileges     bool
-	seccompUnconfined, readOnly   bool
-	dangerousMounts               bool
+	privileged, newPrivileges     *bool
+	seccompUnconfined, readOnly   *bool
+	dangerousMounts               *bool
 }
 
 // addFlags adds the flags to a command.
@@ -56,7 +58,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list := func(p *[]string, name, short, usage string) {
 		f.StringArrayVarP(p, name, short, nil, usage+" (repeatable)")
 	}
-	flag := func(p *bool, name, usage string) { f.BoolVar(p, name, false, usage) }
+	flag := func(p **bool, name, usage string) { f.VarPF(boolFlag{p}, name, "", usage).NoOptDefVal = "true" }
 	text(&o.file, "file", "f", "the sandbox `FILE`, instead of the "+defaultSpecFile+" in this folder; - is standard input")
 	list(&o.devcontainers, "devcontainer", "", "a devcontainer.json `FILE` below the sandbox file")
 	list(&o.composes, "compose", "", "a compose `FILE` below the sandbox file, for its services")
@@ -228,13 +230,14 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	}
 	text := o.workspace + o.mountWorkspace
 	if text == "" {
-		if len(o.excludes) > 0 || o.useGitignore {
+		if len(o.excludes) > 0 || o.useGitignore != nil {
 			// For the workspace of the file.
 			return &agboxv1.WorkspaceSpec{ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}, nil
 		}
 		return nil, nil
 	}
-	w := &agboxv1.WorkspaceSpec{Mount: o.mountWorkspace != "", ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
+	// Also a copy says that it is one: the file may have the workspace bound.
+	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
 	if at := strings.LastIndex(text, ":/"); at > 0 {
 		text, w.Target = text[:at], text[at+1:]
 	}
@@ -242,17 +245,40 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	return w, nil
 }
 
-// security is nil where no flag gives anything up: a spec is shown as loosened otherwise.
+// security is nil where no flag speaks of it, so that it is not in the spec.
 func (o *specOptions) security() *agboxv1.SecuritySpec {
-	loosened := o.privileged || o.newPrivileges || o.seccompUnconfined || o.readOnly || o.dangerousMounts
-	if !loosened && len(o.capAdd)+len(o.capDrop)+len(o.devices) == 0 {
-		return nil
-	}
-	return &agboxv1.SecuritySpec{
+	s := &agboxv1.SecuritySpec{
 		CapAdd: o.capAdd, CapDrop: o.capDrop, Devices: o.devices, Privileged: o.privileged, AllowNewPrivileges: o.newPrivileges,
 		SeccompUnconfined: o.seccompUnconfined, ReadOnlyRoot: o.readOnly, AllowDangerousMounts: o.dangerousMounts,
 	}
+	if proto.Size(s) == 0 {
+		return nil
+	}
+	return s
 }
+
+// boolFlag is a flag that says nothing unless it is given, so that =false takes
+// back what a file says.
+type boolFlag struct{ p **bool }
+
+func (f boolFlag) Set(text string) error {
+	b, err := strconv.ParseBool(text)
+	if err != nil {
+		return errors.New("write true or false")
+	}
+	*f.p = &b
+	return nil
+}
+
+func (f boolFlag) String() string {
+	if f.p == nil || *f.p == nil {
+		return "false"
+	}
+	return strconv.FormatBool(**f.p)
+}
+
+// Type tells the help that it needs no value.
+func (boolFlag) Type() string { return "bool" }
 
 // enumFlag reads the word for a value; none leaves it to the daemon.
 func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -335,7 +336,7 @@ func TestCopiesOfASpec(t *testing.T) {
 	if len(all) != 3 || all[0].Target != "/workspace" || !all[0].ForUser || all[1].ForUser || all[1].Owner != "1" || !all[2].ForUser {
 		t.Errorf("got %+v", all)
 	}
-	if got := Copies(&agboxv1.CreateSpec{Workspace: &agboxv1.WorkspaceSpec{Source: "/w", Mount: true}}); len(got) != 0 {
+	if got := Copies(&agboxv1.CreateSpec{Workspace: &agboxv1.WorkspaceSpec{Source: "/w", Mount: proto.Bool(true)}}); len(got) != 0 {
 		t.Errorf("what is mounted is copied: %+v", got)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -117,7 +118,7 @@ func TestWhatThePrimaryMounts(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	sb := ledger.Sandbox{Spec: &agboxv1.CreateSpec{
 		Mounts:    []*agboxv1.MountSpec{{Source: link, Target: "/a"}, {Source: dir, Target: "/b", Writable: true}},
-		Workspace: &agboxv1.WorkspaceSpec{Source: link, Mount: true},
+		Workspace: &agboxv1.WorkspaceSpec{Source: link, Mount: proto.Bool(true)},
 		Envs:      map[string]string{"A": "spec"},
 		ToolProjections: []*agboxv1.ToolProjection{
 			{Kind: agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT, Source: dir, Target: "/t", Envs: map[string]string{"A": "tool", "B": "tool"}},

@@ -706,11 +706,11 @@ type WorkspaceSpec struct {
 	// Where it is inside; "/workspace" when empty.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Bind it, writable, instead of copying it in.
-	Mount bool `protobuf:"varint,3,opt,name=mount,proto3" json:"mount,omitempty"`
+	Mount *bool `protobuf:"varint,3,opt,name=mount,proto3,oneof" json:"mount,omitempty"`
 	// Of a copy: what to leave out, in the syntax of .gitignore.
 	ExcludePatterns []string `protobuf:"bytes,4,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
 	// Of a copy: also leave out what the folder's own .gitignore files name.
-	UseGitignore  bool `protobuf:"varint,5,opt,name=use_gitignore,json=useGitignore,proto3" json:"use_gitignore,omitempty"`
+	UseGitignore  *bool `protobuf:"varint,5,opt,name=use_gitignore,json=useGitignore,proto3,oneof" json:"use_gitignore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,8 +760,8 @@ func (x *WorkspaceSpec) GetTarget() string {
 }
 
 func (x *WorkspaceSpec) GetMount() bool {
-	if x != nil {
-		return x.Mount
+	if x != nil && x.Mount != nil {
+		return *x.Mount
 	}
 	return false
 }
@@ -774,8 +774,8 @@ func (x *WorkspaceSpec) GetExcludePatterns() []string {
 }
 
 func (x *WorkspaceSpec) GetUseGitignore() bool {
-	if x != nil {
-		return x.UseGitignore
+	if x != nil && x.UseGitignore != nil {
+		return *x.UseGitignore
 	}
 	return false
 }
@@ -982,18 +982,18 @@ type SecuritySpec struct {
 	// Default capabilities to take away; "ALL" takes all.
 	CapDrop []string `protobuf:"bytes,2,rep,name=cap_drop,json=capDrop,proto3" json:"cap_drop,omitempty"`
 	// Let set-user-ID programs such as sudo gain rights.
-	AllowNewPrivileges bool `protobuf:"varint,3,opt,name=allow_new_privileges,json=allowNewPrivileges,proto3" json:"allow_new_privileges,omitempty"`
+	AllowNewPrivileges *bool `protobuf:"varint,3,opt,name=allow_new_privileges,json=allowNewPrivileges,proto3,oneof" json:"allow_new_privileges,omitempty"`
 	// Run without the seccomp filter.
-	SeccompUnconfined bool `protobuf:"varint,4,opt,name=seccomp_unconfined,json=seccompUnconfined,proto3" json:"seccomp_unconfined,omitempty"`
+	SeccompUnconfined *bool `protobuf:"varint,4,opt,name=seccomp_unconfined,json=seccompUnconfined,proto3,oneof" json:"seccomp_unconfined,omitempty"`
 	// Devices of the host to pass on, for example "/dev/kvm".
 	Devices []string `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
 	// All capabilities, all devices, no filter: no safety left.
-	Privileged bool `protobuf:"varint,6,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	Privileged *bool `protobuf:"varint,6,opt,name=privileged,proto3,oneof" json:"privileged,omitempty"`
 	// Allow mounts of sources that are refused otherwise, for example of the engine's
 	// socket or of a credential directory.
-	AllowDangerousMounts bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3" json:"allow_dangerous_mounts,omitempty"`
+	AllowDangerousMounts *bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3,oneof" json:"allow_dangerous_mounts,omitempty"`
 	// Mount the container's root read-only: stricter than the default.
-	ReadOnlyRoot  bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3" json:"read_only_root,omitempty"`
+	ReadOnlyRoot  *bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3,oneof" json:"read_only_root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1043,15 +1043,15 @@ func (x *SecuritySpec) GetCapDrop() []string {
 }
 
 func (x *SecuritySpec) GetAllowNewPrivileges() bool {
-	if x != nil {
-		return x.AllowNewPrivileges
+	if x != nil && x.AllowNewPrivileges != nil {
+		return *x.AllowNewPrivileges
 	}
 	return false
 }
 
 func (x *SecuritySpec) GetSeccompUnconfined() bool {
-	if x != nil {
-		return x.SeccompUnconfined
+	if x != nil && x.SeccompUnconfined != nil {
+		return *x.SeccompUnconfined
 	}
 	return false
 }
@@ -1064,22 +1064,22 @@ func (x *SecuritySpec) GetDevices() []string {
 }
 
 func (x *SecuritySpec) GetPrivileged() bool {
-	if x != nil {
-		return x.Privileged
+	if x != nil && x.Privileged != nil {
+		return *x.Privileged
 	}
 	return false
 }
 
 func (x *SecuritySpec) GetAllowDangerousMounts() bool {
-	if x != nil {
-		return x.AllowDangerousMounts
+	if x != nil && x.AllowDangerousMounts != nil {
+		return *x.AllowDangerousMounts
 	}
 	return false
 }
 
 func (x *SecuritySpec) GetReadOnlyRoot() bool {
-	if x != nil {
-		return x.ReadOnlyRoot
+	if x != nil && x.ReadOnlyRoot != nil {
+		return *x.ReadOnlyRoot
 	}
 	return false
 }
@@ -1753,14 +1753,16 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x04envs\x18\x06 \x03(\v2\".agbox.v1.ToolProjection.EnvsEntryR\x04envs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd6\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x01\n" +
 	"\rWorkspaceSpec\x12\"\n" +
 	"\x06source\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x120\n" +
-	"\x06target\x18\x02 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x06target\x12\x14\n" +
-	"\x05mount\x18\x03 \x01(\bR\x05mount\x124\n" +
-	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12#\n" +
-	"\ruse_gitignore\x18\x05 \x01(\bR\fuseGitignore\"\x83\x01\n" +
+	"\x06target\x18\x02 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x06target\x12\x19\n" +
+	"\x05mount\x18\x03 \x01(\bH\x00R\x05mount\x88\x01\x01\x124\n" +
+	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12(\n" +
+	"\ruse_gitignore\x18\x05 \x01(\bH\x01R\fuseGitignore\x88\x01\x01B\b\n" +
+	"\x06_mountB\x10\n" +
+	"\x0e_use_gitignore\"\x83\x01\n" +
 	"\tTmpfsSpec\x12-\n" +
 	"\x06target\x18\x01 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1b\n" +
 	"\x04size\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18 R\x04size\x12*\n" +
@@ -1776,18 +1778,23 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"sigpendingR\x05stackR\x04name\x12$\n" +
 	"\x04soft\x18\x02 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x04soft\x12)\n" +
 	"\x04hard\x18\x03 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01H\x00R\x04hard\x88\x01\x01B\a\n" +
-	"\x05_hard\"\xa6\x03\n" +
+	"\x05_hard\"\xac\x04\n" +
 	"\fSecuritySpec\x12:\n" +
 	"\acap_add\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\x06capAdd\x12<\n" +
-	"\bcap_drop\x18\x02 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\acapDrop\x120\n" +
-	"\x14allow_new_privileges\x18\x03 \x01(\bR\x12allowNewPrivileges\x12-\n" +
-	"\x12seccomp_unconfined\x18\x04 \x01(\bR\x11seccompUnconfined\x12?\n" +
-	"\adevices\x18\x05 \x03(\tB%\xbaH\"\x92\x01\x1f\x10@\"\x1br\x192\x17^/dev/[A-Za-z0-9_./-]+$R\adevices\x12\x1e\n" +
+	"\bcap_drop\x18\x02 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\acapDrop\x125\n" +
+	"\x14allow_new_privileges\x18\x03 \x01(\bH\x00R\x12allowNewPrivileges\x88\x01\x01\x122\n" +
+	"\x12seccomp_unconfined\x18\x04 \x01(\bH\x01R\x11seccompUnconfined\x88\x01\x01\x12?\n" +
+	"\adevices\x18\x05 \x03(\tB%\xbaH\"\x92\x01\x1f\x10@\"\x1br\x192\x17^/dev/[A-Za-z0-9_./-]+$R\adevices\x12#\n" +
 	"\n" +
-	"privileged\x18\x06 \x01(\bR\n" +
-	"privileged\x124\n" +
-	"\x16allow_dangerous_mounts\x18\a \x01(\bR\x14allowDangerousMounts\x12$\n" +
-	"\x0eread_only_root\x18\b \x01(\bR\freadOnlyRoot\"\x86\x01\n" +
+	"privileged\x18\x06 \x01(\bH\x02R\n" +
+	"privileged\x88\x01\x01\x129\n" +
+	"\x16allow_dangerous_mounts\x18\a \x01(\bH\x03R\x14allowDangerousMounts\x88\x01\x01\x12)\n" +
+	"\x0eread_only_root\x18\b \x01(\bH\x04R\freadOnlyRoot\x88\x01\x01B\x17\n" +
+	"\x15_allow_new_privilegesB\x15\n" +
+	"\x13_seccomp_unconfinedB\r\n" +
+	"\v_privilegedB\x19\n" +
+	"\x17_allow_dangerous_mountsB\x11\n" +
+	"\x0f_read_only_root\"\x86\x01\n" +
 	"\tMountSpec\x12.\n" +
 	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
 	"^[^\\x00]*$R\x06source\x12-\n" +
@@ -1960,7 +1967,9 @@ func file_agbox_v1_spec_proto_init() {
 	if File_agbox_v1_spec_proto != nil {
 		return
 	}
+	file_agbox_v1_spec_proto_msgTypes[2].OneofWrappers = []any{}
 	file_agbox_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
+	file_agbox_v1_spec_proto_msgTypes[6].OneofWrappers = []any{}
 	file_agbox_v1_spec_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
