@@ -38,6 +38,7 @@ func (r *resolver) rules() {
 				path = append(path, e.GetStringKey())
 			}
 		}
+		r.overlong = r.overlong || v.Proto.GetRuleId() == "repeated.max_items"
 		r.problem(path, "%s", sentence(v, field))
 	}
 }

@@ -46,20 +46,34 @@ type Result struct {
 	Problems []*agboxv1.SpecProblem
 	// Notices name what has no meaning here, or another one than in its own tool.
 	Notices []*agboxv1.SpecProblem
-	origin  *document.Origin
+	from    *resolver
 }
 
 // Origin is where a field of the spec comes from, for problems that are only
 // found elsewhere: names of fields and indexes of lists, outermost first.
-func (r *Result) Origin(path ...any) *document.Origin { return locate(r.origin, path...) }
+func (r *Result) Origin(path ...any) *document.Origin { return locate(r.from.origin, path...) }
+
+// Draft is the spec as it was merged, also where it has problems, so that what the
+// caller finds is told together with them. It is nil where too little could be read
+// for that, or far too much.
+func (r *Result) Draft() *agboxv1.CreateSpec {
+	if r.from.unreadable || r.from.overlong {
+		return nil
+	}
+	return r.from.spec
+}
 
 // Problem adds what only the caller could find, for example that a folder is
 // missing, at a field of the spec as Origin has it. There is no Spec from then on.
 func (r *Result) Problem(path []any, format string, args ...any) {
-	report := new(document.Report)
-	report.Problem(r.Origin(path...), format, args...)
-	r.Problems = append(r.Problems, report.Problems...)
-	r.Spec = nil
+	r.from.problem(path, format, args...)
+	*r = *r.from.result()
+}
+
+// Notice adds what is not wrong, as Problem does.
+func (r *Result) Notice(path []any, format string, args ...any) {
+	r.from.report.Notice(r.Origin(path...), format, args...)
+	*r = *r.from.result()
 }
 
 // Resolve merges and checks. The files come first, each overriding the ones
@@ -137,6 +151,8 @@ type resolver struct {
 	// unreadable tells that a file is missing from the spec, so that what the whole
 	// lacks says nothing.
 	unreadable bool
+	// overlong tells that a list has more items than anybody should go through.
+	overlong bool
 	// noPrimary tells that a compose file was read of which no service is the primary.
 	noPrimary bool
 	// imageTold tells that it was said why there is no image.
@@ -172,7 +188,7 @@ func (r *resolver) result() *Result {
 	}
 	slices.SortStableFunc(r.report.Problems, byPlace)
 	slices.SortStableFunc(r.report.Notices, byPlace)
-	out := &Result{Problems: r.report.Problems, Notices: r.report.Notices, origin: r.origin}
+	out := &Result{Problems: r.report.Problems, Notices: r.report.Notices, from: r}
 	if len(out.Problems) == 0 {
 		out.Spec = r.spec
 	}

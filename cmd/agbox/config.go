@@ -46,8 +46,8 @@ func (a *app) configValidateCommand() *cobra.Command {
 		Use:   "validate [FILE] [flags]",
 		Short: "Tell all that is wrong with a sandbox file, each with its line",
 		Long: `Tell all that is wrong with a sandbox file, each with its line and field, and
-what of its base files has no meaning here. Nothing is made, and the engine is
-not asked: whether images and mounted folders exist shows at create.`,
+what of its base files has no meaning here. Nothing is made or pulled: whether
+the images exist shows at create.`,
 		Args:              arguments(0, 1, "one FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
 )
 
@@ -29,7 +28,8 @@ type demanding interface {
 // with it. An engine that does not answer has none: it is asked again by whoever
 // makes something.
 func (s *Server) feasible(ctx context.Context, result *spec.Result) {
-	if len(result.Problems) > 0 || !demands(result.Spec) {
+	resolved := result.Draft()
+	if resolved == nil || !demands(resolved) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
@@ -39,16 +39,12 @@ func (s *Server) feasible(ctx context.Context, result *spec.Result) {
 		s.Log.Debug("the engine does not say what it can do", "error", err)
 		return
 	}
-	resolved := result.Spec // a problem takes it out of the result
 	fits(result, engine, resolved, nil)
 	for i, service := range resolved.GetServices() {
 		path := []any{"services", i}
 		fits(result, engine, service, path)
 		if service.GetHealthcheck().GetStartInterval() != nil && !engine.StartInterval {
-			at := result.Origin("services", i, "healthcheck", "start_interval")
-			report := new(document.Report)
-			report.Notice(at, "start_interval has no effect: this engine does not know it (Docker 25 does), and interval counts instead")
-			result.Notices = append(result.Notices, report.Notices...)
+			result.Notice([]any{"services", i, "healthcheck", "start_interval"}, "start_interval has no effect: this engine does not know it (Docker 25 does), and interval counts instead")
 		}
 	}
 }

@@ -9,14 +9,13 @@ import (
 
 	"github.com/agbox/agbox/internal/projections"
 	"github.com/agbox/agbox/spec"
-	"github.com/agbox/agbox/spec/document"
 )
 
 // hostSide adds to a resolved spec the problems that this host has with it: sources
 // that are missing or refused, and tools of which nothing is here. It fills in what
 // the tools bring in.
 func (s *Server) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
-	resolved := result.Spec // a problem takes it out of the result
+	resolved := result.Draft()
 	if resolved == nil {
 		return
 	}
@@ -47,15 +46,11 @@ func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections
 		case found.Missing != "" && !found.Dispensable(resolved.GetEnvs()):
 			result.Problem(at, "%s", strings.TrimSuffix(found.Missing, "."))
 		case found.Missing != "" && found.Hint != "":
-			report := new(document.Report)
-			report.Notice(result.Origin(at...), "%s", strings.TrimSuffix(found.Missing, "."))
-			result.Notices = append(result.Notices, report.Notices...)
+			result.Notice(at, "%s", strings.TrimSuffix(found.Missing, "."))
 		case found.Missing != "":
 			// Nothing that anybody misses.
 		case taken(resolved, found.To):
-			report := new(document.Report)
-			report.Notice(result.Origin(at...), "The %s is not brought in, because the spec puts something else at %s", found.What, found.To)
-			result.Notices = append(result.Notices, report.Notices...)
+			result.Notice(at, "The %s is not brought in, because the spec puts something else at %s", found.What, found.To)
 		default:
 			resolved.ToolProjections = append(resolved.ToolProjections, &agboxv1.ToolProjection{
 				Tool: tool.Name, Kind: kinds[found.Kind], Source: found.Source, Target: found.To,

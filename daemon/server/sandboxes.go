@@ -45,14 +45,13 @@ func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespo
 // CreateSandbox accepts a sandbox.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
 	result := s.resolve(req)
-	if _, err := accept(result); err != nil {
-		return nil, err
-	}
-	if err := s.Loop.Probe(ctx); err != nil {
-		return nil, err
+	s.hostSide(req, result)
+	if len(result.Problems) == 0 {
+		if err := s.Loop.Probe(ctx); err != nil {
+			return nil, err
+		}
 	}
 	s.feasible(ctx, result)
-	s.hostSide(req, result)
 	spec, err := accept(result)
 	if err != nil {
 		return nil, err

@@ -17,17 +17,18 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// bare is a server without rooms: enough for what needs none.
+// bare is a server with empty rooms: enough for what needs none.
 func bare(t *testing.T) *Server {
 	t.Helper()
 	rules, err := protovalidate.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Server{Options: Options{Log: slog.New(slog.DiscardHandler)}, rules: rules}
+	return &Server{Options: Options{Log: slog.New(slog.DiscardHandler), Loop: new(reconcile.Loop)}, rules: rules}
 }
 
 func TestEveryClassOfErrorHasItsCodeAndReason(t *testing.T) {
@@ -164,6 +165,35 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 	resp, err := s.ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: req})
 	if err != nil || resp.GetCreateSpec() != nil || len(resp.GetProblems()) != 23 || resp.GetProblems()[22].GetField() != "name" {
 		t.Errorf("ResolveSpec: %v, %v", resp, err)
+	}
+}
+
+func TestWhatThisHostLacksIsToldTogetherWithTheOtherMistakes(t *testing.T) {
+	resp, err := bare(t).ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: &agboxv1.CreateSandboxRequest{
+		ConfigDir: t.TempDir(), ConfigYaml: []byte("imagee: x\nmounts: [\"./nosuch:/x\", \"relative\"]\nbuiltin_tools: [gitt]\nworking_dir: w\n"),
+	}})
+	if err != nil || resp.GetCreateSpec() != nil {
+		t.Fatal(resp, err)
+	}
+	var got []string
+	for _, p := range resp.GetProblems() {
+		got = append(got, fmt.Sprintf("%d %s", p.GetLine(), p.GetField()))
+	}
+	if want := "1 imagee|2 mounts[0].source|2 mounts[1]|3 builtin_tools[0]|4 working_dir"; strings.Join(got, "|") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, "|"), want)
+	}
+}
+
+func TestAListThatIsFarTooLongIsNotLookedForOnTheHost(t *testing.T) {
+	var lines strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&lines, "  - /nosuch/%d:/x%[1]d\n", i)
+	}
+	resp, err := bare(t).ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: &agboxv1.CreateSandboxRequest{
+		ConfigYaml: []byte("image: x\nmounts:\n" + lines.String()),
+	}})
+	if err != nil || len(resp.GetProblems()) != 1 || !strings.Contains(resp.GetProblems()[0].GetMessage(), "more than 256 items") {
+		t.Errorf("got %.300v, %v", resp, err)
 	}
 }
 

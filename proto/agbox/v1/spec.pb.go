@@ -1695,13 +1695,13 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe0\r\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\x0e\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
-	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x12+\n" +
-	"\x06mounts\x18\x02 \x03(\v2\x13.agbox.v1.MountSpecR\x06mounts\x12*\n" +
-	"\x06copies\x18\x03 \x03(\v2\x12.agbox.v1.CopySpecR\x06copies\x12#\n" +
-	"\rbuiltin_tools\x18\x04 \x03(\tR\fbuiltinTools\x121\n" +
+	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
+	"\x06mounts\x18\x02 \x03(\v2\x13.agbox.v1.MountSpecB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06mounts\x125\n" +
+	"\x06copies\x18\x03 \x03(\v2\x12.agbox.v1.CopySpecB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\x06copies\x12-\n" +
+	"\rbuiltin_tools\x18\x04 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\fbuiltinTools\x121\n" +
 	"\bservices\x18\x05 \x03(\v2\x15.agbox.v1.ServiceSpecR\bservices\x12R\n" +
 	"\x06labels\x18\x06 \x03(\v2 .agbox.v1.CreateSpec.LabelsEntryB\x18\xbaH\x15\x9a\x01\x12\x10@\"\ar\x05\x10\x01\x18\x80\x02*\x05r\x03\x18\x80 R\x06labels\x12e\n" +
 	"\x04envs\x18\a \x03(\v2\x1e.agbox.v1.CreateSpec.EnvsEntryB1\xbaH.\x9a\x01+\x10\x80\b\"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
