@@ -18,7 +18,10 @@ import (
 // check tells all that is wrong with the merged spec.
 func (r *resolver) check() {
 	s := r.spec
-	if s.GetImage() == "" && !r.imageTold {
+	switch {
+	case r.unbuilt != nil:
+		r.unbuilt(s.GetImage())
+	case s.GetImage() == "" && !r.imageTold:
 		r.missingImage()
 	}
 	r.container(s, nil)

@@ -89,8 +89,18 @@ func (s *composeService) leftOut(at *document.Origin, what, why string) {
 // finish says what only the whole service shows.
 func (s *composeService) finish(at *document.Origin) {
 	if s.node.Get("image") == nil {
-		s.resolver.imageTold = s.resolver.imageTold || s.primary
-		s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: build one, for example with `agbox image build`, and name it here", s.name)
+		missing := func(instead string) {
+			if instead != "" {
+				s.Report.Notice(at.Under(document.Child(at.Path, "image")), "No image is built of service %s: %s is used instead", s.name, instead)
+				return
+			}
+			s.Report.Problem(at.Under(document.Child(at.Path, "image")), "Service %s has no image: build one, for example with `agbox image build`, and name it here", s.name)
+		}
+		if s.primary {
+			s.resolver.unbuilt = missing
+		} else {
+			missing("")
+		}
 	}
 	if s.primary && s.node.Get("command") != nil && s.node.Get("entrypoint") == nil {
 		s.Report.Notice(locate(s.at, "command"), "The command of the primary runs without the entrypoint of its image: name that too if it is needed")

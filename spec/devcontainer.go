@@ -22,8 +22,7 @@ type devcontainer struct {
 	folder, inside string
 	node           *document.Node
 	told           map[string]bool
-	// imageTold notes that it was said why there is no image.
-	imageTold func()
+	resolver       *resolver
 }
 
 // devcontainer reads the description of a development container.
@@ -37,7 +36,7 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	d := &devcontainer{
 		Reader: document.Reader{File: file.GetPath(), Report: r.report},
 		file:   file, node: node, folder: projectOf(file.GetPath()), told: make(map[string]bool),
-		imageTold: func() { r.imageTold = true },
+		resolver: r,
 	}
 	d.layer = newLayer(spec, d.At(node, ""))
 	if node.Kind != document.Map {
@@ -171,10 +170,15 @@ func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 			d.leftOut(key, at)
 			return
 		}
-		d.imageTold()
-		d.Report.Problem(at, "No image is built here: build it, for example with `agbox image build`, and name it as image")
+		d.resolver.unbuilt = func(instead string) {
+			if instead != "" {
+				d.Report.Notice(at, "No image is built here: %s is used instead", instead)
+				return
+			}
+			d.Report.Problem(at, "No image is built here: build it, for example with `agbox image build`, and name it as image")
+		}
 	case "dockerComposeFile":
-		d.imageTold()
+		d.resolver.imageTold = true
 		d.Report.Problem(at, "The compose file is not read from here: name it as a base itself, with %q as its primary", nodeText(d.node.Get("service")))
 	default:
 		d.leftOut(key, at)

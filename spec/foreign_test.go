@@ -184,6 +184,21 @@ networks: {n: {internal: true}}
 	)
 }
 
+func TestAnImageThatABaseFileWouldBuildCanBeNamedOverIt(t *testing.T) {
+	for path, text := range map[string]string{
+		"/project/compose.yaml":      "services: {web: {build: ., x-agbox: primary}}",
+		"/project/devcontainer.json": `{"build": {"dockerfile": "Dockerfile"}, "workspaceMount": ""}`,
+	} {
+		req := base(path, text, nil)
+		if r := resolve(t, req); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].GetMessage(), "agbox image build") {
+			t.Errorf("%s without an image: %v", path, r.Problems)
+		}
+		req.CreateSpec = &agboxv1.CreateSpec{Image: "my/web"}
+		wantYAML(t, good(t, req), "image: my/web\n")
+		says(t, "notice", resolve(t, req).Notices, "my/web is used instead")
+	}
+}
+
 func TestProblemsOfAComposeFileAreInItsOwnWords(t *testing.T) {
 	r := resolve(t, base("/project/compose.yaml", "services:\n  My_DB:\n    image: postgres\n    mem_limit: 1x\n    volumes: [\"Data:/data\"]\n  web:\n    x-agbox: primary\n    image: x\n    volumes:\n      - /:/host\n", nil))
 	says(t, "problem", r.Problems, "services.My_DB: \"My_DB\" is not allowed", "services.My_DB.mem_limit: \"1x\" is not a size",

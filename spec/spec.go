@@ -157,6 +157,9 @@ type resolver struct {
 	noPrimary bool
 	// imageTold tells that it was said why there is no image.
 	imageTold bool
+	// unbuilt says that a base file has no image for the primary but would build one;
+	// instead is what a file or field over it names, if any.
+	unbuilt func(instead string)
 }
 
 func (r *resolver) yaml(name string, content []byte) *document.Node {
