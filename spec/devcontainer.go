@@ -87,6 +87,8 @@ func (d *devcontainer) text(text string, at *document.Origin) string {
 			return d.folder
 		case "localWorkspaceFolderBasename":
 			return path.Base(d.folder)
+		case "devcontainerId":
+			return "sandbox" // volumes are a sandbox's own: any word tells them apart
 		case "containerWorkspaceFolder":
 			return d.inside
 		case "containerWorkspaceFolderBasename":
@@ -107,9 +109,24 @@ func (d *devcontainer) text(text string, at *document.Origin) string {
 			d.Report.Notice(at, "The environment of the container is not known before it runs: %s stands for %q here", found, parts[3])
 			return parts[3]
 		}
-		d.Report.Notice(at, "%s is not supported and stands for nothing", found)
-		return ""
+		return found // the shell's, as in "echo ${HOME}"
 	})
+}
+
+// imagesOwn is a variable of the container that a text uses and nothing here sets,
+// "" if there is none. Nothing in its place would often do harm: a PATH without that
+// of the image finds no command.
+func (d *devcontainer) imagesOwn(text string) string {
+	for _, at := range devVariable.FindAllStringSubmatchIndex(text, -1) {
+		if text[at[2]:at[3]] != "containerEnv" || at[4] < 0 || at[6] >= 0 { // other, or with a default
+			continue
+		}
+		name := text[at[4]:at[5]]
+		if _, set := d.spec().GetEnvs()[name]; !set {
+			return name
+		}
+	}
+	return ""
 }
 
 // devLeftOut are keys without a meaning here, and why.
@@ -202,6 +219,10 @@ func (d *devcontainer) environment(n *document.Node, at *document.Origin) {
 		case document.List, document.Map:
 			d.Report.Problem(below, "Here should be text")
 		default:
+			if missing := d.imagesOwn(e.Value.Text); missing != "" {
+				d.Report.Notice(below, "%s was left out, because the image's own %s is not known before the container runs: set it whole", e.Key.Text, missing)
+				continue
+			}
 			d.entry("envs", e.Key.Text, d.text(e.Value.Text, below), below)
 		}
 	}
@@ -213,14 +234,14 @@ func (d *devcontainer) environment(n *document.Node, at *document.Origin) {
 func (d *devcontainer) ports(n *document.Node, at *document.Origin) {
 	for i, item := range items(n) {
 		below := d.At(item, document.Item(at.Path, i))
-		text := item.Text
-		if item.Kind == document.Int {
+		text := strings.TrimPrefix(item.Text, "localhost:")
+		if strings.Trim(text, "0123456789") == "" {
 			text += ":" + text // forwarded to the same port
-		} else if name, _, ok := strings.Cut(text, ":"); ok && strings.Trim(name, "0123456789.[]") != "" && name != "localhost" {
+		} else if name, _, ok := strings.Cut(text, ":"); ok && strings.Trim(name, "0123456789.[]") != "" {
 			d.Report.Notice(below, "%s is a port of a service and was left out: publish it there", text)
 			continue
 		}
-		ports, err := notation.Ports(strings.TrimPrefix(text, "localhost:"))
+		ports, err := notation.Ports(text)
 		if err != nil {
 			d.Report.Problem(below, "%s", document.Sentence(err))
 			continue

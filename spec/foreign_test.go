@@ -246,7 +246,7 @@ func TestADevcontainerAsPeopleWriteIt(t *testing.T) {
 	wantYAML(t, r.Spec, `
 image: mcr.microsoft.com/devcontainers/javascript-node:1-20
 labels: {devcontainer.name: Node & Postgres}
-envs: {PROJECT: shop, ME: me, GONE: "", BIN: shop/bin, PATH: ":/x"}
+envs: {PROJECT: shop, ME: me, GONE: "", BIN: shop/bin}
 mounts: ["/project/shop/.cache:/cache:rw"]
 volumes: ["history:/history"]
 tmpfs: ["/scratch:64m"]
@@ -256,7 +256,7 @@ security: {cap_add: [SYS_PTRACE], seccomp_unconfined: true}
 user: node
 workspace: {source: /project/shop, target: /workspaces/shop, mount: true}
 `)
-	says(t, "notice", r.Notices, "features: features is not supported and was left out: put what they install", "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: The environment of the container",
+	says(t, "notice", r.Notices, "features: features is not supported and was left out: put what they install", "containerEnv.GONE: The variable NOPE", "remoteEnv.PATH: PATH was left out",
 		"remoteEnv.UNSET", "mounts[1]: Volumes last as long", "forwardPorts[1]: db:5432 is a port of a service", "portsAttributes", "postStartCommand", "customizations")
 }
 
@@ -272,6 +272,29 @@ func TestTheWorkspaceOfADevcontainer(t *testing.T) {
 	req := base("/project/devcontainer.json", `{"image": "x"}`, nil)
 	req.ConfigYaml = []byte("workspace: {mount: false, exclude_patterns: [node_modules]}\n")
 	wantYAML(t, good(t, req), "image: x\nworkspace: {source: /project, target: /workspaces/project, exclude_patterns: [node_modules]}\n")
+}
+
+func TestAVariableThatNeedsTheImagesOwnIsLeftOutRatherThanBroken(t *testing.T) {
+	req := base("/project/devcontainer.json", `{
+  "image": "x", "workspaceMount": "",
+  "containerEnv": {"PATH": "/opt/bin:${containerEnv:PATH}", "MINE": "a"},
+  "remoteEnv": {"PATH": "${containerEnv:PATH}:/x", "OTHER": "${containerEnv:MINE}/b", "SHELL": "${containerEnv:SHELL:/bin/sh}"}
+}`, nil)
+	// A PATH without that of the image would find no command at all.
+	wantYAML(t, good(t, req), "image: x\nenvs: {MINE: a, OTHER: a/b, SHELL: /bin/sh}\n")
+	says(t, "notice", resolve(t, req).Notices, "containerEnv.PATH: PATH was left out, because", "remoteEnv.PATH: PATH was left out, because", "remoteEnv.SHELL: The environment of the container")
+}
+
+func TestVariablesOfTheShellAreLeftToIt(t *testing.T) {
+	req := base("/project/devcontainer.json", `{"image": "x", "workspaceMount": "", "postCreateCommand": "echo ${HOME} ${X:-y} $Z ${localWorkspaceFolderBasename}",
+  "mounts": ["source=cache-${devcontainerId},target=/c,type=volume"]}`, nil)
+	wantYAML(t, good(t, req), "image: x\npost_create: [\"echo ${HOME} ${X:-y} $Z project\"]\nvolumes: [\"cache-sandbox:/c\"]\n")
+	says(t, "notice", resolve(t, req).Notices, "mounts[0]: Volumes last as long")
+}
+
+func TestForwardedPortsAreTheSameOnBothSides(t *testing.T) {
+	req := base("/project/devcontainer.json", `{"image": "x", "workspaceMount": "", "forwardPorts": [3000, "localhost:3001", "3002", "db:5432"], "appPort": ["8080:80"]}`, nil)
+	wantYAML(t, good(t, req), "image: x\nports: [\"3000:3000\", \"3001:3001\", \"3002:3002\", \"8080:80\"]\n")
 }
 
 func TestABadDevcontainerSaysWhereAndWhatToDo(t *testing.T) {
