@@ -15,21 +15,25 @@ type danger struct {
 // dangers are refused as they are, as something below them, and as something
 // above them, because that holds them.
 var dangers = []danger{
-	{"/proc", "it is the kernel's view of all processes of the host"},
-	{"/sys", "it is the kernel's view of the host's devices"},
-	{"/dev", "it holds the devices of the host"},
-	{"/boot", "it holds the host's kernel"},
-	{"/etc/shadow", "it holds the host's password hashes"},
-	{"/etc/sudoers", "it decides who is root on the host"},
-	{"/etc/ssh", "it holds the host's private keys"},
+	{"/proc", "that is the kernel's view of all processes of the host"},
+	{"/sys", "that is the kernel's view of the host's devices"},
+	{"/dev", "that has the devices of the host"},
+	{"/boot", "that has the host's kernel"},
+	{"/etc/shadow", "that has the host's password hashes"},
+	{"/etc/sudoers", "that decides who is root on the host"},
+	{"/etc/ssh", "that has the host's private keys"},
 	{"/var/run/docker.sock", "who may write to the engine's socket is root on the host"},
 	{"/run/docker.sock", "who may write to the engine's socket is root on the host"},
 	{"/run/containerd", "who may write to the engine's socket is root on the host"},
 	{"/var/run/containerd", "who may write to the engine's socket is root on the host"},
+	{"/run/systemd", "who may write to systemd's socket is root on the host"},
+	{"/var/run/systemd", "who may write to systemd's socket is root on the host"},
+	{"/run/dbus", "who may write to the system's bus is root on the host"},
+	{"/var/run/dbus", "who may write to the system's bus is root on the host"},
 	{"/run/podman", "who may write to the engine's socket is root on the host"},
 	{"/run/crio", "who may write to the engine's socket is root on the host"},
-	{"/var/lib/docker", "it holds the containers of the engine"},
-	{"/var/lib/containerd", "it holds the containers of the engine"},
+	{"/var/lib/docker", "that has the containers of the engine"},
+	{"/var/lib/containerd", "that has the containers of the engine"},
 }
 
 // credentials are names of files and folders in which programs keep what proves
@@ -54,14 +58,14 @@ func DangerousSource(source string, own []string, home string) string {
 		case within(source, d.path):
 			return d.why
 		case within(d.path, source):
-			return "it holds " + d.path + ": " + d.why
+			return "it holds " + d.path + ", and " + d.why
 		}
 	}
 	switch path.Base(source) {
 	case "docker.sock", "podman.sock", "containerd.sock":
 		return "who may write to the engine's socket is root on the host"
 	}
-	if path.Dir(source) == "/run/user" {
+	if source == "/run/user" || path.Dir(source) == "/run/user" {
 		return "it holds the sockets of a user's programs"
 	}
 	slashed := source + "/"

@@ -83,6 +83,9 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 		limit = v.RuleValue.String()
 	}
 	got := shown(v)
+	if want := pattern(field); v.FieldValue.IsValid() && !v.Proto.GetForKey() && v.Proto.GetRuleId() == "string.pattern" && v.FieldValue.String() == "" && want != "" {
+		return "There is no value: write " + want
+	}
 	switch id := v.Proto.GetRuleId(); id {
 	case "string.pattern":
 		if want := pattern(field); want != "" {
@@ -105,6 +108,12 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 		}
 	case "string.in":
 		return fmt.Sprintf("%s is not known: there are core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending and stack", got)
+	case "uint32.gte_lte":
+		bounds := strings.NewReplacer("must be greater than or equal to ", "from ", " and less than or equal to ", " to ").Replace(v.Proto.GetMessage())
+		if got == "0" {
+			return "There is no number, or 0: write one " + bounds
+		}
+		return fmt.Sprintf("%s is not allowed here: write a number %s", got, bounds)
 	case "duration.gte":
 		return "The time is too short: write 1s or more"
 	}

@@ -187,7 +187,7 @@ func TestDangerousSourcesCanBeForced(t *testing.T) {
 		"/": true, "/proc": true, "/sys/fs": true, "/dev/kvm": true, "/run": true, "/var": true, "/var/run": true, "/etc": true,
 		"/home": true, "/home/me": true, "/home/you": true, "/root": true, "/home/me/.ssh/id": true, "/home/me/.config": true, "/x/.aws": true,
 		"/srv/agbox/data": true, "/srv/agbox/data/x": true, "/srv/agbox": true, "/srv": true, "/home/me/.config/gh/hosts.yml": true,
-		"/run/user/1000": true, "/run/user/1000/docker.sock": true, "/run/user/1000/keyring/ssh": false, "/home/me/src": false, "/srv/agbox2": false, "/tmp": false, "/etc/hosts": false, "/home/me/.sshx": false, "/devices": false, "/opt": false,
+		"/run/user/1000": true, "/run/user": true, "/run/dbus/system_bus_socket": true, "/run/systemd": true, "/run/user/1000/docker.sock": true, "/run/user/1000/keyring/ssh": false, "/home/me/src": false, "/srv/agbox2": false, "/tmp": false, "/etc/hosts": false, "/home/me/.sshx": false, "/devices": false, "/opt": false,
 	} {
 		if why := DangerousSource(source, []string{"/srv/agbox/data"}, "/home/me"); (why != "") != dangerous {
 			t.Errorf("%s: %q", source, why)
