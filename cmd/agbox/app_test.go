@@ -238,3 +238,46 @@ func TestAMessageOfASandboxDoesNotSteerTheTerminal(t *testing.T) {
 		t.Errorf("got %q, want %q", errs.String(), want)
 	}
 }
+
+func TestAWordThatIsNoCommandIsAMistakeInEveryGroup(t *testing.T) {
+	for words, want := range map[string]string{
+		"crate":           "agbox: agbox has no command \"crate\": do you mean create?\n",
+		"demo exec":       "agbox: agbox has no command \"demo\"",
+		"config vlidate":  "agbox: agbox config has no command \"vlidate\": do you mean validate?\n",
+		"image bild":      "agbox: agbox image has no command \"bild\": do you mean build?\n",
+		"daemon restart":  "agbox: agbox daemon has no command \"restart\"",
+		"tools show them": "agbox: agbox tools has no command \"show\"",
+	} {
+		code, out, errs := agbox(t, "", strings.Fields(words)...)
+		if code != codeUsage || out != "" || !strings.HasPrefix(errs, want) || !strings.HasSuffix(errs, "--help` says how it is used.\n") {
+			t.Errorf("%s: code %d, %q, %q", words, code, out, errs)
+		}
+	}
+	for _, group := range []string{"", "config", "image", "daemon", "tools"} {
+		if code, out, errs := agbox(t, "", strings.Fields(group)...); code != 0 || !strings.Contains(out, "Usage:\n  agbox") || errs != "" {
+			t.Errorf("%q alone: code %d, %q", group, code, errs)
+		}
+	}
+}
+
+func TestAValueThatAFlagCannotTakeIsRefusedInWords(t *testing.T) {
+	for words, want := range map[string]string{
+		"create --pids-limit -1":          "write a whole number from 0 on.",
+		"create --pids-limit 99999999999": "that is too much.",
+		"logs x --tail y":                 "write a number.",
+		"stats --no-stream=2":             "write true or false.",
+		"create --privileged=maybe":       "write true or false.",
+	} {
+		if code, _, errs := agbox(t, "", strings.Fields(words)...); code != codeUsage || !strings.Contains(errs, want) || strings.Contains(errs, "strconv") {
+			t.Errorf("%s: code %d, %q", words, code, errs)
+		}
+	}
+}
+
+func TestValuesOfFlagsAreCompleted(t *testing.T) {
+	for flag, want := range map[string]string{"--revival": "revive\n", "--pull": "if_missing\n", "--tool": "git\n"} {
+		if code, out, _ := agbox(t, "", "__complete", "create", flag, ""); code != 0 || !strings.Contains(out, want) || !strings.Contains(out, ":4\n") {
+			t.Errorf("%s: code %d, %q", flag, code, out)
+		}
+	}
+}

@@ -18,8 +18,8 @@ func (a *app) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config COMMAND",
 		Short: "Check a sandbox file, or show what becomes of it",
-		Args:  cobra.NoArgs,
 	}
+	onlyCommands(cmd)
 	validate := a.configValidateCommand()
 	show := a.configShowCommand()
 	schema := &cobra.Command{

@@ -23,14 +23,8 @@ func (a *app) daemonCommand() *cobra.Command {
 		Short: "Run, start, stop, upgrade or look at the daemon",
 		Long: `The daemon owns the sandboxes. It is started by the first command that needs it;
 stopping it touches no sandbox and no running command.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef("unknown command %q for %q", args[0], cmd.CommandPath())
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	onlyCommands(cmd)
 	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand())
 	for _, sub := range cmd.Commands() {
 		sub.Args = arguments(0, 0, "")

@@ -110,7 +110,7 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("Exit codes of all commands but exec, shell and attach:\n\n")
+	b.WriteString("Exit codes of all commands but exec, shell, attach, run, claude and codex:\n\n")
 	for _, row := range exitTable {
 		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
 	}

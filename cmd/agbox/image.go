@@ -16,9 +16,8 @@ func (a *app) imageCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "List, pull and build images",
-		Args:  arguments(0, 0, ""),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	onlyCommands(cmd)
 	for _, c := range []*cobra.Command{a.imageLsCommand(), a.imagePullCommand(), a.imageBuildCommand()} {
 		c.DisableFlagsInUseLine = true
 		cmd.AddCommand(c)

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"regexp"
+	"strconv"
+	"strings"
+
 	"github.com/spf13/cobra"
 )
 
@@ -53,6 +57,43 @@ const (
 	groupRest      = "rest"
 )
 
+// onlyCommands makes cmd a group: alone it shows its help, and a word that is none
+// of its commands is a mistake and not a way to ask for help.
+func onlyCommands(cmd *cobra.Command) {
+	const fewTypos = 2
+	cmd.SuggestionsMinimumDistance = fewTypos
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return usagef("%s has no command %q: do you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
+		}
+		return usagef("%s has no command %q.", cmd.CommandPath(), args[0])
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+}
+
+// flagParsers are what the flag library lets through of the errors of strconv.
+var flagParsers = regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
+
+// flagProblem is an error of a flag in words for whom typed it.
+func flagProblem(err error) string {
+	return flagParsers.ReplaceAllStringFunc(err.Error(), func(found string) string {
+		parts := flagParsers.FindStringSubmatch(found)
+		switch {
+		case parts[1] == "Bool":
+			return "write true or false"
+		case parts[2] == strconv.ErrRange.Error():
+			return "that is too much"
+		case parts[1] == "Uint":
+			return "write a whole number from 0 on"
+		}
+		return "write a number"
+	})
+}
+
 func (a *app) rootCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
@@ -63,7 +104,8 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetUsageTemplate(usageTemplate)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%v.", err) })
+	onlyCommands(root)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s.", flagProblem(err)) })
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the daemon's Unix `PATH`, instead of the one of this install")
 	root.PersistentFlags().BoolVar(&a.noAutostart, "no-autostart", false, "do not start the daemon when none runs")
 	root.AddGroup(

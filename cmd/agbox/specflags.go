@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/projections"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
@@ -100,6 +101,14 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	flag(&o.seccompUnconfined, "seccomp-unconfined", "run without the seccomp filter")
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
 	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are refused otherwise, for example of the engine's socket")
+	for name, words := range map[string][]string{
+		"pull":    document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
+		"revival": document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
+		"tool":    projections.Names(),
+	} {
+		// The flags are there, so this cannot fail.
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	}
 }
 
 // sandboxRequest makes the request for a sandbox out of files and flags.

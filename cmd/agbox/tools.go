@@ -17,6 +17,7 @@ func (a *app) toolsCommand() *cobra.Command {
 		Use:   "tools COMMAND",
 		Short: "Show the built-in tools that can be brought into a sandbox",
 	}
+	onlyCommands(cmd)
 	var f format
 	ls := &cobra.Command{
 		Use:   "ls [TOOL...]",
