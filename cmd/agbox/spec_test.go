@@ -226,7 +226,7 @@ func TestConfigShowsWhatWouldBeStored(t *testing.T) {
 	if code != 0 || out != want {
 		t.Errorf("code %d, stdout\n%s", code, out)
 	}
-	if want := "agbox: Using the agbox.yaml here.\nagbox: " + dir + "/compose.yaml:1:31: services.web.tty: tty of service web is not supported and was left out.\n"; errs != want {
+	if want := "agbox: Using the agbox.yaml here.\nagbox: note: " + dir + "/compose.yaml:1:31: services.web.tty: tty of service web is not supported and was left out.\n"; errs != want {
 		t.Errorf("stderr %q", errs)
 	}
 	if code, out, _ := agbox(t, socket, "config", "show", "-o", "json", "agbox.yaml"); code != 0 || !strings.Contains(out, `"image": "good"`) {

@@ -331,7 +331,7 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 		return nil, a.sayLines(err)
 	}
 	for _, n := range out.GetNotices() {
-		a.say("%s", problemLine(n))
+		a.say("note: %s", problemLine(n))
 	}
 	for _, p := range out.GetProblems() {
 		a.say("%s", problemLine(p))
