@@ -155,6 +155,9 @@ func (r *Reader) items(n *Node, f protoreflect.FieldDescriptor, into protoreflec
 			o.Items = append(o.Items, o.Under(o.Path))
 		}
 		return o
+	case n.Kind == Map && len(n.Entries) > 0 && f.Kind() == protoreflect.MessageKind && f.Message().Fields().ByName("name") != nil:
+		r.Report.Problem(o, "Here should be a list, and there is a map: write '- name: %.80s' and the rest below it", n.Entries[0].Key.Text)
+		return nil
 	case n.Kind != List:
 		r.Report.Problem(o, "Here should be a list, and there is %s: write it as [%s], or on a line of its own behind a '-'", n.what(), listExample(n))
 		return nil

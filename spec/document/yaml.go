@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -250,7 +251,9 @@ func (c *converter) merged(value *yaml.Node, path string, depth int) []*Node {
 	case Map:
 		return []*Node{read}
 	case List:
-		return read.Items
+		if !slices.ContainsFunc(read.Items, func(item *Node) bool { return item.Kind != Map }) {
+			return read.Items
+		}
 	}
 	c.fail(value, "Behind << stands the alias of a map, for example <<: *common")
 	return nil
