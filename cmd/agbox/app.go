@@ -68,11 +68,11 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
 	}
 	if usage != nil {
-		a.say("%s", usage.text)
+		a.sayEach(usage.text)
 		a.say("`%s --help` says how it is used.", cmd.CommandPath())
 		return codeUsage
 	}
-	a.say("%s", err)
+	a.sayEach(err.Error())
 	return exitCode(err)
 }
 
@@ -80,6 +80,13 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 // the message of a failure, does not steer the terminal.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "agbox: %s\n", printableLines(fmt.Sprintf(format, args...)))
+}
+
+// sayEach writes lines as sentences of their own.
+func (a *app) sayEach(lines string) {
+	for line := range strings.SplitSeq(lines, "\n") {
+		a.say("%s", line)
+	}
 }
 
 // exitStatus ends the program with a code; whatever there is to say was said.

@@ -113,7 +113,7 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) {
 			a.say("It is not known whether sandbox %s was accepted: `agbox inspect %s` tells, `agbox rm -f %[1]s` removes it.", in.GetSandboxId(), in.GetSandboxId())
 		}
-		return "", a.sayLines(err)
+		return "", err
 	}
 	id := h.GetSandboxId()
 	if !o.noWait {

@@ -172,6 +172,15 @@ security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: tru
 	}
 }
 
+func TestAllFlagsThatAreWrongAreToldAtOnce(t *testing.T) {
+	inFolder(t, nil)
+	code, _, errs := agbox(t, "", "create", "--image", "x", "-p", "http", "--mount", "y", "--revival", "z", "-p", "99999")
+	lines := strings.Split(strings.TrimSuffix(errs, "\n"), "\n")
+	if code != codeUsage || len(lines) != 4 || !strings.HasPrefix(lines[0], "agbox: --revival") || !strings.HasPrefix(lines[3], "agbox: --publish: \"99999\"") {
+		t.Errorf("code %d, %q", code, lines)
+	}
+}
+
 func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	dir := inFolder(t, map[string]string{
 		"agbox.yaml": "image: good\nbase: [sub/compose.yaml, {file: dev.json, format: devcontainer}]\n", "other.yaml": "image: other\n", "empty.yaml": "",

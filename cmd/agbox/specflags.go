@@ -157,10 +157,10 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, WorkingDir: o.workdir,
 		Hostname: o.hostname, PostCreate: o.postCreate,
 	}
-	var failed error
+	var wrong []string
 	keep := func(err error) {
-		if failed == nil {
-			failed = err
+		if err != nil {
+			wrong = append(wrong, err.Error())
 		}
 	}
 	var err error
@@ -197,7 +197,10 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec.Workspace, err = o.workspaceFlag()
 	keep(err)
 	spec.Security = o.security()
-	return spec, failed
+	if len(wrong) > 0 {
+		return nil, usagef("%s", strings.Join(wrong, "\n"))
+	}
+	return spec, nil
 }
 
 func flagError(name string, err error) error {
@@ -328,7 +331,7 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 	case errors.As(err, &failure) && failure.Code == codes.Unimplemented:
 		return nil, nil
 	case err != nil:
-		return nil, a.sayLines(err)
+		return nil, err
 	}
 	for _, n := range out.GetNotices() {
 		a.say("note: %s", problemLine(n))
@@ -340,17 +343,6 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 		return nil, exitStatus(codeUsage)
 	}
 	return out.GetCreateSpec(), nil
-}
-
-// sayLines tells an error of several lines as several sentences.
-func (a *app) sayLines(err error) error {
-	if err == nil || !strings.Contains(err.Error(), "\n") {
-		return err
-	}
-	for _, line := range strings.Split(err.Error(), "\n") {
-		a.say("%s", line)
-	}
-	return exitStatus(exitCode(err))
 }
 
 // problemLine is a problem as editors and terminals find its place.
