@@ -63,6 +63,9 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
+	if errors.Is(err, errSpecTold) {
+		return codeUsage
+	}
 	var usage *usageError
 	if !a.began && !errors.As(err, &usage) {
 		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
@@ -93,6 +96,10 @@ func (a *app) sayEach(lines string) {
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// errSpecTold is a description of a sandbox that is not valid; why was said. It is
+// agbox's own failure, and not the exit code of a command that never ran.
+var errSpecTold = errors.New("the description of the sandbox is not valid")
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ text string }

@@ -181,6 +181,16 @@ func TestAllFlagsThatAreWrongAreToldAtOnce(t *testing.T) {
 	}
 }
 
+func TestABadFileIsNoExitCodeOfTheCommand(t *testing.T) {
+	_, socket := serveScripted(t)
+	inFolder(t, map[string]string{"bad.yaml": "imagee: x\n"})
+	for words, want := range map[string]int{"run --rm -f bad.yaml -- true": codeExecAgbox, "create -f bad.yaml": codeUsage, "config show -f bad.yaml": codeUsage} {
+		if code, _, errs := agbox(t, socket, strings.Fields(words)...); code != want || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "bad.yaml:1:1: imagee") {
+			t.Errorf("%s: code %d, %q", words, code, errs)
+		}
+	}
+}
+
 func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	dir := inFolder(t, map[string]string{
 		"agbox.yaml": "image: good\nbase: [sub/compose.yaml, {file: dev.json, format: devcontainer}]\n", "other.yaml": "image: other\n", "empty.yaml": "",

@@ -340,7 +340,7 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 		a.say("%s", problemLine(p))
 	}
 	if len(out.GetProblems()) > 0 {
-		return nil, exitStatus(codeUsage)
+		return nil, errSpecTold
 	}
 	return out.GetCreateSpec(), nil
 }
