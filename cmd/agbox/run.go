@@ -74,7 +74,11 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 
 // run makes the sandbox, runs the command and sees to the end of both.
 func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command []string) error {
-	_, err := o.session(ctx, a, c, command)
+	left, err := o.session(ctx, a, c, command)
+	if left != "" && err != nil && a.width() > 0 {
+		// Unlike a container that has ended, it goes on using memory.
+		a.say("Sandbox %s is kept: `agbox rm %[1]s` removes it, and --rm does by itself.", left)
+	}
 	return err
 }
 

@@ -318,3 +318,16 @@ func TestTheSchemaIsPrinted(t *testing.T) {
 		t.Errorf("code %d, %.200s", code, out)
 	}
 }
+
+func TestRunSaysOnATerminalThatItsSandboxIsKept(t *testing.T) {
+	_, socket := serveScripted(t)
+	inFolder(t, nil)
+	for args, kept := range map[string]bool{"run good true": true, "run --rm good true": false} {
+		c := newCLI(t, socket)
+		c.width = func() int { return 80 }
+		c.exec(t.Context(), strings.Fields(args)...)
+		if strings.Contains(c.errs.String(), " is kept: `agbox rm ") != kept {
+			t.Errorf("%s: %q", args, c.errs.String())
+		}
+	}
+}
