@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/hostfiles"
@@ -13,14 +15,14 @@ func TestEverythingThatIsLoosenedIsNamed(t *testing.T) {
 	harmless := t.TempDir()
 	spec := &agboxv1.CreateSpec{
 		Security: &agboxv1.SecuritySpec{
-			CapAdd: []string{"SYS_PTRACE"}, CapDrop: []string{"KILL"}, AllowNewPrivileges: true, SeccompUnconfined: true,
-			Devices: []string{"/dev/fuse"}, AllowDangerousMounts: true, ReadOnlyRoot: true,
+			CapAdd: []string{"SYS_PTRACE"}, CapDrop: []string{"KILL"}, AllowNewPrivileges: proto.Bool(true), SeccompUnconfined: proto.Bool(true),
+			Devices: []string{"/dev/fuse"}, AllowDangerousMounts: proto.Bool(true), ReadOnlyRoot: proto.Bool(true),
 		},
 		PidsLimit: 5000,
 		Mounts: []*agboxv1.MountSpec{
 			{Source: "/proc", Target: "/host"}, {Source: harmless, Target: "/data"}, {Source: "/", Target: "/all", Writable: true},
 		},
-		Services: []*agboxv1.ServiceSpec{{Name: "db", PidsLimit: 4096, Security: &agboxv1.SecuritySpec{Privileged: true}}},
+		Services: []*agboxv1.ServiceSpec{{Name: "db", PidsLimit: 4096, Security: &agboxv1.SecuritySpec{Privileged: proto.Bool(true)}}},
 	}
 	want := []string{
 		"primary: capability SYS_PTRACE is added",
@@ -28,7 +30,7 @@ func TestEverythingThatIsLoosenedIsNamed(t *testing.T) {
 		"primary: system calls are not filtered",
 		"primary: devices of the host: /dev/fuse",
 		"primary: up to 5000 processes and threads, instead of 4096",
-		"primary: dangerous mount of /proc, read-only: it is the kernel's view of all processes of the host",
+		"primary: dangerous mount of /proc, read-only: that is the kernel's view of all processes of the host",
 		"primary: dangerous mount of /, writable: it is the whole host",
 		"service db: privileged: it has all capabilities and devices, and no filter of system calls",
 	}
@@ -36,7 +38,7 @@ func TestEverythingThatIsLoosenedIsNamed(t *testing.T) {
 		t.Errorf("it says\n%q\nwant\n%q", got, want)
 	}
 	forced := &agboxv1.CreateSpec{
-		Security: &agboxv1.SecuritySpec{AllowDangerousMounts: true},
+		Security: &agboxv1.SecuritySpec{AllowDangerousMounts: proto.Bool(true)},
 		Mounts:   []*agboxv1.MountSpec{{Source: harmless + "/gone", Target: "/data"}},
 	}
 	if got := loosened(forced, hostfiles.Checker{}); !slices.Equal(got, []string{"primary: dangerous mounts are allowed"}) {
