@@ -31,7 +31,7 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 		ready := func() {
 			pause = reconnectMin
 			l.mu.Lock()
-			l.askInfo = true
+			l.askInfo, l.doubtful = true, nil
 			l.mu.Unlock()
 			poke(resync)
 		}
@@ -63,9 +63,34 @@ var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "d
 func (l *Loop) hint(ev runtime.Event) {
 	if ev.SandboxID != "" && (slices.Contains(telling, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
 		if _, living := l.Ledger.Sandbox(ev.SandboxID); living {
+			l.doubt(ev)
 			l.Enqueue(ev.SandboxID)
 		}
 	}
+}
+
+// doubt has the container of an event looked at closely: an engine tells of an end
+// before its lists do, while an inspection waits until the end is dealt with.
+func (l *Loop) doubt(ev runtime.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case ev.Action == "destroy" || ev.Action == "remove":
+		delete(l.doubtful, ev.ObjectID)
+	case l.doubtful == nil:
+		l.doubtful = map[string]bool{ev.ObjectID: true}
+	default:
+		l.doubtful[ev.ObjectID] = true
+	}
+}
+
+// doubted tells whether a container is to be looked at closely, once.
+func (l *Loop) doubted(containerID string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	doubted := l.doubtful[containerID]
+	delete(l.doubtful, containerID)
+	return doubted
 }
 
 // resyncLoop takes a full look at every poke and at least every Resync. A look

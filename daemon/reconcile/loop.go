@@ -80,6 +80,9 @@ type Loop struct {
 	// inventory is the newest full look, and when it was begun.
 	inventory   map[string]runtime.Inventory
 	inventoryAt time.Time
+	// doubtful are the containers, by their ids in the engine, of which an event has
+	// told something that its lists may not show yet.
+	doubtful map[string]bool
 }
 
 // EngineHealth is what the loop last heard of the engine.

@@ -312,12 +312,13 @@ func (l *Loop) each(names []string, do func(string) error) error {
 }
 
 // observe puts what an inventory shows into the observation. Containers that do
-// not run are looked at closer, because a list does not say why.
+// not run are looked at closer, because a list does not say why, and so are those of
+// which an event has just told.
 func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
 	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
 	o.Services = make(map[string]machine.ServiceSeen)
 	for _, c := range inv.Containers {
-		if ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
+		if l.doubted(c.ID) || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
 			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
 				closer, err := l.Engine.InspectContainer(ctx, c.ID)
 				if err == nil {

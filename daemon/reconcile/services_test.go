@@ -228,6 +228,18 @@ func TestAServiceThatDiesOrVanishesComesBack(t *testing.T) {
 	l.awaitService("a", "app", machine.Up)
 }
 
+func TestADeathThatListsDoNotShowYetIsSeen(t *testing.T) {
+	engine := runtimetest.NewFake()
+	engine.LateLists()
+	l := begin(t, engine, t.TempDir())
+	l.createServed("a", served())
+	l.heal()
+	l.await("a", machine.Ready)
+	l.engine.Kill(l.container("app").ID, 3)
+	l.until("the next start", func() bool { return l.service("a", "app").Start == 2 })
+	l.awaitService("a", "app", machine.Up)
+}
+
 func TestAHookThatRunsOverADaemonRestartRunsOnce(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.guests.held = true

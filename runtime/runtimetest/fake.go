@@ -36,6 +36,7 @@ type Fake struct {
 	volumes    map[string]runtime.Volume // by name
 	verbs      map[Verb]*verbState
 	down       bool
+	late       bool // as LateLists says
 	// boots counts the engine's lives; a stream belongs to one.
 	boots  int
 	events []runtime.Event // of this life
@@ -46,6 +47,8 @@ type Fake struct {
 type fakeContainer struct {
 	runtime.Container
 	spec runtime.ContainerSpec
+	// inspected: it was looked at closely since it ended.
+	inspected bool
 }
 
 // NewFake returns an engine with FakeImage and nothing else.
@@ -182,7 +185,11 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 		for _, id := range sortedKeys(f.containers) {
 			c := f.containers[id]
 			if match(c.Identity) {
-				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: c.State, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
+				state := c.State
+				if f.late && state == runtime.StateExited && !c.inspected {
+					state = runtime.StateRunning
+				}
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: state, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
 			}
 		}
 		for _, id := range sortedKeys(f.networks) {

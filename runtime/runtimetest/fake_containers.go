@@ -156,7 +156,7 @@ func (f *Fake) InspectContainer(ctx context.Context, id string) (runtime.Contain
 		if c == nil {
 			return noContainer(id)
 		}
-		seen = c.Container
+		seen, c.inspected = c.Container, true
 		return nil
 	})
 	return seen, err
@@ -233,6 +233,7 @@ func (f *Fake) end(id string, code int, action string) {
 
 func (f *Fake) exitLocked(c *fakeContainer, code int) {
 	c.State, c.ExitCode, c.FinishedAt, c.Health, c.Ports = runtime.StateExited, code, time.Now(), "", nil
+	c.inspected = false
 }
 
 func (f *Fake) emitLocked(c *fakeContainer, action string) {

@@ -87,6 +87,14 @@ func (f *Fake) PullForEver(ref string) {
 	f.endless[ref] = true
 }
 
+// LateLists makes lists show what has ended as running until it is inspected: Docker
+// tells of an end before its lists know.
+func (f *Fake) LateLists() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.late = true
+}
+
 // LoseReply makes the next call of the verb take effect and then fail as
 // unavailable, as when the connection breaks after the engine has done the work.
 func (f *Fake) LoseReply(v Verb) {
