@@ -70,7 +70,12 @@ func projectOf(file string) string {
 
 // expand replaces the variables of a value; a value that is not there is other.
 func (d *devcontainer) expand(e document.Entry, path, other string) string {
-	if e.Value.Kind != document.String {
+	switch e.Value.Kind {
+	case document.String:
+	case document.Null:
+		return other
+	default:
+		d.Report.Problem(d.At(e.Value, path), "Here should be text in double quotes")
 		return other
 	}
 	return d.text(e.Value.Text, d.At(e.Value, path))
@@ -152,7 +157,7 @@ func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "service", "runServices":
 		// init is what the supervisor does; the others are read together.
 	case "name":
-		d.entry("labels", "devcontainer.name", e.Value.Text, at)
+		d.entry("labels", "devcontainer.name", d.expand(e, key, ""), at)
 	case "image":
 		d.set("image", d.expand(e, key, ""), at)
 	case "remoteEnv":

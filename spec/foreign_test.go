@@ -285,6 +285,11 @@ func TestAVariableThatNeedsTheImagesOwnIsLeftOutRatherThanBroken(t *testing.T) {
 	says(t, "notice", resolve(t, req).Notices, "containerEnv.PATH: PATH was left out, because", "remoteEnv.PATH: PATH was left out, because", "remoteEnv.SHELL: The environment of the container")
 }
 
+func TestADevcontainersValuesOfTheWrongKindAreNotDropped(t *testing.T) {
+	r := resolve(t, base("/project/devcontainer.json", `{"image": 5, "name": ["a"], "remoteUser": 1000, "workspaceFolder": {}}`, nil))
+	says(t, "problem", r.Problems, "image: Here should be text", "name: Here should be text", "remoteUser: Here should be text", "workspaceFolder: Here should be text")
+}
+
 func TestVariablesOfTheShellAreLeftToIt(t *testing.T) {
 	req := base("/project/devcontainer.json", `{"image": "x", "workspaceMount": "", "postCreateCommand": "echo ${HOME} ${X:-y} $Z ${localWorkspaceFolderBasename}",
   "mounts": ["source=cache-${devcontainerId},target=/c,type=volume"]}`, nil)
