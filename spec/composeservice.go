@@ -69,6 +69,10 @@ func composeText(field string) func(*composeService, *document.Node, *document.O
 }
 
 func (s *composeService) key(e document.Entry, at *document.Origin) {
+	if !shaped(e.Key.Text, e.Value.Kind) {
+		s.Report.Problem(at, "Here should be a map of the parts of %s", e.Key.Text)
+		return
+	}
 	if read := composeKeys[e.Key.Text]; read != nil {
 		read(s, e.Value, at)
 		return
@@ -76,6 +80,17 @@ func (s *composeService) key(e document.Entry, at *document.Origin) {
 	if !isQuiet(e.Key.Text) {
 		s.leftOut(at, e.Key.Text, "")
 	}
+}
+
+// shaped tells whether a value is of a kind that its key can be read from.
+func shaped(key string, kind document.Kind) bool {
+	switch key {
+	case "deploy", "healthcheck", "ulimits":
+		return kind == document.Map || kind == document.Null
+	case "depends_on":
+		return kind == document.Map || kind == document.List || kind == document.Null
+	}
+	return true
 }
 
 // leftOut says that a key has no effect.

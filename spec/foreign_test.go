@@ -285,6 +285,12 @@ func TestAVariableThatNeedsTheImagesOwnIsLeftOutRatherThanBroken(t *testing.T) {
 	says(t, "notice", resolve(t, req).Notices, "containerEnv.PATH: PATH was left out, because", "remoteEnv.PATH: PATH was left out, because", "remoteEnv.SHELL: The environment of the container")
 }
 
+func TestAComposeFilesValuesOfTheWrongKindAreNotDropped(t *testing.T) {
+	r := resolve(t, base("/project/compose.yaml", "services:\n  a: {image: x, x-agbox: primary, depends_on: b, deploy: 5, ulimits: 7}\n  b: {image: y, healthcheck: curl}\n", nil))
+	says(t, "problem", r.Problems, "services.a.depends_on: Here should be a map", "services.a.deploy: Here should be a map", "services.a.ulimits: Here should be a map",
+		"services.b.healthcheck: Here should be a map")
+}
+
 func TestADevcontainersValuesOfTheWrongKindAreNotDropped(t *testing.T) {
 	r := resolve(t, base("/project/devcontainer.json", `{"image": 5, "name": ["a"], "remoteUser": 1000, "workspaceFolder": {}}`, nil))
 	says(t, "problem", r.Problems, "image: Here should be text", "name: Here should be text", "remoteUser: Here should be text", "workspaceFolder: Here should be text")
