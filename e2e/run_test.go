@@ -78,6 +78,22 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 	}
 }
 
+// Nobody is left who could remove it but the daemon.
+func TestRunsSandboxGoesAfterItsCommandWhenAgboxIsKilled(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	p := in.Start(t, "run", "--rm", "--idle-ttl", "1s", "--name", "demo", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
+	p.AwaitOutput(t, "begun")
+	p.Signal(t, syscall.SIGKILL)
+	<-p.Ended()
+	exec := strings.TrimSpace(in.Must(t, "ps", "-q", "demo"))
+	if exec == "" {
+		t.Fatal("the command did not go on")
+	}
+	in.Must(t, "kill", "--grace", "0s", exec)
+	harness.Eventually(t, "the sandbox is gone", func() bool { return in.Must(t, "ls", "-q") == "" })
+}
+
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -11,10 +11,12 @@ import (
 	"cmp"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"buf.build/go/protovalidate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -122,9 +124,16 @@ func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
 	})
 }
 
+// removedAfter is how long a sandbox may be idle that is to be removed then, where
+// nobody says how long: time to come back to it after a lost connection.
+const removedAfter = time.Minute
+
 // settled takes out what only had to override something: a false that is the
-// default anyway.
+// default anyway. It fills in what follows from other fields.
 func (r *resolver) settled() {
+	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
+		r.spec.IdleTtl = durationpb.New(removedAfter)
+	}
 	drop := func(m protoreflect.Message) {
 		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			if f.Kind() == protoreflect.BoolKind && !v.Bool() {

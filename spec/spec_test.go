@@ -131,6 +131,12 @@ idle_ttl: 5m
 `)
 }
 
+func TestWhatIsRemovedWhenIdleHasItsTime(t *testing.T) {
+	wantYAML(t, good(t, file("{image: x, idle_action: remove}")), "{image: x, idle_action: remove, idle_ttl: 1m}")
+	wantYAML(t, good(t, file("{image: x, idle_action: remove, idle_ttl: 2h}")), "{image: x, idle_action: remove, idle_ttl: 2h}")
+	wantYAML(t, good(t, file("{image: x, idle_action: stop}")), "{image: x, idle_action: stop}")
+}
+
 func TestProblemsOfAllFilesAreToldInTheirOrder(t *testing.T) {
 	req := file("image: x\nports: [\"80:80\"]\nservices:\n  - {name: db, image: y}\n")
 	req.BaseFiles = []*agboxv1.ConfigFile{{Path: "/project/base.yaml", Content: []byte("services:\n  - {name: db, image: z}\nmemory_limit: 1x\n")}}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // runOptions make a sandbox for one command.
@@ -26,8 +27,9 @@ func (a *app) runCommand() *cobra.Command {
 		Short: "Make a sandbox, run a command in it and end with its exit code",
 		Long: `Make a sandbox as "agbox create" does, run a command in it as "agbox exec" does,
 and end with its exit code. With --rm the sandbox is removed at the end, however
-that comes: also after Ctrl-C, a closed terminal or a failure. Only a command that
-is left running by the detach keys keeps its sandbox.
+that comes: also after Ctrl-C, a closed terminal or a failure. A command that is
+left running by the detach keys, or because agbox itself was killed, keeps its
+sandbox until it has ended and a minute, or --idle-ttl, has passed.
 
 The image is named first, unless a sandbox file is used: with -f, or with the
 agbox.yaml of this folder where "--" comes first. Flags after IMAGE belong to the
@@ -118,6 +120,10 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	in, err := o.request(a, names, nil)
 	if err != nil {
 		return "", err
+	}
+	if o.remove {
+		// The daemon sees to it where we cannot.
+		in.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
 	}
 	ctx, done := a.interruptible(ctx)
 	defer done()

@@ -44,7 +44,7 @@ type specOptions struct {
 	ulimits                       []string
 	user, workdir, hostname       string
 	postCreate                    []string
-	idleTTL, revival              string
+	idleTTL, idleAction, revival  string
 	capAdd, capDrop, devices      []string
 	privileged, newPrivileges     *bool
 	seccompUnconfined, readOnly   *bool
@@ -92,6 +92,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.hostname, "hostname", "", "host `NAME` inside")
 	list(&o.postCreate, "post-create", "", "`COMMAND` for the shell, run once before the sandbox is ready")
 	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h")
+	text(&o.idleAction, "idle-action", "", "`WHAT` to do then: stop or remove (default stop)")
 	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
 	list(&o.capAdd, "cap-add", "", "`CAPABILITY` beside the default ones, for example SYS_PTRACE")
 	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to take away, or ALL")
@@ -102,9 +103,10 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
 	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are refused otherwise, for example of the engine's socket")
 	for name, words := range map[string][]string{
-		"pull":    document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
-		"revival": document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
-		"tool":    projections.Names(),
+		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),
+		"pull":        document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
+		"revival":     document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
+		"tool":        projections.Names(),
 	} {
 		// The flags are there, so this cannot fail.
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
@@ -171,6 +173,9 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	number, err := enumFlag("revival", o.revival, spec.GetRevival().Descriptor())
 	keep(err)
 	spec.Revival = agboxv1.RevivalPolicy(number)
+	number, err = enumFlag("idle-action", o.idleAction, spec.GetIdleAction().Descriptor())
+	keep(err)
+	spec.IdleAction = agboxv1.IdleAction(number)
 	number, err = enumFlag("pull", o.pull, spec.GetPullPolicy().Descriptor())
 	keep(err)
 	spec.PullPolicy = agboxv1.PullPolicy(number)

@@ -167,7 +167,7 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 		f.Why = "The daemon marks it failed. " + phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_REVIVED:
 		f.Why = "The daemon starts its container again, as its revival policy says. " + phase.GetReason()
-	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
+	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED: // as its revival policy says, or idle and due
 		f.Why = fmt.Sprintf("The daemon deletes it: %s.", phase.GetReason())
 	default: // an idle sandbox that is due just now
 		f.Action, f.Why = leave, "The daemon stops it: "+phase.GetReason()+"."

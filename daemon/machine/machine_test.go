@@ -213,6 +213,11 @@ func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	if step := Next(r, up, idle, due); step.Event.GetEventType() != stopReq {
 		t.Errorf("when due: %s %s, want a stop request", step.Do, step.Event.GetEventType())
 	}
+	remove := idle
+	remove.IdleRemove = true
+	if step := Next(r, up, remove, due); step.Event.GetEventType() != delReq {
+		t.Errorf("when due to be removed: %s %s, want a delete request", step.Do, step.Event.GetEventType())
+	}
 	busy := Fold(r, event(3, started, "x"))
 	later := due.Add(time.Hour)
 	if step := Next(busy, up, idle, later); step.Do != Rest || !step.Wake.Equal(later.Add(time.Minute)) {

@@ -104,7 +104,9 @@ type Observation struct {
 // Rules are the figures by which Next decides.
 type Rules struct {
 	// IdleTTL stops a READY sandbox that no exec has used for this long; 0: never.
-	IdleTTL time.Duration
+	// With IdleRemove set it is deleted instead.
+	IdleTTL    time.Duration
+	IdleRemove bool
 	// ReadyWithin is how long the supervisor may take to answer after the
 	// primary was started.
 	ReadyWithin time.Duration
@@ -291,9 +293,11 @@ func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 		if due := r.LastUse.Add(rules.IdleTTL); now.Before(due) {
 			return Step{Wake: due}
 		}
-		return emit(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{
-			Reason: fmt.Sprintf("no exec ran for %s", rules.IdleTTL),
-		})
+		request := agboxv1.EventType_SANDBOX_STOP_REQUESTED
+		if rules.IdleRemove {
+			request = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
+		}
+		return emit(request, &agboxv1.SandboxPhaseDetails{Reason: fmt.Sprintf("no exec ran for %s", rules.IdleTTL)})
 	}
 	return Step{}
 }

@@ -81,6 +81,7 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	return machine.Rules{
 		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
+		IdleRemove:  sb.Spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE,
 		Revival:     cmp.Or(sb.Spec.GetRevival(), l.Revival),
 		ReadyWithin: l.ReadyWithin,
 		Retry:       retryMax,

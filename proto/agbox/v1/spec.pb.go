@@ -139,6 +139,59 @@ func (PullPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{1}
 }
 
+// IdleAction says what becomes of a READY sandbox that nobody has used for its
+// idle_ttl.
+type IdleAction int32
+
+const (
+	IdleAction_IDLE_ACTION_UNSPECIFIED IdleAction = 0
+	// Stopped; ResumeSandbox starts it again.
+	IdleAction_IDLE_ACTION_STOP IdleAction = 1
+	// Deleted.
+	IdleAction_IDLE_ACTION_REMOVE IdleAction = 2
+)
+
+// Enum value maps for IdleAction.
+var (
+	IdleAction_name = map[int32]string{
+		0: "IDLE_ACTION_UNSPECIFIED",
+		1: "IDLE_ACTION_STOP",
+		2: "IDLE_ACTION_REMOVE",
+	}
+	IdleAction_value = map[string]int32{
+		"IDLE_ACTION_UNSPECIFIED": 0,
+		"IDLE_ACTION_STOP":        1,
+		"IDLE_ACTION_REMOVE":      2,
+	}
+)
+
+func (x IdleAction) Enum() *IdleAction {
+	p := new(IdleAction)
+	*p = x
+	return p
+}
+
+func (x IdleAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (IdleAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_spec_proto_enumTypes[2].Descriptor()
+}
+
+func (IdleAction) Type() protoreflect.EnumType {
+	return &file_agbox_v1_spec_proto_enumTypes[2]
+}
+
+func (x IdleAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use IdleAction.Descriptor instead.
+func (IdleAction) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+}
+
 // RevivalPolicy says what becomes of a READY sandbox whose primary has exited,
 // for whatever reason: its own end, a crash, a restart of engine or host.
 type RevivalPolicy int32
@@ -180,11 +233,11 @@ func (x RevivalPolicy) String() string {
 }
 
 func (RevivalPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[2].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[3].Descriptor()
 }
 
 func (RevivalPolicy) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[2]
+	return &file_agbox_v1_spec_proto_enumTypes[3]
 }
 
 func (x RevivalPolicy) Number() protoreflect.EnumNumber {
@@ -193,7 +246,7 @@ func (x RevivalPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RevivalPolicy.Descriptor instead.
 func (RevivalPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
 }
 
 type PortProtocol int32
@@ -229,11 +282,11 @@ func (x PortProtocol) String() string {
 }
 
 func (PortProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[3].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[4].Descriptor()
 }
 
 func (PortProtocol) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[3]
+	return &file_agbox_v1_spec_proto_enumTypes[4]
 }
 
 func (x PortProtocol) Number() protoreflect.EnumNumber {
@@ -242,7 +295,7 @@ func (x PortProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PortProtocol.Descriptor instead.
 func (PortProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
 }
 
 // DependencyCondition says how far the other service has to be.
@@ -281,11 +334,11 @@ func (x DependencyCondition) String() string {
 }
 
 func (DependencyCondition) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_spec_proto_enumTypes[4].Descriptor()
+	return file_agbox_v1_spec_proto_enumTypes[5].Descriptor()
 }
 
 func (DependencyCondition) Type() protoreflect.EnumType {
-	return &file_agbox_v1_spec_proto_enumTypes[4]
+	return &file_agbox_v1_spec_proto_enumTypes[5]
 }
 
 func (x DependencyCondition) Number() protoreflect.EnumNumber {
@@ -294,7 +347,7 @@ func (x DependencyCondition) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyCondition.Descriptor instead.
 func (DependencyCondition) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_spec_proto_rawDescGZIP(), []int{5}
 }
 
 // CreateSpec describes a sandbox. It is stored as it was resolved.
@@ -315,7 +368,8 @@ type CreateSpec struct {
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Environment of every process in the primary, over that of the image.
 	Envs map[string]string `protobuf:"bytes,7,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Stop the sandbox when no exec has run for this long; unset: never.
+	// Stop the sandbox when no exec has run for this long; unset: never, but after a
+	// minute where idle_action is remove.
 	IdleTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// Ports of the primary that are published on the host.
 	Ports []*PortMapping `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -362,6 +416,8 @@ type CreateSpec struct {
 	PostCreate []string `protobuf:"bytes,63,rep,name=post_create,json=postCreate,proto3" json:"post_create,omitempty"`
 	// Host name of the primary; the sandbox's name, else its id, when empty.
 	Hostname string `protobuf:"bytes,64,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	// What to do when idle_ttl is over; stop when unset.
+	IdleAction IdleAction `protobuf:"varint,66,opt,name=idle_action,json=idleAction,proto3,enum=agbox.v1.IdleAction" json:"idle_action,omitempty"`
 	// What builtin_tools came to. The daemon fills it in; a request has none.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -599,6 +655,13 @@ func (x *CreateSpec) GetHostname() string {
 		return x.Hostname
 	}
 	return ""
+}
+
+func (x *CreateSpec) GetIdleAction() IdleAction {
+	if x != nil {
+		return x.IdleAction
+	}
+	return IdleAction_IDLE_ACTION_UNSPECIFIED
 }
 
 func (x *CreateSpec) GetToolProjections() []*ToolProjection {
@@ -1695,7 +1758,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x80\x0e\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc1\x0e\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1736,7 +1799,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\vpost_create\x18? \x03(\tB\x1e\xbaH\x1b\x92\x01\x18\x10@\"\x14r\x12\x10\x01\x18\xb8\xff\a2\n" +
 	"^[^\\x00]*$R\n" +
 	"postCreate\x12S\n" +
-	"\bhostname\x18@ \x01(\tB7\xbaH4r220^$|^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$R\bhostname\x12C\n" +
+	"\bhostname\x18@ \x01(\tB7\xbaH4r220^$|^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$R\bhostname\x12?\n" +
+	"\vidle_action\x18B \x01(\x0e2\x14.agbox.v1.IdleActionB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
+	"idleAction\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1868,7 +1933,12 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x17PULL_POLICY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16PULL_POLICY_IF_MISSING\x10\x01\x12\x16\n" +
 	"\x12PULL_POLICY_ALWAYS\x10\x02\x12\x15\n" +
-	"\x11PULL_POLICY_NEVER\x10\x03*|\n" +
+	"\x11PULL_POLICY_NEVER\x10\x03*W\n" +
+	"\n" +
+	"IdleAction\x12\x1b\n" +
+	"\x17IDLE_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10IDLE_ACTION_STOP\x10\x01\x12\x16\n" +
+	"\x12IDLE_ACTION_REMOVE\x10\x02*|\n" +
 	"\rRevivalPolicy\x12\x1e\n" +
 	"\x1aREVIVAL_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13REVIVAL_POLICY_FAIL\x10\x01\x12\x19\n" +
@@ -1895,71 +1965,73 @@ func file_agbox_v1_spec_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_spec_proto_rawDescData
 }
 
-var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_agbox_v1_spec_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_agbox_v1_spec_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_agbox_v1_spec_proto_goTypes = []any{
 	(ProjectionKind)(0),         // 0: agbox.v1.ProjectionKind
 	(PullPolicy)(0),             // 1: agbox.v1.PullPolicy
-	(RevivalPolicy)(0),          // 2: agbox.v1.RevivalPolicy
-	(PortProtocol)(0),           // 3: agbox.v1.PortProtocol
-	(DependencyCondition)(0),    // 4: agbox.v1.DependencyCondition
-	(*CreateSpec)(nil),          // 5: agbox.v1.CreateSpec
-	(*ToolProjection)(nil),      // 6: agbox.v1.ToolProjection
-	(*WorkspaceSpec)(nil),       // 7: agbox.v1.WorkspaceSpec
-	(*TmpfsSpec)(nil),           // 8: agbox.v1.TmpfsSpec
-	(*VolumeSpec)(nil),          // 9: agbox.v1.VolumeSpec
-	(*UlimitSpec)(nil),          // 10: agbox.v1.UlimitSpec
-	(*SecuritySpec)(nil),        // 11: agbox.v1.SecuritySpec
-	(*MountSpec)(nil),           // 12: agbox.v1.MountSpec
-	(*CopySpec)(nil),            // 13: agbox.v1.CopySpec
-	(*PortMapping)(nil),         // 14: agbox.v1.PortMapping
-	(*HealthcheckConfig)(nil),   // 15: agbox.v1.HealthcheckConfig
-	(*ServiceSpec)(nil),         // 16: agbox.v1.ServiceSpec
-	(*ServiceDependency)(nil),   // 17: agbox.v1.ServiceDependency
-	nil,                         // 18: agbox.v1.CreateSpec.LabelsEntry
-	nil,                         // 19: agbox.v1.CreateSpec.EnvsEntry
-	nil,                         // 20: agbox.v1.ToolProjection.EnvsEntry
-	nil,                         // 21: agbox.v1.ServiceSpec.EnvsEntry
-	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
+	(IdleAction)(0),             // 2: agbox.v1.IdleAction
+	(RevivalPolicy)(0),          // 3: agbox.v1.RevivalPolicy
+	(PortProtocol)(0),           // 4: agbox.v1.PortProtocol
+	(DependencyCondition)(0),    // 5: agbox.v1.DependencyCondition
+	(*CreateSpec)(nil),          // 6: agbox.v1.CreateSpec
+	(*ToolProjection)(nil),      // 7: agbox.v1.ToolProjection
+	(*WorkspaceSpec)(nil),       // 8: agbox.v1.WorkspaceSpec
+	(*TmpfsSpec)(nil),           // 9: agbox.v1.TmpfsSpec
+	(*VolumeSpec)(nil),          // 10: agbox.v1.VolumeSpec
+	(*UlimitSpec)(nil),          // 11: agbox.v1.UlimitSpec
+	(*SecuritySpec)(nil),        // 12: agbox.v1.SecuritySpec
+	(*MountSpec)(nil),           // 13: agbox.v1.MountSpec
+	(*CopySpec)(nil),            // 14: agbox.v1.CopySpec
+	(*PortMapping)(nil),         // 15: agbox.v1.PortMapping
+	(*HealthcheckConfig)(nil),   // 16: agbox.v1.HealthcheckConfig
+	(*ServiceSpec)(nil),         // 17: agbox.v1.ServiceSpec
+	(*ServiceDependency)(nil),   // 18: agbox.v1.ServiceDependency
+	nil,                         // 19: agbox.v1.CreateSpec.LabelsEntry
+	nil,                         // 20: agbox.v1.CreateSpec.EnvsEntry
+	nil,                         // 21: agbox.v1.ToolProjection.EnvsEntry
+	nil,                         // 22: agbox.v1.ServiceSpec.EnvsEntry
+	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
-	12, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
-	13, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
-	16, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
-	18, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
-	19, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
-	22, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
-	14, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
-	2,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
-	7,  // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
-	8,  // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	9,  // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	13, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
+	14, // 1: agbox.v1.CreateSpec.copies:type_name -> agbox.v1.CopySpec
+	17, // 2: agbox.v1.CreateSpec.services:type_name -> agbox.v1.ServiceSpec
+	19, // 3: agbox.v1.CreateSpec.labels:type_name -> agbox.v1.CreateSpec.LabelsEntry
+	20, // 4: agbox.v1.CreateSpec.envs:type_name -> agbox.v1.CreateSpec.EnvsEntry
+	23, // 5: agbox.v1.CreateSpec.idle_ttl:type_name -> google.protobuf.Duration
+	15, // 6: agbox.v1.CreateSpec.ports:type_name -> agbox.v1.PortMapping
+	3,  // 7: agbox.v1.CreateSpec.revival:type_name -> agbox.v1.RevivalPolicy
+	8,  // 8: agbox.v1.CreateSpec.workspace:type_name -> agbox.v1.WorkspaceSpec
+	9,  // 9: agbox.v1.CreateSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	10, // 10: agbox.v1.CreateSpec.volumes:type_name -> agbox.v1.VolumeSpec
 	1,  // 11: agbox.v1.CreateSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	10, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	11, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
-	6,  // 14: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	0,  // 15: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	20, // 16: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	3,  // 17: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	22, // 18: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	22, // 19: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	22, // 20: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	22, // 21: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	21, // 22: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	15, // 23: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	14, // 24: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	9,  // 25: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	8,  // 26: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	17, // 27: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	10, // 28: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	11, // 29: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 30: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	4,  // 31: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	11, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	12, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
+	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
+	7,  // 15: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	0,  // 16: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	21, // 17: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	4,  // 18: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	23, // 19: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	23, // 20: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	23, // 21: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	23, // 22: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	22, // 23: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	16, // 24: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	15, // 25: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	10, // 26: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	9,  // 27: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	18, // 28: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	11, // 29: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	12, // 30: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 31: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	5,  // 32: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -1976,7 +2048,7 @@ func file_agbox_v1_spec_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_spec_proto_rawDesc), len(file_agbox_v1_spec_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
