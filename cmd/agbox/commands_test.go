@@ -23,7 +23,7 @@ func TestCreatePrintsTheIDAlone(t *testing.T) {
 	if code != 0 || out != d.boxes[0].GetSandboxId()+"\n" {
 		t.Errorf("code %d, stdout %q", code, out)
 	}
-	if want := "agbox: getting the image: pulling good, 10%\nagbox: starting\n"; errs != want {
+	if want := "agbox: getting the image: pulling good, 10%\n"; errs != want {
 		t.Errorf("stderr %q, want %q", errs, want)
 	}
 }

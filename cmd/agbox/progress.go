@@ -8,7 +8,8 @@ import (
 )
 
 // progress shows on stderr how a sandbox comes up. A terminal gets one line
-// that is painted over; anything else gets one plain line per phase.
+// that is painted over; anything else gets one plain line for each phase that may
+// take long.
 type progress struct {
 	app     *app
 	phase   string
@@ -46,8 +47,11 @@ func (p *progress) show(ev *agboxv1.SandboxEvent) {
 		p.painted = true
 		return
 	}
-	if d.GetPhase() != p.phase {
-		p.phase = d.GetPhase()
+	if d.GetPhase() == p.phase {
+		return
+	}
+	p.phase = d.GetPhase()
+	if long := d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != ""; long {
 		p.app.say("%s", line)
 	}
 }
