@@ -250,8 +250,8 @@ func TestWhatCannotComeUpFailsWithAReasonAndLeavesNothing(t *testing.T) {
 		"a service that ends": {head + sleeper + `    command: [sh, -c, "echo no disk left; exit 3"]`, []string{"db", "code 3", "no disk left"}},
 		"a service whose command is missing": {head + sleeper + `    command: [no-such-program]`,
 			[]string{"db", "no-such-program"}},
-		"a service that is never healthy": {head + sleeper + `    command: [sleep, "1000"]
-    healthcheck: {test: [CMD-SHELL, "echo not well; false"], interval: 0.2s, retries: 2}`, []string{"db", "unhealthy", "not well"}},
+		"a service that is never healthy": {head + sleeper + `    command: [sh, -c, "echo no config found; exec sleep 1000"]
+    healthcheck: {test: [CMD-SHELL, "echo not well; false"], interval: 0.2s, retries: 2}`, []string{"db", "unhealthy", "not well", "no config found"}},
 		"a hook that fails": {head + sleeper + `    command: [sleep, "1000"]
     post_start_on_primary: ["exit 4"]`, []string{"db", "exit code 4", "agbox logs"}},
 		"a command of post_create that fails": {head + `post_create: ["true", "exit 5"]`, []string{"Command 2 of post_create", "exit code 5"}},

@@ -32,18 +32,24 @@ func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o ma
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_SERVICE_FAILED || c == nil {
 		return ev
 	}
-	var words, kind string
-	switch d.GetErrorCode() {
-	case agboxv1.ErrorReason_SERVICE_EXITED.String():
-		words, kind = l.lastOutput(ctx, c.ID), "Its last output"
-	case agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
-		words, kind = l.healthOutput(ctx, c.ID), "The healthcheck says"
+	said := ""
+	add := func(kind, words string) {
+		if words != "" {
+			said += fmt.Sprintf(" %s: %s", kind, words)
+		}
 	}
-	if words == "" {
+	switch d.GetErrorCode() {
+	case agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
+		add("The healthcheck says", l.healthOutput(ctx, c.ID))
+		fallthrough // it may be no service at all that answers so
+	case agboxv1.ErrorReason_SERVICE_EXITED.String():
+		add("Its last output", l.lastOutput(ctx, c.ID))
+	}
+	if said == "" {
 		return ev
 	}
 	ev = proto.CloneOf(ev)
-	ev.GetService().ErrorMessage += fmt.Sprintf(" %s: %s", kind, words)
+	ev.GetService().ErrorMessage += said
 	return ev
 }
 
