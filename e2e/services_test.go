@@ -215,16 +215,7 @@ post_create:
   - "echo one >>/tmp/ran; while [ ! -e /tmp/go ]; do usleep 10000; done"
   - "echo two >>/tmp/ran"
 `)
-	var box, hook string
-	for ev, err := range c.WatchEvents(harness.Bounded(t), client.WatchOptions{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e := ev.GetEvent(); e.GetExec().GetHook() != nil {
-			box, hook = e.GetSandboxId(), e.GetExec().GetExecId()
-			break
-		}
-	}
+	box, hook := firstHook(t, c)
 	p := in.primary(t, box)
 	in.KillDaemon(t)
 	if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(p.Pid), "root/tmp/go"), nil, 0o644); err != nil {
@@ -236,6 +227,41 @@ post_create:
 	if got := in.inspectExec(t, hook); got.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || got.GetExitCode() != 0 {
 		t.Errorf("the hook is shown as %v", got)
 	}
+}
+
+// firstHook waits for the first of a sandbox's own commands.
+func firstHook(t *testing.T, c *client.Client) (box, exec string) {
+	t.Helper()
+	for ev, err := range c.WatchEvents(harness.Bounded(t), client.WatchOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := ev.GetEvent(); e.GetExec().GetHook() != nil {
+			return e.GetSandboxId(), e.GetExec().GetExecId()
+		}
+	}
+	t.Fatal("the events ended")
+	return "", ""
+}
+
+func TestACommandOfPostCreateThatAStopHasEndedRunsOnceMore(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	c, _ := in.begin(t, `
+image: agbox-test/busybox:latest
+post_create:
+  - "echo one >>/tmp/ran"
+  - "echo two >>/tmp/ran; if [ ! -e /tmp/again ]; then touch /tmp/again; sleep 1000; fi"
+`)
+	box, _ := firstHook(t, c)
+	p := in.primary(t, box)
+	harness.Eventually(t, "the second command has begun", func() bool {
+		_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(p.Pid), "root/tmp/again"))
+		return err == nil
+	})
+	in.Must(t, "stop", box)
+	in.Must(t, "start", box)
+	harness.WantSame(t, "the commands that ran", in.Must(t, "exec", box, "--", "cat", "/tmp/ran"), "one\ntwo\ntwo")
 }
 
 func TestWhatCannotComeUpFailsWithAReasonAndLeavesNothing(t *testing.T) {

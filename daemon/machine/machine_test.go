@@ -202,6 +202,24 @@ func TestWhatDiesAgainAndAgainIsNotRevivedForEver(t *testing.T) {
 	}
 }
 
+func TestACommandThatAStopHasEndedRunsOnceMore(t *testing.T) {
+	rules := rules
+	rules.PostCreate = 1
+	up := Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0, Connected: true}
+	begun := event(2, started, "hook")
+	begun.GetExec().Hook = new(agboxv1.HookRef)
+	r := Fold(Fold(stream(accepted), begun), event(3, stopReq, ""))
+	r = Fold(r, event(4, agboxv1.EventType_EXEC_CANCELLED, "hook"))
+	r = Fold(Fold(r, event(5, stopped, "")), event(6, resume, ""))
+	step := Next(r, up, rules, t0)
+	if step.Do != RunHook || *step.Hook != (Hook{Start: 1}) {
+		t.Errorf("Next says %s of %+v, want the first command under another id", step.Do, step.Hook)
+	}
+	if gone := (Observation{Looked: true}); Next(r, gone, rules, t0).Event.GetEventType() != failed {
+		t.Error("a primary in which a command has begun is made anew")
+	}
+}
+
 func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	up := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateRunning), Connected: true}
 	idle := Rules{IdleTTL: time.Minute}
@@ -302,7 +320,7 @@ func equal(a, b Record) bool {
 			return false
 		}
 	}
-	if !reflect.DeepEqual(a.Services, b.Services) || a.PostCreate != b.PostCreate {
+	if !reflect.DeepEqual(a.Services, b.Services) || a.PostCreate != b.PostCreate || a.PostCreateStops != b.PostCreateStops {
 		return false
 	}
 	a.Execs, b.Execs = nil, nil

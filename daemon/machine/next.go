@@ -189,7 +189,7 @@ func nextStopping(r Record, o Observation) Step {
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
-	furnished := r.Copied || r.PostCreate > 0 || r.PostCreateFailure != nil
+	furnished := r.Copied || r.PostCreate > 0 || r.PostCreateFailure != nil || r.PostCreateStops > 0
 	fresh := !o.Inherited && !r.WasReady && !furnished && o.StartedAt.IsZero() && o.Primary == nil
 	switch {
 	case !o.Looked && !fresh:
@@ -236,7 +236,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !r.WasReady && r.PostCreate < rules.PostCreate && runningHook(r, ""):
 		return Step{}
 	case !r.WasReady && r.PostCreate < rules.PostCreate:
-		return Step{Do: RunHook, Hook: &Hook{Index: r.PostCreate}}
+		return Step{Do: RunHook, Hook: &Hook{Index: r.PostCreate, Start: r.PostCreateStops}}
 	}
 	return emit(agboxv1.EventType_SANDBOX_READY, nil)
 }

@@ -57,6 +57,9 @@ type Record struct {
 	// PostCreateFailure tells of one that has not.
 	PostCreate        uint32
 	PostCreateFailure *HookFailure
+	// PostCreateStops counts the commands of post_create that a stop has ended. They
+	// run once more after the next start.
+	PostCreateStops uint32
 	// LastUse is when the sandbox became READY or, if later, when an exec other than
 	// its main command last ended.
 	LastUse time.Time

@@ -122,13 +122,20 @@ func foldHookEnd(r Record, h Hook, ev *agboxv1.SandboxEvent) Record {
 	if ev.GetEventType() != agboxv1.EventType_EXEC_FINISHED || d.GetExitCode() != 0 {
 		failure = &HookFailure{ExecID: d.GetExecId(), Index: h.Index, Cause: hookCause(ev)}
 	}
-	if h.Service == "" {
-		if failure == nil {
-			r.PostCreate = h.Index + 1
-		}
-		r.PostCreateFailure = failure
-		return r
+	switch {
+	case h.Service != "":
+		return foldServiceHookEnd(r, h, failure)
+	case failure == nil:
+		r.PostCreate = h.Index + 1
+	case r.Want == WantStopped:
+		r.PostCreateStops++
+		failure = nil
 	}
+	r.PostCreateFailure = failure
+	return r
+}
+
+func foldServiceHookEnd(r Record, h Hook, failure *HookFailure) Record {
 	s, known := r.Services[h.Service]
 	if !known || s.Start != h.Start || s.Phase != Starting {
 		return r

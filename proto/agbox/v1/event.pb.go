@@ -733,7 +733,8 @@ type HookRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The service of post_start_on_primary; empty for post_create.
 	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// The start of the service that it belongs to; 0 for post_create.
+	// The start of the service that it belongs to; for post_create how many of its
+	// commands a stop has ended before.
 	Start uint32 `protobuf:"varint,2,opt,name=start,proto3" json:"start,omitempty"`
 	// Place in the list, from 0.
 	Index         uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
