@@ -69,7 +69,7 @@ func TestPatternsMeanWhatTheyMeanToGit(t *testing.T) {
 		"foo/*\n!foo/bar", "\\#x", "\\!x", "x ", "x\\ ", "[ab].c", "[!a].c", "[^a].c", "?.c", "a*/c", "/*\n!/a", "**", "a/**",
 		"*/b", "/a/*.c", "foo/", "doc/frotz/", "*.[oa]", "a\\*b", "/**/b", "**/a/**", "a**b", "#x", "  x", "[a-c]/b", "*",
 		"*\n!*.c\n!*/", "!a\na", "a/", "/", "", "build/**/keep", "[[:alpha:]].c", "[[:digit:][:upper:]].c", "b/", "/foo/bar/",
-		"foo/bar", "x\r", "[]-]", "[]", "[a", "a\\", "[\\]]", "[[:what:]].c", "***/b", "a/***/b", "**/", "/**", "a/*", "\ufeff*.log", "x\\\\ ", "?/b", "a?b", "[!/]x",
+		"foo/bar", "x\r", "[]-]", "[]", "[a", "a\\", "[\\]]", "[[:what:]].c", "***/b", "a/***/b", "**/", "/**", "a/*", "\ufeff*.log", "x\\\\ ", "?/b", "a?b", "[!/]x", "a**/*", "foo**/bar", "/a**", "b**/c", "sub/f**/bar", "[a-*]", "**\\/b",
 	} {
 		want, rules := kept(t, dir, patterns), Parse("", patterns)
 		for _, name := range files {

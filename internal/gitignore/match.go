@@ -5,6 +5,19 @@ import "strings"
 // match compares a glob with a text. In a path, '*', '?' and '[' do not match a
 // slash, and "**" between slashes matches any number of folders.
 func match(glob, text string, path bool) bool {
+	if path {
+		// Git compares what stands before the first wildcard by itself and looks at the
+		// rest as if it were all: "foo**/bar" matches foobar and foo/x/bar.
+		begin := strings.IndexAny(glob, `*?[\`)
+		if begin < 0 {
+			return glob == text
+		}
+		var ok bool
+		if text, ok = strings.CutPrefix(text, glob[:begin]); !ok {
+			return false
+		}
+		glob = glob[begin:]
+	}
 	// tried remembers what has failed, or many stars would take for ever.
 	tried := make(map[[2]int]bool)
 	return (&matcher{glob, text, path, tried}).from(0, 0)
@@ -52,9 +65,10 @@ func (m *matcher) stars(g, t int) bool {
 		end++
 	}
 	first := g == 0 || m.glob[g-1] == '/'
-	last := end == len(m.glob)
-	folders := m.path && end-g >= 2 && first && (last || m.glob[end] == '/')
-	if folders && !last && m.from(end+1, t) {
+	rest := m.glob[end:]
+	slash := strings.HasPrefix(rest, "/")
+	folders := m.path && end-g >= 2 && first && (rest == "" || slash || strings.HasPrefix(rest, `\/`))
+	if folders && slash && m.from(end+1, t) {
 		return true // "**/" may stand for nothing
 	}
 	for i := t; ; i++ {
@@ -119,7 +133,7 @@ func (m *matcher) class(g int, c byte) (next int, ok bool) {
 				return i, false
 			}
 		}
-		found = found || low <= c && c <= high
+		found = found || c == low || low <= c && c <= high // low also where high is below it
 		i = after
 	}
 }
