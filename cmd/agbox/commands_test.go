@@ -53,6 +53,24 @@ func TestCreatePaintsOneLineOnATerminal(t *testing.T) {
 	}
 }
 
+func TestWhatASandboxRunsBeforeItIsReadyIsSaid(t *testing.T) {
+	c := newCLI(t, "")
+	p := &progress{app: c.app}
+	event := func(typ agboxv1.EventType, hook *agboxv1.HookRef) *agboxv1.SandboxEvent {
+		return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: "e1", Hook: hook}}}
+	}
+	p.show(event(agboxv1.EventType_EXEC_STARTED, &agboxv1.HookRef{Index: 1}))
+	p.show(event(agboxv1.EventType_EXEC_FINISHED, &agboxv1.HookRef{Index: 1}))
+	p.show(event(agboxv1.EventType_EXEC_STARTED, nil))
+	p.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_SERVICE_STARTED, Details: &agboxv1.SandboxEvent_Service{Service: &agboxv1.ServiceEventDetails{Name: "db"}}})
+	p.show(event(agboxv1.EventType_EXEC_STARTED, &agboxv1.HookRef{Service: "db"}))
+	const want = "agbox: running command 2 of post_create: agbox logs -f e1\n" +
+		"agbox: running command 1 of post_start_on_primary of service db: agbox logs -f e1\n"
+	if got := c.errs.String(); got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestASandboxThatFailsLeavesNothingBehind(t *testing.T) {
 	d, socket := serveScripted(t)
 	code, out, errs := agbox(t, socket, "create", "demo", "--image", "missing")

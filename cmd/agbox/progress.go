@@ -27,10 +27,25 @@ var phases = map[string]string{
 
 // show takes one event of the sandbox.
 func (p *progress) show(ev *agboxv1.SandboxEvent) {
-	if ev.GetEventType() != agboxv1.EventType_SANDBOX_PREPARING {
-		return
+	switch ev.GetEventType() {
+	case agboxv1.EventType_SANDBOX_PREPARING:
+		p.preparing(ev.GetSandboxPhase())
+	case agboxv1.EventType_SANDBOX_SERVICE_STARTED:
+		name := printable(ev.GetService().GetName())
+		p.put("service "+name, "starting service "+name, false)
+	case agboxv1.EventType_EXEC_STARTED:
+		if hook := ev.GetExec().GetHook(); hook != nil {
+			list := "post_create"
+			if hook.GetService() != "" {
+				list = "post_start_on_primary of service " + printable(hook.GetService())
+			}
+			id := printable(ev.GetExec().GetExecId())
+			p.put(id, fmt.Sprintf("running command %d of %s: agbox logs -f %s", hook.GetIndex()+1, list, id), true)
+		}
 	}
-	d := ev.GetSandboxPhase()
+}
+
+func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
 	line, ok := phases[d.GetPhase()]
 	if !ok {
 		line = printable(d.GetPhase())
@@ -41,19 +56,21 @@ func (p *progress) show(ev *agboxv1.SandboxEvent) {
 	if d.GetBytesTotal() > 0 {
 		line = bar(d.GetBytesDone(), d.GetBytesTotal()) + " " + line
 	}
+	p.put(d.GetPhase(), line, d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != "")
+}
+
+// put shows a line; long tells that what it says may take long.
+func (p *progress) put(phase, line string, long bool) {
 	if width := p.app.width(); width > 0 {
 		// A line that wraps could not be painted over.
 		fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", cut(line, width-1))
 		p.painted = true
 		return
 	}
-	if d.GetPhase() == p.phase {
-		return
-	}
-	p.phase = d.GetPhase()
-	if long := d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != ""; long {
+	if long && phase != p.phase {
 		p.app.say("%s", line)
 	}
+	p.phase = phase
 }
 
 // clear takes the painted line away.
