@@ -319,7 +319,11 @@ func TestMuchIsCopiedBesideDocker(t *testing.T) {
 		t.Logf("%-24s %6.2f s", what, time.Since(began).Seconds())
 	}
 	docker := func(args ...string) {
-		if out, err := exec.Command("docker", append([]string{"cp", "-q"}, args...)...).CombinedOutput(); err != nil {
+		if _, err := exec.LookPath("docker"); err != nil {
+			t.Logf("there is no docker command to compare with: %v", err)
+			return
+		}
+		if out, err := exec.Command("docker", append([]string{"cp"}, args...)...).CombinedOutput(); err != nil {
 			t.Errorf("docker cp: %v: %s", err, out)
 		}
 	}

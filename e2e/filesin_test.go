@@ -65,7 +65,7 @@ func TestDangerousMountsAreRefusedAndLeaveNothingBehind(t *testing.T) {
 		{"/", "whole host"}, {"/proc", "kernel"}, {"/sys", "kernel"}, {"/dev", "devices"}, {"/var/run/docker.sock", "engine's socket"},
 		{"/run", "engine's socket"}, {"/root", "whole home"}, {in.Home, "whole home"}, {in.Home + "/data", "agbox itself"}, {in.Home + "/run/agboxd.sock", "agbox itself"},
 		{dir + "/.ssh", "credentials"}, {dir + "/a/../.ssh/id", "credentials"}, {dir + "/keys/", "symbolic link"}, {dir + "/keys/id", "symbolic link"},
-		{dir + "/root", "symbolic link"}, {dir + "/root/etc/ssh", "symbolic link"}, {dir + "/docker", "symbolic link"}, {dir + "/data", "symbolic link"},
+		{dir + "/root", "symbolic link"}, {dir + "/root/etc/shadow", "symbolic link"}, {dir + "/docker", "symbolic link"}, {dir + "/data", "symbolic link"},
 		{dir + "/dangling", "leads nowhere"}, {dir + "/none", "does not exist"},
 	} {
 		r := in.Agbox(t, "create", "--image", harness.ImageBusybox, "--mount", tc.source+":/x")

@@ -12,6 +12,9 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
+// systemCertificates are the authorities that Debian trusts, all in one file.
+const systemCertificates = "/etc/ssl/certs/ca-certificates.crt"
+
 // javascript installs what the client in the folder javascript needs, in the build
 // folder, and returns where the client is.
 func javascript(t *testing.T) (dir string) {
@@ -35,6 +38,10 @@ func javascript(t *testing.T) (dir string) {
 	}
 	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir = dir
+	// Node.js trusts a list of its own; a network that has its own authority is known to the system.
+	if _, err := os.Stat(systemCertificates); err == nil && os.Getenv("NODE_EXTRA_CA_CERTS") == "" {
+		cmd.Env = append(os.Environ(), "NODE_EXTRA_CA_CERTS="+systemCertificates)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm ci: %v (run 'make setup' where npm is missing)\n%s", err, out)
 	}

@@ -19,7 +19,7 @@ func onTerminal(req *guestv1.StartRequest) *guestv1.StartRequest {
 
 func TestATerminalIsTheControllingOneAndHasASize(t *testing.T) {
 	b := newBox(t)
-	req := onTerminal(sh("e", `test -t 0 && test -t 1 && test -t 2 && echo three; stty size; echo $TERM; tty < /dev/tty; ps -o tty= -p $$ >&2`))
+	req := onTerminal(sh("e", `test -t 0 && test -t 1 && test -t 2 && echo three; stty size; echo $TERM; tty < /dev/tty; readlink /proc/$$/fd/2 >&2`))
 	req.Rows, req.Columns = 33, 101
 	r := b.run(req)
 	got := b.stdout("e")
