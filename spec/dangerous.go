@@ -113,7 +113,7 @@ func (r *resolver) mountSource(source string, path ...any) {
 		return
 	}
 	if why := DangerousSource(filepath.Clean(source), r.Own, r.Request.GetHomeDir()); why != "" {
-		r.problem(path, "Mounting %.200s is refused, because %s: mount something narrower, or set security.allow_dangerous_mounts if you mean it", source, why)
+		r.problem(path, "Mounting %.200s is refused, because %s: name something narrower, or set security.allow_dangerous_mounts if you mean it", source, why)
 	}
 }
 

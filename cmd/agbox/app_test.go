@@ -148,6 +148,7 @@ func TestTablesRead(t *testing.T) {
 		{"create", "--id", "second2", "--image", "a/very/long/registry/name/that/goes/on/and/on/image:latest"},
 		{"exec", "-d", "--name", "job", "first1", "wait", "a b", "it's", "\x1b[31m"},
 		{"exec", "first1", "exit", "0"},
+		{"exec", "second2", "exit", "0"},
 	} {
 		if code, _, errs := agbox(t, socket, args...); code != 0 {
 			t.Fatalf("%v: code %d, %s", args, code, errs)
@@ -158,7 +159,8 @@ func TestTablesRead(t *testing.T) {
 		"ls-json":     {"ls", "-o", "json", "--label", "team=red"},
 		"ls-quiet":    {"ls", "-q"},
 		"ps":          {"ps"},
-		"ps-all":      {"ps", "-a", "first1"},
+		"ps-all":      {"ps", "-a"},
+		"ps-all-one":  {"ps", "-a", "demo"},
 		"inspect":     {"inspect", "demo", "job"},
 		"events":      {"events"},
 		"events-one":  {"events", "demo", "--since-seq", "2"},

@@ -317,8 +317,18 @@ func (d *scripted) ListActiveExecs(context.Context, *agboxv1.ListActiveExecsRequ
 	return out, nil
 }
 
-func (d *scripted) ListExecs(context.Context, *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
-	return &agboxv1.ListExecsResponse{Execs: d.execs}, nil
+func (d *scripted) ListExecs(_ context.Context, in *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+	h, err := d.box(in.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	out := &agboxv1.ListExecsResponse{}
+	for _, e := range d.execs {
+		if e.SandboxId == h.SandboxId {
+			out.Execs = append(out.Execs, e)
+		}
+	}
+	return out, nil
 }
 
 func (d *scripted) SignalExec(_ context.Context, in *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {

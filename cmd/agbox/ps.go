@@ -27,9 +27,10 @@ func (a *app) psCommand() *cobra.Command {
 	var o psOptions
 	cmd := &cobra.Command{
 		Use:   "ps [-a] [SANDBOX] [flags]",
-		Short: "List running commands; with -a all commands of a sandbox",
-		Long: `List running commands; with -a all commands of a sandbox that are still kept,
-with the processor time and the most memory that each has used.
+		Short: "List running commands; with -a those that have ended too",
+		Long: `List running commands, of SANDBOX or of all sandboxes; with -a also those that
+have ended and are still kept, with the processor time and the most memory that
+each has used.
 
 The command of the sandbox itself, which its file or its image names, is one of
 them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
@@ -40,7 +41,7 @@ them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "list the commands of SANDBOX that have ended too")
+	f.BoolVarP(&o.all, "all", "a", false, "list the commands that have ended too")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	addFormat(cmd, &o.format)
 	return cmd
@@ -77,15 +78,25 @@ func (o *psOptions) list(ctx context.Context, c *client.Client, sandbox string) 
 	if !o.all {
 		return c.ListActiveExecs(ctx, sandbox)
 	}
+	sandboxes := []string{sandbox}
 	if sandbox == "" {
-		return nil, usagef("-a lists the commands of one sandbox: name it.")
-	}
-	var list []*agboxv1.ExecStatus
-	for e, err := range c.ListExecs(ctx, sandbox) {
+		handles, err := c.ListSandboxes(ctx, client.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, e)
+		sandboxes = nil
+		for _, h := range handles {
+			sandboxes = append(sandboxes, h.GetSandboxId())
+		}
+	}
+	var list []*agboxv1.ExecStatus
+	for _, id := range sandboxes {
+		for e, err := range c.ListExecs(ctx, id) {
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, e)
+		}
 	}
 	return list, nil
 }

@@ -83,7 +83,11 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 // Workspace checks the source of a workspace. A copy is no way around what may not
 // be mounted either: a workspace is a project, and not somebody's keys.
 func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) error {
-	resolved, err := c.Bind(w.GetSource(), force)
+	doing := "Copying in"
+	if w.GetMount() {
+		doing = "Mounting"
+	}
+	resolved, err := c.allow(doing, w.GetSource(), force)
 	if err != nil {
 		return err
 	}
@@ -100,9 +104,14 @@ func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) error {
 // same, with all symbolic links followed. force allows what is dangerous, but not
 // what is missing.
 func (c Checker) Bind(source string, force bool) (resolved string, err error) {
+	return c.allow("Mounting", source, force)
+}
+
+// allow is Bind for what is done with a source, a word such as "Mounting".
+func (c Checker) allow(doing, source string, force bool) (resolved string, err error) {
 	clean := filepath.Clean(source)
 	refused := func(why string) error {
-		return refusal("Mounting %s is refused, because %s: mount something narrower, or set security.allow_dangerous_mounts if you mean it.", clean, why)
+		return refusal("%s %s is refused, because %s: name something narrower, or set security.allow_dangerous_mounts if you mean it.", doing, clean, why)
 	}
 	if why := c.known(clean); why != "" && !force {
 		return "", refused(why)

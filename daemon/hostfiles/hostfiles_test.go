@@ -238,7 +238,7 @@ func TestProblemsNameTheirField(t *testing.T) {
 		Workspace: &agboxv1.WorkspaceSpec{Source: h.path("people/me")},
 	})
 	if len(all) != 3 || !slices.Equal(all[0].Path, []any{"mounts", 1, "source"}) || !slices.Equal(all[1].Path, []any{"copies", 0, "source"}) ||
-		!slices.Equal(all[2].Path, []any{"workspace", "source"}) || !strings.Contains(all[2].Err.Message, "whole home") {
+		!slices.Equal(all[2].Path, []any{"workspace", "source"}) || !strings.Contains(all[2].Err.Message, "Copying in") || !strings.Contains(all[2].Err.Message, "whole home") {
 		t.Errorf("got %v", all)
 	}
 	file := &agboxv1.WorkspaceSpec{Source: h.path("people/me/src/file")}
