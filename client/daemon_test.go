@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"github.com/agbox/agbox/internal/paths"
@@ -71,11 +73,33 @@ func inHome(t *testing.T, role string) DaemonConfig {
 	t.Helper()
 	t.Setenv("AGBOX_HOME", shortDir(t))
 	t.Setenv("AGBOX_CLIENT_TEST_DAEMON", role)
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each daemon takes a second to end
 	own, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if !t.Failed() { // then one may be left that nobody has stopped
+			waitForChildren(t)
+		}
+	})
 	return DaemonConfig{Binary: own}
+}
+
+// waitForChildren returns when every process that this one has started is gone
+// and was waited for.
+func waitForChildren(t *testing.T) {
+	t.Helper()
+	for {
+		switch err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil); err {
+		case unix.ECHILD:
+			return
+		case nil, unix.EINTR: // whoever started it has it reaped in a moment
+			runtime.Gosched()
+		default:
+			t.Fatal(err)
+		}
+	}
 }
 
 // A daemon that is being killed still accepts, and is gone before it answers.
