@@ -73,6 +73,7 @@ func newArena(t testing.TB) *arena {
 	root := t.TempDir()
 	a := &arena{t: t, root: root, target: filepath.Join(root, "target")}
 	a.must(os.Mkdir(a.target, 0o755))
+	a.must(os.Chmod(a.target, 0o755)) // whatever the umask
 	a.must(os.Mkdir(filepath.Join(root, "outside"), 0o755))
 	a.must(os.WriteFile(filepath.Join(root, "outside", "secret"), []byte("secret"), 0o600))
 	a.must(os.WriteFile(filepath.Join(root, "x"), []byte("x"), 0o600))
