@@ -35,7 +35,7 @@ func begin(args ...string) (daemon.Config, error) {
 		got = cfg
 		return nil
 	})
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // of nil it would take those of the test binary
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.Execute()
 	return got, err
