@@ -49,11 +49,7 @@ type scripted struct {
 
 func serveScripted(t *testing.T) (*scripted, string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "d.sock")
+	socket := filepath.Join(shortDir(t), "d.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +62,19 @@ func serveScripted(t *testing.T) (*scripted, string) {
 	t.Cleanup(func() {
 		server.Stop()
 		served.Wait()
-		_ = os.RemoveAll(dir)
 	})
 	return d, socket
+}
+
+// shortDir is a folder for a socket, for which that of t.TempDir may be too long.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "agb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func reject(code codes.Code, reason agboxv1.ErrorReason, message string) error {

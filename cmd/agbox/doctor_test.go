@@ -64,7 +64,7 @@ func TestDoctorTellsWhatNeedsAPersonThoughItFixes(t *testing.T) {
 }
 
 func TestDoctorLooksNowhereElseForAGivenSocket(t *testing.T) {
-	code, out, errs := agbox(t, t.TempDir()+"/none.sock", "doctor")
+	code, out, errs := agbox(t, shortDir(t)+"/none.sock", "doctor")
 	if code != codeNoDaemon || out != "" || !strings.Contains(errs, "none.sock") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, out, errs)
 	}

@@ -59,7 +59,7 @@ func TestEachClassOfErrorHasItsExitCode(t *testing.T) {
 }
 
 func TestNoDaemonIsExitCodeFive(t *testing.T) {
-	t.Setenv("AGBOX_HOME", t.TempDir())
+	t.Setenv("AGBOX_HOME", shortDir(t))
 	for _, args := range [][]string{{"--no-autostart", "ls"}, {"daemon", "status"}, {"--socket", "/nowhere/x.sock", "ls"}} {
 		code, _, errs := agbox(t, "", args...)
 		if code != 5 || !strings.Contains(errs, "agbox daemon start") {

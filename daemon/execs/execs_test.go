@@ -156,7 +156,11 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "agbox-execs-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
 	for _, d := range []string{install.GuestLink("a"), install.SandboxLogs("a")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {

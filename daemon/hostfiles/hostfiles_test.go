@@ -29,7 +29,12 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	root, err := filepath.EvalSymlinks(t.TempDir())
+	dir, err := os.MkdirTemp("", "agbox-host-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	root, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
