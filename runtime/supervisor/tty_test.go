@@ -127,6 +127,8 @@ func TestTypingReachesTheProcess(t *testing.T) {
 	b.start(c, onTerminal(sh("e", `trap "i=1" INT; read x; echo "got $x"; echo > `+ready.Name()+`; while [ -z "$i" ]; do sleep 0.01; done; echo > `+ready.Name()+`; cat; echo ended; exec cat`)))
 	at := b.typed(c, "e", 0, "hello\n", false)
 	word(t, ready)
+	// The key takes with it what the terminal has not handed over yet.
+	eventually(t, "the answer is in the log", func() bool { return strings.Contains(b.stdout("e"), "got hello") })
 	at = b.typed(c, "e", at, "\x03", false)
 	word(t, ready)
 	at = b.typed(c, "e", at, "", true)
