@@ -364,6 +364,18 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// inTime calls try with longer and longer times until what the test is about, say
+// that a shell has set its trap, came about within one. try returns false where it
+// did not, having checked nothing.
+func inTime(t testing.TB, first time.Duration, try func(d time.Duration) bool) {
+	t.Helper()
+	for d := first; !try(d); d *= 2 {
+		if d > limit {
+			t.Fatalf("not even %v were enough", d)
+		}
+	}
+}
+
 // killAtEnd ends a process that the test leaves without a supervisor.
 func killAtEnd(t testing.TB, pid int) {
 	t.Cleanup(func() {

@@ -114,22 +114,32 @@ func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 }
 
 // What the leader starts in answer to SIGTERM was not there when the tree was
-// looked at, loses its parent at once, and has no environment to be known by.
+// looked at, loses its parent, and has no environment to be known by.
 func TestCancelKillsAChildOfTheLastMoment(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
-	ready, pids := b.fifo("ready"), b.fifo("pids")
-	b.write("stubborn", `trap "" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 1; done`)
-	b.start(c, sh("e", `trap "env -i sh `+b.dir+`/stubborn & exit 0" TERM; echo > `+ready.Name()+`; while :; do sleep 0.01; done`))
-	word(t, ready)
-	if running, err := c.Cancel(t.Context(), "e", 300*time.Millisecond); err != nil || !running {
-		t.Fatal(running, err)
-	}
-	pid := number(t, pids)
-	if r := b.end("e"); r.GetExitCode() != 0 || !r.GetCancelled() {
-		t.Error(r)
-	}
-	eventually(t, "the child was killed", func() bool { return !alive(pid) })
+	inTime(t, 300*time.Millisecond, func(grace time.Duration) bool {
+		id := "e" + b.unique()
+		ready, up := b.fifo(id+"-ready"), b.fifo(id+"-up")
+		b.write(id+"-stubborn", `trap "" TERM; echo $$ > `+up.Name()+`; while :; do sleep 1; done`)
+		b.start(c, sh(id, fmt.Sprintf(`trap 'env -i sh %s-stubborn & read pid < %s; echo $pid; exit 0' TERM; echo > %s; while :; do sleep 0.01; done`,
+			filepath.Join(b.dir, id), up.Name(), ready.Name())))
+		word(t, ready)
+		if running, err := c.Cancel(t.Context(), id, grace); err != nil || !running {
+			t.Fatal(running, err)
+		}
+		r := b.end(id)
+		if !r.GetCancelled() {
+			t.Error(r)
+		}
+		if r.GetExitCode() != 0 { // killed before its child was there
+			return false
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(b.stdout(id)))
+		b.must(err)
+		eventually(t, "the child was killed", func() bool { return !alive(pid) })
+		return true
+	})
 }
 
 func TestASecondCancelShortensTheGrace(t *testing.T) {
@@ -243,37 +253,48 @@ func (b *box) watchInPieces(ids []string, open map[string]bool, started <-chan e
 }
 
 func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
-	b := newBox(t, withMain("sh", "-c", `trap "echo main ends; exit 0" TERM; while :; do sleep 0.01; done`))
-	c := b.dial()
-	records := b.ends()
-	pids := b.fifo("pids")
-	b.start(c, sh("kind", `trap "echo bye; exit 4" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 0.01; done`))
-	kind := number(t, pids)
-	b.start(c, sh("stubborn", `trap "" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 1; done`))
-	stubborn := number(t, pids)
-	b.stop()
+	inTime(t, time.Second, func(grace time.Duration) bool {
+		var ready *os.File
+		b := newBox(t, withArgs("-grace", grace.String()), func(b *box, boot *guestv1.BootConfig) {
+			ready = b.fifo("ready")
+			withMain("sh", "-c", `trap "echo main ends; exit 0" TERM; echo > `+ready.Name()+`; while :; do sleep 0.01; done`)(b, boot)
+		})
+		word(t, ready)
+		c := b.dial()
+		records := b.ends()
+		pids := b.fifo("pids")
+		b.start(c, sh("kind", `trap "echo bye; exit 4" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 0.01; done`))
+		kind := number(t, pids)
+		b.start(c, sh("stubborn", `trap "" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 1; done`))
+		stubborn := number(t, pids)
+		b.stop()
 
-	for _, pid := range []int{kind, stubborn} {
-		if alive(pid) {
-			t.Errorf("process %d outlived the supervisor", pid)
+		for _, pid := range []int{kind, stubborn} {
+			if alive(pid) {
+				t.Errorf("process %d outlived the supervisor", pid)
+			}
 		}
-	}
-	if r := b.status("kind"); r.GetExitCode() != 4 || r.GetCancelled() {
-		t.Error(r)
-	}
-	if r := b.status("stubborn"); r.GetSignal() != int32(syscall.SIGKILL) {
-		t.Error(r)
-	}
-	if got := b.stdout("kind") + b.stdout("main"); got != "bye\nmain ends\n" {
-		t.Errorf("the last words are %q", got)
-	}
-	told := map[string]bool{}
-	for r := range records {
-		told[r.GetExecId()] = true
-	}
-	if !told["kind"] || !told["stubborn"] || !told["main"] {
-		t.Errorf("the watcher was told of %v", told)
-	}
+		if r := b.status("stubborn"); r.GetSignal() != int32(syscall.SIGKILL) {
+			t.Error(r)
+		}
+		told := map[string]bool{}
+		for r := range records {
+			told[r.GetExecId()] = true
+		}
+		if !told["kind"] || !told["stubborn"] || !told["main"] {
+			t.Errorf("the watcher was told of %v", told)
+		}
+		if b.status("kind").GetSignal() != 0 || b.status("main").GetSignal() != 0 {
+			return false // they needed longer
+		}
+		if r := b.status("kind"); r.GetExitCode() != 4 || r.GetCancelled() {
+			t.Error(r)
+		}
+		if got := b.stdout("kind") + b.stdout("main"); got != "bye\nmain ends\n" {
+			t.Errorf("the last words are %q", got)
+		}
+		return true
+	})
 }
 
 func TestTheStopWaitsForTheLastBytes(t *testing.T) {
@@ -395,9 +416,9 @@ func TestAForkBombAtTheProcessLimitHurtsOnlyItself(t *testing.T) {
 	settings = append(settings, withArgs("-processes", strconv.Itoa(threadsOf(uid)+room)))
 	b := newBox(t, settings...)
 	c := b.dial()
-	user := fmt.Sprintf("%d:%d", uid, uid)
+	user, shared := fmt.Sprintf("%d:%d", uid, uid), false
 	if uid == os.Getuid() {
-		user = "me"
+		user, shared = "me", true
 	}
 	full := b.fifo("full")
 	// The shell gives up at the first fork that is refused; the trap has a word then.
@@ -408,7 +429,11 @@ func TestAForkBombAtTheProcessLimitHurtsOnlyItself(t *testing.T) {
 	var calls sync.WaitGroup
 	for i := range 60 { // at once, more than the supervisor has threads
 		calls.Go(func() {
-			r, err := c.Start(t.Context(), &guestv1.StartRequest{ExecId: fmt.Sprint("e", i), Command: []string{"true"}, User: user})
+			r, err := c.Start(t.Context(), &guestv1.StartRequest{ExecId: fmt.Sprint("e", i), Command: []string{"sleep", "1000"}, User: user})
+			for n := 0; shared && err == nil && r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING; n++ {
+				// Somebody has ended who was counted: it took that room and keeps it.
+				r, err = c.Start(t.Context(), &guestv1.StartRequest{ExecId: fmt.Sprintf("e%d-%d", i, n), Command: []string{"sleep", "1000"}, User: user})
+			}
 			if err != nil || r.GetFailure() != guestv1.StartFailure_START_FAILURE_OTHER || !strings.Contains(r.GetFailureMessage(), "process limit") {
 				t.Errorf("an exec at the limit: %v, %v", r, err)
 			}

@@ -1,11 +1,13 @@
 package supervisor_test
 
 import (
-	"fmt"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
@@ -18,25 +20,39 @@ const (
 
 func TestATimeoutEndsAnExecAndKeepsItsRealStatus(t *testing.T) {
 	b := newBox(t)
-	req := sh("e", `trap "exit 9" TERM; while :; do sleep 0.01; done`)
-	req.TimeoutMs, req.GraceMs = 1000, 3600_000 // the trap is set by then
-	if r := b.run(req); r.GetEndCause() != byTimeout || !r.GetCancelled() || r.GetExitCode() != 9 || r.GetSignal() != 0 {
-		t.Error(r)
-	}
+	inTime(t, 200*time.Millisecond, func(d time.Duration) bool {
+		id := "e" + b.unique()
+		req := sh(id, `trap "exit 9" TERM; echo set; while :; do sleep 0.01; done`)
+		req.TimeoutMs, req.GraceMs = uint64(d.Milliseconds()), 3600_000
+		r := b.run(req)
+		if b.stdout(id) == "" {
+			return false
+		}
+		if r.GetEndCause() != byTimeout || !r.GetCancelled() || r.GetExitCode() != 9 || r.GetSignal() != 0 {
+			t.Error(r)
+		}
+		return true
+	})
 }
 
 // It ignores SIGTERM and has left a process that did everything to be forgotten.
 func TestATimeoutKillsTheWholeTree(t *testing.T) {
 	b := newBox(t)
-	pids := b.fifo("pids")
-	req := sh("e", fmt.Sprintf(`(setsid sh -c 'trap "" TERM; echo $$ > %s; while :; do sleep 1; done' &); trap "" TERM; while :; do sleep 1; done`, pids.Name()))
-	req.TimeoutMs, req.GraceMs = 2000, 20
-	b.start(b.dial(), req)
-	pid := number(t, pids)
-	if r := b.end("e"); r.GetEndCause() != byTimeout || r.GetSignal() != int32(syscall.SIGKILL) {
-		t.Error(r)
-	}
-	eventually(t, "the hidden process was killed", func() bool { return !alive(pid) })
+	inTime(t, 500*time.Millisecond, func(d time.Duration) bool {
+		id := "e" + b.unique()
+		req := sh(id, `(setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &); trap "" TERM; echo set >&2; while :; do sleep 1; done`)
+		req.TimeoutMs, req.GraceMs = uint64(d.Milliseconds()), 20
+		r := b.run(req)
+		pid, err := strconv.Atoi(strings.TrimSpace(b.stdout(id)))
+		if err != nil || b.file("logs/"+logs.StderrName(id)) == "" {
+			return false
+		}
+		if r.GetEndCause() != byTimeout || r.GetSignal() != int32(syscall.SIGKILL) {
+			t.Error(r)
+		}
+		eventually(t, "the hidden process was killed", func() bool { return !alive(pid) })
+		return true
+	})
 }
 
 func TestSilenceEndsAnExec(t *testing.T) {
@@ -65,17 +81,31 @@ func TestWhatEndsByItselfHasNoCause(t *testing.T) {
 func TestTheFirstCauseCounts(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
-	ready := b.fifo("ready")
-	req := sh("e", `trap "echo > `+ready.Name()+`" TERM; while :; do sleep 0.01; done`)
-	req.TimeoutMs, req.GraceMs = 1000, 3600_000
-	b.start(c, req)
-	word(t, ready) // the timeout has come
-	if running, err := c.Cancel(t.Context(), "e", 0); err != nil || !running {
-		t.Fatal(running, err)
-	}
-	if r := b.end("e"); r.GetEndCause() != byTimeout {
-		t.Error(r)
-	}
+	inTime(t, 200*time.Millisecond, func(d time.Duration) bool {
+		id := "e" + b.unique()
+		req := sh(id, `trap "echo asked" TERM; while :; do sleep 0.01; done`)
+		req.TimeoutMs, req.GraceMs = uint64(d.Milliseconds()), 3600_000
+		b.start(c, req)
+		records, ended := b.ends(id), false
+		eventually(t, "the timeout comes", func() bool {
+			select {
+			case r := <-records:
+				ended = r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED
+			default:
+			}
+			return ended || b.stdout(id) != ""
+		})
+		if b.stdout(id) == "" {
+			return false
+		}
+		if running, err := c.Cancel(t.Context(), id, 0); err != nil || !running {
+			t.Fatal(running, err)
+		}
+		if r := b.end(id); r.GetEndCause() != byTimeout {
+			t.Error(r)
+		}
+		return true
+	})
 	b.start(c, request("f", "sleep", "1000"))
 	if running, err := c.Cancel(t.Context(), "f", time.Hour); err != nil || !running {
 		t.Fatal(running, err)
