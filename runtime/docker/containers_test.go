@@ -191,8 +191,9 @@ func TestVolumesOfTheImageGoWithTheContainer(t *testing.T) {
 
 func TestStopGivesTheProcessItsGrace(t *testing.T) {
 	e, spec := sandbox(t)
-	spec.Entrypoint, spec.Cmd = []string{"sh"}, []string{"-c", "trap 'exit 7' TERM; while :; do sleep 0.05; done"}
+	spec.Entrypoint, spec.Cmd = []string{"sh"}, []string{"-c", "trap 'exit 7' TERM; : > /set; while :; do sleep 0.05; done"}
 	id := run(t, e, spec)
+	output(t, id, "sh", "-c", "until [ -e /set ]; do sleep 0.01; done") // before, the signal has no effect
 	must(t, e.StopContainer(t.Context(), id, 9*time.Second+time.Millisecond))
 	seen, err := e.InspectContainer(t.Context(), id)
 	must(t, err)
