@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -73,9 +76,30 @@ func TestPullTellsItsProgressAndReturnsTheImage(t *testing.T) {
 	if want := (runtime.PullProgress{LayersDone: 2, LayersTotal: 2, BytesDone: 100, BytesTotal: 100}); seen[len(seen)-1] != want {
 		t.Errorf("the last progress is %+v, want %+v", seen[len(seen)-1], want)
 	}
-	if len(seen) > 3 { // all lines come within one interval
-		t.Errorf("progress was told %d times in an instant", len(seen))
-	}
+}
+
+func TestProgressOfAPullIsToldNowAndThenAndAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where no time passes by itself
+		lines := strings.Repeat(`{"status":"Downloading","progressDetail":{"current":40,"total":100},"id":"l1"}`, 100)
+		told := 0
+		must(t, readPull(strings.NewReader(lines), func(runtime.PullProgress) { told++ }))
+		if told != 2 {
+			t.Errorf("progress was told %d times in an instant, want at the first line and at the end", told)
+		}
+		told = 0
+		must(t, readPull(io.MultiReader(strings.NewReader(lines), later(progressInterval), strings.NewReader(lines)), func(runtime.PullProgress) { told++ }))
+		if told != 3 {
+			t.Errorf("progress was told %d times, want once more for the second interval", told)
+		}
+	})
+}
+
+// later is an end of file that takes its time.
+type later time.Duration
+
+func (l later) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(l)) // on the bubble's clock
+	return 0, io.EOF
 }
 
 func TestExtractionDoesNotTakeDownloadedBytesBack(t *testing.T) {
