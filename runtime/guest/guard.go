@@ -9,9 +9,14 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// sendTimeout is how long the supervisor may leave a request unread before the
-// connection is given up. A write does not know the context of its call.
-const sendTimeout = 5 * time.Second
+const (
+	// sendTimeout is how long the supervisor may leave a piece of a request unread
+	// before the connection is given up. A write does not know the context of its call.
+	sendTimeout = 5 * time.Second
+	// sendPiece is the size of such a piece, in bytes: who is only slow, as on a machine
+	// that has much to do, need not read a whole request in that time.
+	sendPiece = 64 << 10
+)
 
 // guard is the connection as the ttrpc client sees it. It lets in only frames
 // that answer a request, so that a hostile supervisor can neither fill the
@@ -82,13 +87,17 @@ func (g *guard) Read(p []byte) (int, error) {
 // whole leaves the connection unusable.
 func (g *guard) Write(p []byte) (int, error) {
 	_ = g.out.Scan(p) // before the reply can come; what it notes cannot fail
-	err := g.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err != nil {
-		return 0, err
+	done := 0
+	for done < len(p) {
+		if err := g.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return done, err
+		}
+		n, err := g.Conn.Write(p[done:min(len(p), done+sendPiece)])
+		done += n
+		if err != nil {
+			_ = g.Close()
+			return done, err
+		}
 	}
-	n, err := g.Conn.Write(p)
-	if err != nil {
-		_ = g.Close()
-	}
-	return n, err
+	return done, nil
 }
