@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -132,7 +133,7 @@ func (b *box) writeAtOnce(execs int, name, pattern string, count int) {
 		b.start(c, writer(b.t, name+strconv.Itoa(i), pattern, count))
 	}
 	for range execs {
-		if r := next(b.t, records); r.GetExitCode() != 0 {
+		if r := b.nextWhileLogsGrow(records); r.GetExitCode() != 0 {
 			b.t.Fatalf("the writer ended with %v", r)
 		}
 	}
@@ -140,6 +141,34 @@ func (b *box) writeAtOnce(execs int, name, pattern string, count int) {
 		if wrong, got := b.disorder(name + strconv.Itoa(i)); wrong > 0 || got != count {
 			b.t.Errorf("%s: %d of %d messages are there, %d out of order", name, got, count, wrong)
 		}
+	}
+}
+
+// nextWhileLogsGrow returns the next record of a watch, however long the machine
+// takes for all that is written before.
+func (b *box) nextWhileLogsGrow(records <-chan *guestv1.ExecRecord) *guestv1.ExecRecord {
+	b.t.Helper()
+	for before := int64(-1); ; {
+		select {
+		case r, ok := <-records:
+			if !ok {
+				b.t.Fatal("the watch ended")
+			}
+			return r
+		case <-time.After(limit):
+		}
+		entries, err := os.ReadDir(filepath.Join(b.dir, "logs"))
+		b.must(err)
+		size := int64(0)
+		for _, entry := range entries {
+			info, err := entry.Info()
+			b.must(err)
+			size += info.Size()
+		}
+		if size == before {
+			b.t.Fatal("no exec ended, and nothing more was written")
+		}
+		before = size
 	}
 }
 
