@@ -66,6 +66,10 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.Is(err, errSpecTold) {
 		return codeUsage
 	}
+	var told toldError
+	if errors.As(err, &told) {
+		return exitCode(told.cause)
+	}
 	var usage *usageError
 	if !a.began && !errors.As(err, &usage) {
 		usage = &usageError{text: strings.TrimSuffix(err.Error(), ".") + "."}
@@ -100,6 +104,13 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 // errSpecTold is a description of a sandbox that is not valid; why was said. It is
 // agbox's own failure, and not the exit code of a command that never ran.
 var errSpecTold = errors.New("the description of the sandbox is not valid")
+
+// toldError is a failure of agbox's own of which all was said. Unlike an exitStatus it
+// is not the exit code of a command.
+type toldError struct{ cause error }
+
+func (e toldError) Error() string { return e.cause.Error() }
+func (e toldError) Unwrap() error { return e.cause }
 
 // usageError is a command line that cannot be meant.
 type usageError struct{ text string }

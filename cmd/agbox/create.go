@@ -147,7 +147,7 @@ func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *a
 		} else {
 			o.remove(ctx, a, c, id)
 		}
-		return exitStatus(exitCode(err))
+		return toldError{err}
 	}
 	a.say("Sandbox %s may be there: `agbox inspect %s` tells, `agbox rm %s` removes it.", id, id, id)
 	return err

@@ -192,6 +192,15 @@ func TestABadFileIsNoExitCodeOfTheCommand(t *testing.T) {
 	}
 }
 
+func TestASandboxThatFailsIsNoExitCodeOfTheCommandThatNeverRan(t *testing.T) {
+	_, socket := serveScripted(t)
+	inFolder(t, nil)
+	code, _, errs := agbox(t, socket, "run", "--rm", "missing", "true")
+	if code != codeExecAgbox || strings.Count(errs, "There is no image missing.") != 1 {
+		t.Errorf("code %d, %q", code, errs)
+	}
+}
+
 func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	dir := inFolder(t, map[string]string{
 		"agbox.yaml": "image: good\nbase: [sub/compose.yaml, {file: dev.json, format: devcontainer}]\n", "other.yaml": "image: other\n", "empty.yaml": "",
