@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -231,6 +232,11 @@ func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// fullDisk is an output that takes no more.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestAMessageOfASandboxDoesNotSteerTheTerminal(t *testing.T) {
 	var errs bytes.Buffer

@@ -228,6 +228,19 @@ func TestACommandWhoseReaderIsGoneGetsSIGPIPE(t *testing.T) {
 	}
 }
 
+func TestOutputThatCannotBeWrittenIsNoSuccess(t *testing.T) {
+	_, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	for command, want := range map[string]int{"say hello": codeExecAgbox, "wait": codeExecAgbox} {
+		c := newCLI(t, socket)
+		c.stdout = fullDisk{}
+		code := c.exec(t.Context(), append([]string{"exec", "demo"}, strings.Fields(command)...)...)
+		if code != want || strings.Count(c.errs.String(), "no space left") != 1 || !strings.Contains(c.errs.String(), "agbox logs ") {
+			t.Errorf("%s: code %d, %q", command, code, c.errs.String())
+		}
+	}
+}
+
 func TestLogsEndWithZeroWhateverTheCommandDid(t *testing.T) {
 	d, socket := serveScripted(t)
 	agbox(t, socket, "create", "demo", "--image", "good")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -145,7 +146,12 @@ func (s *session) copy(ctx context.Context, id string, items iter.Seq2[client.Lo
 		case item.Created != nil:
 			s.started <- id
 		case item.End != nil:
-			return s.app.ended(item.End)
+			err := s.app.ended(item.End)
+			if lost := cmp.Or(stdout.lost, stderr.lost); lost != nil {
+				s.app.say("Output could not be written (%v): `agbox logs %s` shows all of it.", lost, id)
+				return toldError{lost}
+			}
+			return err
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
 			s.write(ctx, id, stderr, item.Data)
 		default:
@@ -178,6 +184,8 @@ type sink struct {
 	// broken is when writing first failed; zero while it works.
 	broken    time.Time
 	cancelled bool
+	// lost is why output is missing though somebody may wait for it, as on a full disk.
+	lost error
 }
 
 // write passes output on. When our own reader is gone the command gets SIGPIPE,
@@ -186,6 +194,9 @@ func (s *session) write(ctx context.Context, id string, to *sink, data []byte) {
 	if to.broken.IsZero() {
 		if _, err := to.w.Write(data); err != nil {
 			to.broken = s.app.now()
+			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, io.ErrClosedPipe) {
+				to.lost = err
+			}
 			s.send(ctx, id, syscall.SIGPIPE)
 		}
 		return
