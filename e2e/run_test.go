@@ -116,6 +116,12 @@ func TestRunOnATerminal(t *testing.T) {
 	if got := in.Must(t, "ps", "left"); !strings.Contains(got, "sh") {
 		t.Errorf("what was left runs no more: %s", got)
 	}
+	p = in.onTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
+	p.await("# ")
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.wait(); code != 128+int(syscall.SIGTERM) || strings.Contains(p.screen(), "runs on") {
+		t.Errorf("ended with exit code %d, screen %q", code, p.screen())
+	}
 }
 
 func TestAPresetWorksOnACopyOfItsFolder(t *testing.T) {

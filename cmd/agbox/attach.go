@@ -148,7 +148,7 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 			a.say("%s", lookingOn(typist, e.GetExecId()))
 		}
 	}
-	return a.inForeground(ctx, c, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}, e.GetExecId(),
+	return a.inForeground(ctx, c, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}, e.GetExecId(), true,
 		func(ctx context.Context, s *session) error { return s.attach(ctx, opt, true) })
 }
 

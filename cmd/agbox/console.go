@@ -40,6 +40,8 @@ type console struct {
 	id string
 	// redraw has the program draw its screen at the start.
 	redraw bool
+	// fleeting is true when a signal to us ends the command too.
+	fleeting bool
 
 	leave   context.CancelCauseFunc
 	session atomic.Pointer[client.Session]
@@ -93,7 +95,7 @@ func (f *console) left(ctx context.Context, err error) error {
 	if !errors.Is(cause, errLeft) && !errors.As(cause, &sig) {
 		return err
 	}
-	if f.id != "" {
+	if f.id != "" && (sig == 0 || !f.fleeting) {
 		f.teller(ctx).say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", f.id, f.id)
 	}
 	if sig != 0 {

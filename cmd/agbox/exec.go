@@ -23,6 +23,8 @@ type execOptions struct {
 	tty        bool
 	detachKeys string
 	limits     execLimits
+	// fleeting is true when the sandbox goes with us, unless its user leaves it by the detach keys.
+	fleeting bool
 }
 
 func (a *app) execCommand() *cobra.Command {
@@ -109,7 +111,7 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	if o.tty {
 		kinds = append(kinds, syscall.SIGWINCH)
 	}
-	return a.inForeground(ctx, c, kinds, in.GetExecId(), func(ctx context.Context, s *session) error {
+	return a.inForeground(ctx, c, kinds, in.GetExecId(), !o.fleeting, func(ctx context.Context, s *session) error {
 		return o.start(ctx, s, in)
 	})
 }
@@ -152,7 +154,7 @@ func (o *execOptions) onTerminal(ctx context.Context, a *app, c *client.Client, 
 	if t == nil {
 		return usagef("With -it the command gets our terminal, but standard input is none. Leave out -t to pass a file or a pipe on, or -i to only look on.")
 	}
-	f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}}
+	f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}, fleeting: o.fleeting}
 	return f.run(ctx, client.AttachOptions{
 		Create: in, Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: a.writerName(),
 	})
@@ -190,8 +192,8 @@ func (s *session) detached(ctx context.Context, in *agboxv1.CreateExecRequest) e
 }
 
 // inForeground does what a command in the foreground needs, with signals going to
-// the exec, until it is over or its user leaves it.
-func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Signal, id string, do func(context.Context, *session) error) error {
+// the exec, until it is over or its user leaves it. runsOn tells whether it goes on then.
+func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Signal, id string, runsOn bool, do func(context.Context, *session) error) error {
 	signals, stop := a.signals(kinds...)
 	defer stop()
 	ctx, leave := context.WithCancelCause(ctx)
@@ -201,7 +203,9 @@ func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Sig
 	defer leave(nil)
 	err := do(ctx, s)
 	if errors.Is(context.Cause(ctx), errLeft) {
-		a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
+		if runsOn {
+			a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
+		}
 		return exitStatus(codeSignal + int(syscall.SIGINT))
 	}
 	return err

@@ -86,7 +86,7 @@ func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command 
 
 // session is run; it returns the id of a sandbox that it has left, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
-	exec := execOptions{stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys}
+	exec := execOptions{stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove}
 	if o.stdin && o.tty && a.terminal() == nil {
 		return "", usagef("With -it the command gets our terminal, but standard input is none. Leave out -t to pass a file or a pipe on, or -i to only look on.")
 	}

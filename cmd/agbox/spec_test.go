@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"buf.build/go/protovalidate"
@@ -198,6 +199,26 @@ func TestASandboxThatFailsIsNoExitCodeOfTheCommandThatNeverRan(t *testing.T) {
 	code, _, errs := agbox(t, socket, "run", "--rm", "missing", "true")
 	if code != codeExecAgbox || strings.Count(errs, "There is no image missing.") != 1 {
 		t.Errorf("code %d, %q", code, errs)
+	}
+}
+
+func TestRunDoesNotSayThatACommandRunsOnWhoseSandboxItRemoves(t *testing.T) {
+	d, socket := serveScripted(t)
+	inFolder(t, nil)
+	for i, args := range []string{"run good wait stubborn", "run --rm good wait stubborn"} {
+		c := newCLI(t, socket)
+		c.out.wrote = func() {
+			for range 3 {
+				c.signals <- syscall.SIGINT
+			}
+		}
+		code := c.exec(t.Context(), strings.Fields(args)...)
+		if removed := i == 1; code != 130 || strings.Contains(c.errs.String(), "The command runs on") == removed {
+			t.Errorf("%s: code %d, %q", args, code, c.errs.String())
+		}
+	}
+	if state := d.boxes[1].GetState(); state != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+		t.Errorf("it is %v", state)
 	}
 }
 
