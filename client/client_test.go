@@ -56,6 +56,19 @@ func TestTransportJargonNeverShows(t *testing.T) {
 	}
 }
 
+func TestBytesThatAreNotUTF8AreAnInvalidRequest(t *testing.T) {
+	c := serve(t, &script{}).client()
+	_, err := c.CreateExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "box", Command: []string{"caf\xe9"}})
+	if !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), "grpc") || !strings.Contains(err.Error(), "UTF-8") {
+		t.Errorf("got %v", err)
+	}
+	for _, err := range c.RunLogs(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "box", Command: []string{"caf\xe9"}}) {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("of a stream: got %v", err)
+		}
+	}
+}
+
 func TestWithoutADaemonTheFirstCallSaysHowToStartOne(t *testing.T) {
 	c, err := New(WithSocket(filepath.Join(shortDir(t), "none.sock")))
 	if err != nil {

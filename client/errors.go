@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -175,6 +176,10 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 		return ended(context.DeadlineExceeded)
 	case st.Code() == codes.Unimplemented:
 		return &Error{Code: st.Code(), Message: "This agboxd does not know the call. It is older than this program: restart it with `agbox daemon stop` and `agbox daemon start`."}
+	case st.Code() == codes.Internal && strings.Contains(st.Message(), "invalid UTF-8"):
+		// gRPC refuses to send it; what the daemon answers is always UTF-8.
+		return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(),
+			Message: "The request holds bytes that are not UTF-8, which cannot be sent: write names, arguments and values in UTF-8, or have a shell in the sandbox make the bytes, for example with printf."}
 	case lostCode(st.Code()):
 		return &Error{
 			Code:    codes.Unavailable,
