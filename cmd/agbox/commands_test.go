@@ -71,6 +71,18 @@ func TestWhatASandboxRunsBeforeItIsReadyIsSaid(t *testing.T) {
 	}
 }
 
+func TestServicesThatAreStartedAgainAreSaidOnce(t *testing.T) {
+	c := newCLI(t, "")
+	p := &progress{app: c.app}
+	for range 3 {
+		p.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_SERVICE_STARTED, Details: &agboxv1.SandboxEvent_Service{Service: &agboxv1.ServiceEventDetails{Name: "db"}}})
+		p.show(&agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_PREPARING, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Phase: "services", Reason: "db"}}})
+	}
+	if got, want := c.errs.String(), "agbox: starting services: db\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestASandboxThatFailsLeavesNothingBehind(t *testing.T) {
 	d, socket := serveScripted(t)
 	code, out, errs := agbox(t, socket, "create", "demo", "--image", "missing")

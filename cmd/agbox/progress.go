@@ -11,9 +11,11 @@ import (
 // that is painted over; anything else gets one plain line for each phase that may
 // take long.
 type progress struct {
-	app     *app
-	phase   string
-	painted bool
+	app   *app
+	phase string
+	// services is what was said of them last: what fails is started again and again.
+	services string
+	painted  bool
 }
 
 // phases says in words what the daemon is at.
@@ -23,6 +25,7 @@ var phases = map[string]string{
 	"container": "making the container",
 	"start":     "starting",
 	"copy":      "copying files in",
+	"services":  "starting services",
 }
 
 // show takes one event of the sandbox.
@@ -56,7 +59,12 @@ func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
 	if d.GetBytesTotal() > 0 {
 		line = bar(d.GetBytesDone(), d.GetBytesTotal()) + " " + line
 	}
-	p.put(d.GetPhase(), line, d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != "")
+	long := d.GetPhase() == "image" || d.GetPhase() == "copy" || d.GetReason() != ""
+	if d.GetPhase() == "services" {
+		long = line != p.services
+		p.services = line
+	}
+	p.put(d.GetPhase(), line, long)
 }
 
 // put shows a line; long tells that what it says may take long.
