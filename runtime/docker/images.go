@@ -106,13 +106,17 @@ func (e *Engine) localImage(ctx context.Context, ref string) (runtime.Image, err
 
 func (e *Engine) pull(ctx context.Context, want runtime.ImageRequest, named reference.Named, progress func(runtime.PullProgress)) error {
 	auth, trouble := e.pullAuth(ctx, named)
+	here := func() bool {
+		_, err := e.localImage(ctx, want.Ref)
+		return err == nil
+	}
 	return e.call(ctx, "pull the image "+want.Ref, func(cli *client.Client) error {
 		stream, err := cli.ImagePull(ctx, want.Ref, image.PullOptions{RegistryAuth: auth, Platform: want.Platform})
 		if err != nil {
-			return pullFault(ctx, want, trouble, err)
+			return pullFault(ctx, want, here, trouble, err)
 		}
 		defer func() { _ = stream.Close() }()
-		return pullFault(ctx, want, trouble, readPull(stream, progress))
+		return pullFault(ctx, want, here, trouble, readPull(stream, progress))
 	})
 }
 
@@ -132,9 +136,10 @@ func (e *Engine) ListImages(ctx context.Context) ([]runtime.ListedImage, error) 
 	return listed, err
 }
 
+const noneToPull = "none to pull: check the name, or build or load it ('docker build', 'docker load')."
+
 func imageNotFound(ref string, cause error) error {
-	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-		"There is no image %s on this machine, and none to pull: check the name, or build or load it ('docker build', 'docker load').", ref).
+	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "There is no image %s on this machine, and "+noneToPull, ref).
 		With("image", ref).Because(cause)
 }
 
@@ -145,8 +150,9 @@ func pullFailed(ref string, class, cause error, sentence string) error {
 // pullFault turns the failure of a pull into a sentence. The engine's words come
 // from registries, resolvers and proxies; they name hosts that mean nothing to the
 // reader, so they stay in the cause. A broken connection to the engine itself is
-// left to classify. trouble is why there were no credentials.
-func pullFault(ctx context.Context, want runtime.ImageRequest, trouble string, err error) error {
+// left to classify. here tells whether the image is on this machine all the same, as
+// when it was to be pulled anew; trouble is why there were no credentials.
+func pullFault(ctx context.Context, want runtime.ImageRequest, here func() bool, trouble string, err error) error {
 	ref := want.Ref
 	switch {
 	case err == nil:
@@ -165,23 +171,32 @@ func pullFault(ctx context.Context, want runtime.ImageRequest, trouble string, e
 		}
 		return false
 	}
+	without := func(missing, known string) string {
+		if here() {
+			return "The image %s is on this machine, but " + known
+		}
+		return "There is no image %s on this machine, and " + missing
+	}
 	switch {
 	case has("no such host", "dial tcp", "i/o timeout", "client.timeout", "connection refused", "network is unreachable",
 		"proxyconnect", "tls handshake", "server misbehaving", "x509"):
 		return pullFailed(ref, errdefs.ErrUnavailable, err,
-			"There is no image %s on this machine, and its registry cannot be reached: check the name and the network, or build or load the image.")
+			without("its registry cannot be reached: check the name and the network, or build or load the image.",
+				"its registry cannot be reached to pull it again: check the name and the network, or use the one that is here."))
 	case has("denied", "unauthorized", "authentication required", "no basic auth"):
 		if trouble != "" {
 			trouble = " " + trouble
 		}
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-			"There is no image %s on this machine, and the registry has none that you may pull: check the name, or log in with 'docker login'.%s", ref, trouble).
+			without("the registry has none that you may pull: check the name, or log in with 'docker login'.%s",
+				"the registry has none that you may pull: check the name, log in with 'docker login', or use the one that is here.%s"), ref, trouble).
 			With("image", ref).Because(err)
 	case has("no matching manifest", "does not match the specified platform", "no match for platform"):
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
 			"The image %s does not exist for %s: choose another tag, or build it.", ref, cmp.Or(want.Platform, "this machine's processor")).With("image", ref).Because(err)
 	case has("not found", "unknown", "does not exist"):
-		return imageNotFound(ref, err)
+		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
+			without(noneToPull, "there is none to pull: check the name, or use the one that is here."), ref).With("image", ref).Because(err)
 	case has("no space left", "disk quota exceeded"):
 		return pullFailed(ref, errdefs.ErrResourceExhausted, err,
 			"The image %s does not fit on the engine's disk: make room, for example with 'docker system prune', and try again.")

@@ -147,6 +147,24 @@ func TestFailedPullsSayWhatToDoAndNameNoHost(t *testing.T) {
 	}
 }
 
+func TestAFailedPullOfAnImageThatIsHereDoesNotSayThatItIsMissing(t *testing.T) {
+	for _, text := range []string{"dial tcp: no such host", "pull access denied for x", "manifest unknown"} {
+		e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case ping(w, r, "1.41"):
+			case strings.HasSuffix(r.URL.Path, "/images/create"):
+				refuse(w, http.StatusInternalServerError, text)
+			default:
+				_, _ = fmt.Fprint(w, `{"Id":"sha256:abc","Config":{"Cmd":["x"]}}`)
+			}
+		})
+		_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x:1", Policy: runtime.PullAlways}, nil)
+		if f := fault.Of(err); f == nil || !strings.HasPrefix(f.Message, "The image x:1 is on this machine, but ") {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}
+
 func TestPullThatTheEngineBreaksOffIsUnavailable(t *testing.T) {
 	e := pulling(t, http.StatusOK, `{"status":"Downloading","id":"l1"`)
 	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x"}, nil)
