@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/internal/version"
 )
@@ -174,6 +175,21 @@ func TestTablesRead(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q", args, code, errs)
 		}
 		golden(t, name, stable(out))
+	}
+}
+
+func TestCommandsAreListedInTheOrderInWhichTheyBegan(t *testing.T) {
+	d, socket := serveScripted(t)
+	agbox(t, socket, "create", "--id", "box1", "--image", "good")
+	for i, name := range []string{"third", "first", "second"} {
+		agbox(t, socket, "exec", "-d", "--name", name, "box1", "wait")
+		d.execs[i].ExecId = name
+		d.execs[i].StartedAt = timestamppb.New(theTime.Add(time.Duration(2+i) % 3 * time.Second))
+	}
+	for _, args := range [][]string{{"ps", "-q"}, {"ps", "-a", "-q"}} {
+		if _, out, _ := agbox(t, socket, args...); out != "first\nsecond\nthird\n" {
+			t.Errorf("%v: %q", args, out)
+		}
 	}
 }
 

@@ -49,6 +49,10 @@ them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
 
 func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
 	list, err := o.list(ctx, c, sandbox)
+	// The ids, by which they come, are random.
+	slices.SortStableFunc(list, func(x, y *agboxv1.ExecStatus) int {
+		return x.GetStartedAt().AsTime().Compare(y.GetStartedAt().AsTime())
+	})
 	switch {
 	case err != nil:
 		return err
