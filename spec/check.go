@@ -41,7 +41,7 @@ func (r *resolver) check() {
 func (r *resolver) missingImage() {
 	at := locate(r.origin, "image")
 	if r.noPrimary {
-		r.report.Problem(at, "A sandbox needs an image, and no service of the compose file is its primary: write 'x-agbox: primary' into the service that is, name it as the primary of the base, or give an image")
+		r.report.Problem(at, "A sandbox needs an image, and no service of the compose file is its primary: write 'x-agbox: primary' into the service that is, name it with --compose-primary or as the primary of the base, or give an image")
 		return
 	}
 	r.report.Problem(at, "A sandbox needs an image: write for example 'image: debian:12', or give one with --image")
