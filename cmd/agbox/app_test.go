@@ -288,7 +288,7 @@ func TestAValueThatAFlagCannotTakeIsRefusedInWords(t *testing.T) {
 	for words, want := range map[string]string{
 		"create --pids-limit -1":          "write a whole number from 0 on.",
 		"create --pids-limit 99999999999": "that is too much.",
-		"logs x --tail y":                 "write a number.",
+		"logs x --tail y":                 `a number of lines or all, and "y" is neither`,
 		"stats --no-stream=2":             "write true or false.",
 		"create --privileged=maybe":       "write true or false.",
 	} {

@@ -85,15 +85,20 @@ func (o *attachOptions) lines(a *app) (*uint64, error) {
 	if size := a.outputSize(); size != nil {
 		rows = uint64(size.GetRows())
 	}
-	switch o.tail {
-	case "":
+	if o.tail == "" {
 		return &rows, nil
-	case "all":
+	}
+	return tailLines(o.tail)
+}
+
+// tailLines reads a number of lines; nil is all of them.
+func tailLines(text string) (*uint64, error) {
+	if text == "all" {
 		return nil, nil
 	}
-	n, err := strconv.ParseUint(o.tail, 10, 64)
+	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return nil, usagef("--tail takes a number of lines or all, and %q is neither.", o.tail)
+		return nil, usagef("--tail takes a number of lines or all, and %q is neither.", text)
 	}
 	return &n, nil
 }

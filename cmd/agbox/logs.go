@@ -18,7 +18,7 @@ type logsOptions struct {
 	service string
 	since   string
 	until   string
-	tail    int64
+	tail    string
 	stdout  bool
 	stderr  bool
 	print   logsStyle
@@ -72,8 +72,7 @@ has exec_id and end.`,
 	f.StringVar(&o.service, "service", "", "with --sandbox, show what the service `NAME` has put out itself")
 	f.StringVar(&o.since, "since", "", "show what was written from `TIME` on")
 	f.StringVar(&o.until, "until", "", "show what was written before `TIME`; with -f end then")
-	f.Int64VarP(&o.tail, "tail", "n", -1, "begin with the last `N` lines; of each command with --sandbox")
-	f.Lookup("tail").DefValue = "0" // no default is shown
+	f.StringVarP(&o.tail, "tail", "n", "", "begin with the last `N` lines, or all; of each command with --sandbox")
 	f.BoolVarP(&o.print.times, "timestamps", "t", false, "begin each line with the time when it was begun")
 	f.BoolVar(&o.stdout, "stdout", false, "show stdout only")
 	f.BoolVar(&o.stderr, "stderr", false, "show stderr only")
@@ -95,11 +94,9 @@ func (o *logsOptions) part(now time.Time, tailGiven bool) (client.LogOptions, er
 		return part, err
 	}
 	if tailGiven {
-		if o.tail < 0 {
-			return part, usagef("--tail %d is no number of lines: give 0 or more.", o.tail)
+		if part.TailLines, err = tailLines(o.tail); err != nil {
+			return part, err
 		}
-		lines := uint64(o.tail)
-		part.TailLines = &lines
 	}
 	if o.stdout != o.stderr {
 		stream := agboxv1.LogStream_LOG_STREAM_STDOUT

@@ -180,6 +180,15 @@ func TestEscapeSequencesAreTakenOutHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
+func TestTheWholeLogCanBeAskedForAsOfDocker(t *testing.T) {
+	_, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	agbox(t, socket, "exec", "--name", "job", "demo", "say", "hello")
+	if code, out, errs := agbox(t, socket, "logs", "--tail", "all", "job"); code != 0 || out != "hello\n" {
+		t.Errorf("code %d, stdout %q, stderr %q", code, out, errs)
+	}
+}
+
 func TestTimesOfLogsAreDurationsDatesOrRFC3339(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.Local)
 	for value, want := range map[string]time.Time{
