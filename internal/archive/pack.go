@@ -31,7 +31,8 @@ type PackOptions struct {
 // Pack writes what name stands for in the directory dir to w, as a whole tar
 // archive. A symbolic link is packed as such. An empty name packs dir itself. Sockets
 // are left out, and so is what disappears meanwhile; a file that shrinks meanwhile
-// is filled up with zeros.
+// is filled up with zeros. A file of the kernel, which does not tell its size, is
+// packed up to 64 KiB and fails beyond.
 func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions) error {
 	p := &packer{ctx: ctx, o: o, tar: tar.NewWriter(w), buf: make([]byte, chunk), links: make(map[inode]string)}
 	if o.Progress == nil {
@@ -204,8 +205,8 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 	if err = unix.Fstat(fd, &e.st); err == nil && e.st.Mode&unix.S_IFMT != kind {
 		err = unix.EAGAIN
 	}
-	if err == nil && kind == unix.S_IFREG && e.st.Size > 0 {
-		e.head, err = readFull(fd, buf[:min(e.st.Size, small)])
+	if err == nil && kind == unix.S_IFREG {
+		err = e.begin(fd, buf)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -213,6 +214,37 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 	}
 	e.fd, e.xattrs = fd, xattrs(fd)
 	return nil
+}
+
+// errNoSize is of a file that is larger than it says.
+var errNoSize = errors.New("it says that it is empty and holds more than 64 KiB, as files of the kernel may: redirect what cat reads of it")
+
+// begin reads the first piece of a regular file. Files of the kernel, in /proc and
+// /sys, say that they hold nothing, or a page, whatever they hold: a file that ends
+// in its first piece has the size that was read.
+func (e *entry) begin(fd int, buf []byte) (err error) {
+	said := e.st.Size
+	want := min(said, small)
+	if said == 0 {
+		want = small
+	}
+	e.head, err = readFull(fd, buf[:want])
+	switch {
+	case int64(e.head) < want:
+		e.st.Size = int64(e.head)
+	case said == 0:
+		if err := unix.Fstat(fd, &e.st); err != nil {
+			return err
+		}
+		if e.st.Size == 0 {
+			return errNoSize
+		}
+		e.st.Size = want // the rest came while it was read
+	}
+	if said == 0 && e.head == 0 {
+		return nil // also what of the kernel cannot be read
+	}
+	return err
 }
 
 func (e *entry) header(name string) *tar.Header {

@@ -3,7 +3,9 @@ package archive
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -174,6 +176,43 @@ func TestTheTargetKeepsItsOwnMode(t *testing.T) {
 	a.must(err)
 	if st.Mode().Perm() != 0o755 {
 		t.Errorf("its mode is %v", st.Mode())
+	}
+}
+
+func TestFilesOfTheKernelAreWholeThoughTheySayAnotherSize(t *testing.T) {
+	for _, name := range []string{"/proc/version", "/proc/self/cgroup", "/sys/devices/system/cpu/online"} {
+		want, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := os.Open(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var raw bytes.Buffer
+		err = Pack(t.Context(), &raw, int(d.Fd()), filepath.Base(name), PackOptions{Name: "f"})
+		_ = d.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newArena(t)
+		if _, err := a.unpack(raw.Bytes(), UnpackOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(a.target, "f"))
+		a.must(err)
+		if len(want) == 0 || !bytes.Equal(got, want) {
+			t.Errorf("%s has %q and comes as %q", name, want, got)
+		}
+	}
+	d, err := os.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	err = Pack(t.Context(), io.Discard, int(d.Fd()), "kallsyms", PackOptions{Name: "f"})
+	if !errors.Is(err, errNoSize) {
+		t.Errorf("a long one: %v", err)
 	}
 }
 
