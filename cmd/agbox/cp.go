@@ -103,7 +103,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 		return err
 	})
 	if total.Skipped > 0 {
-		a.say("%d devices or FIFOs were left out; --special copies them too.", total.Skipped)
+		a.say("%s left out; --special copies such files too.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
 	}
 	if err == nil {
 		bar.end(total)
