@@ -267,14 +267,15 @@ func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	if err := harness.CopyBinaries(harness.Binaries, newer); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.OpenFile(filepath.Join(newer, "agbox-init"), os.O_WRONLY|os.O_APPEND, 0)
+	supervisor := filepath.Join(newer, "agbox-init")
+	content, err := os.ReadFile(supervisor)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := file.WriteString("newer"); err != nil {
+	if err := os.Remove(supervisor); err != nil {
 		t.Fatal(err)
 	}
-	if err := file.Close(); err != nil {
+	if err := harness.WriteProgram(supervisor, append(content, "newer"...)); err != nil {
 		t.Fatal(err)
 	}
 

@@ -47,7 +47,7 @@ func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 	lone := t.TempDir()
 	place := func(name, content string, mode os.FileMode) string {
 		path := filepath.Join(lone, name)
-		if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		if err := errors.Join(harness.WriteProgram(path, []byte(content)), os.Chmod(path, mode)); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -205,7 +205,7 @@ func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
 	// Fit when it is checked, and gone when it is needed.
 	vanishing := filepath.Join(t.TempDir(), "agboxd")
 	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.Bin, "agboxd") + " \"$@\"\n"
-	if err := os.WriteFile(vanishing, []byte(script), 0o755); err != nil {
+	if err := harness.WriteProgram(vanishing, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, in.Agbox(t, "daemon", "upgrade", "--binary", vanishing), 4, "the old one")

@@ -225,7 +225,7 @@ func otherBinaries(t *testing.T) string {
 		if name == "agbox-init" {
 			content = append(content, "another"...)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
+		if err := harness.WriteProgram(filepath.Join(dir, name), content); err != nil {
 			t.Fatal(err)
 		}
 	}

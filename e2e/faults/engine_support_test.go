@@ -67,7 +67,7 @@ func flagged(t *testing.T, flags ...string) string {
 	own := filepath.Join(harness.Binaries, "agboxd")
 	script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = run ]; then shift; exec %s run %s \"$@\"; fi\nexec %s \"$@\"\n",
 		own, strings.Join(flags, " "), own)
-	if err := os.WriteFile(filepath.Join(dir, "agboxd"), []byte(script), 0o755); err != nil {
+	if err := harness.WriteProgram(filepath.Join(dir, "agboxd"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
 	return dir

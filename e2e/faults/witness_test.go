@@ -119,7 +119,7 @@ func (w *witness) equip(t *testing.T, box string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(w.logs(box), "oracle"), binary, 0o755); err != nil {
+	if err := harness.WriteProgram(filepath.Join(w.logs(box), "oracle"), binary); err != nil {
 		t.Fatal(err)
 	}
 }

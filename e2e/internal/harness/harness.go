@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	dockerclient "github.com/docker/docker/client"
@@ -85,20 +85,29 @@ func CopyBinaries(from, to string) error {
 		return err
 	}
 	for _, name := range []string{"agbox", "agboxd", "agbox-init"} {
-		in, err := os.Open(filepath.Join(from, name))
+		content, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			return fmt.Errorf("there is no %s (%w): %s", name, err, Remedy)
 		}
-		defer in.Close()
-		out, err := os.OpenFile(filepath.Join(to, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(out, in)
-		// Against a narrow umask.
-		if err := errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
+		if err := WriteProgram(filepath.Join(to, name), content); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// WriteProgram makes a new file that every user may run. Other tests start
+// processes all the time: one that was forked while the file is open for writing
+// has it open until its own exec, and nobody can run the file before ("text file
+// busy"). So nothing is forked meanwhile.
+func WriteProgram(path string, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(content)
+	// Against a narrow umask.
+	return errors.Join(err, out.Chmod(0o755), out.Close())
 }
