@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
@@ -34,9 +35,17 @@ func (in *install) piped(t *testing.T, args ...string) *pipedProcess {
 	return p
 }
 
+// Write is bounded: a process that takes nothing any more fails it.
+func (p *pipedProcess) Write(data []byte) (int, error) {
+	if err := p.pipe.SetWriteDeadline(time.Now().Add(harness.Patience)); err != nil {
+		return 0, err
+	}
+	return p.pipe.Write(data)
+}
+
 func (p *pipedProcess) write(text string) {
 	p.t.Helper()
-	if _, err := p.pipe.WriteString(text); err != nil {
+	if _, err := p.Write([]byte(text)); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -74,7 +83,7 @@ func TestALongPipeNeedsNoMemory(t *testing.T) {
 	const size = 300 << 20
 	p := in.piped(t, "exec", "-i", "demo", "sh", "-c", "sleep 1; sha256sum")
 	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(sum, p.pipe), io.LimitReader(newNoise(), size)); err != nil {
+	if _, err := io.Copy(io.MultiWriter(sum, p), io.LimitReader(newNoise(), size)); err != nil {
 		t.Fatal(err)
 	}
 	ours, daemons := peak(t, p.Cmd.Process.Pid), peak(t, daemon)

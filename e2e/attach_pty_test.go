@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,7 @@ type pty struct {
 	line   *os.File
 	before unix.Termios
 	ended  chan struct{}
+	kill   context.CancelFunc
 
 	mu      sync.Mutex // guards what follows
 	shown   strings.Builder
@@ -37,7 +39,9 @@ func (in *install) onTerminal(t *testing.T, args ...string) *pty {
 	t.Helper()
 	p := &pty{t: t, ended: make(chan struct{}), changed: make(chan struct{})}
 	p.open()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
+	// As with harness.Process, each wait for it is bounded and not its life.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	p.kill = cancel
 	p.cmd = in.Command(ctx, "agbox", args...)
 	p.cmd.Env = append(p.cmd.Env, "TERM=xterm", "USER=tester")
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.line, p.line, p.line
@@ -165,6 +169,8 @@ func (p *pty) types(keys string) {
 // await returns once the text was shown.
 func (p *pty) await(text string) {
 	p.t.Helper()
+	bound := time.NewTimer(harness.Patience)
+	defer bound.Stop()
 	for {
 		p.mu.Lock()
 		shown, over, changed := p.shown.String(), p.over, p.changed
@@ -175,13 +181,24 @@ func (p *pty) await(text string) {
 		if over {
 			p.t.Fatalf("agbox %s ended without showing %q; the screen: %q", strings.Join(p.cmd.Args[1:], " "), text, harness.Clip(shown))
 		}
-		<-changed
+		select {
+		case <-changed:
+		case <-bound.C:
+			p.t.Fatalf("agbox %s did not show %q; the screen: %q", strings.Join(p.cmd.Args[1:], " "), text, harness.Clip(shown))
+		}
 	}
 }
 
 // awaitEnd returns once all that agbox wrote was read.
 func (p *pty) awaitEnd() {
-	<-p.ended
+	bound := time.NewTimer(harness.Patience)
+	defer bound.Stop()
+	select {
+	case <-p.ended:
+	case <-bound.C:
+		p.kill()
+		<-p.ended
+	}
 	for {
 		p.mu.Lock()
 		over, changed := p.over, p.changed

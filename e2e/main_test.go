@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
@@ -22,7 +20,7 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	tidy()
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := harness.GoroutinesLeft(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "e2e: the tests left goroutines behind:", err)
 		return 1
 	}

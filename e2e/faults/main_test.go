@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
@@ -47,7 +45,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "faults: no test has made fault", strings.Join(gaps, ", "))
 		code = 1
 	}
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := harness.GoroutinesLeft(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "faults: the tests left goroutines behind:", err)
 		return 1
 	}

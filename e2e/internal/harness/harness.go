@@ -12,6 +12,7 @@ import (
 	"time"
 
 	dockerclient "github.com/docker/docker/client"
+	"go.uber.org/goleak"
 
 	"github.com/agbox/agbox/runtime/docker"
 )
@@ -76,6 +77,17 @@ func Setup(from string, images ...string) (tidy func(), err error) {
 		_ = DockerAPI.Close()
 		_ = Engine.Close()
 	}, nil
+}
+
+// GoroutinesLeft tells of goroutines that the tests of a package have left behind.
+// Some end a moment after what they belong to: the readers of closed connections.
+func GoroutinesLeft() error {
+	for until := time.Now().Add(Patience); ; {
+		err := goleak.Find() // which itself looks several times, with pauses
+		if err == nil || time.Now().After(until) {
+			return err
+		}
+	}
 }
 
 // CopyBinaries copies all binaries into a folder that is there, so that every

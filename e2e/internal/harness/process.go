@@ -73,6 +73,8 @@ type Process struct {
 	// ended is closed when the process has ended and err is set.
 	ended chan struct{}
 	err   error
+	// kill ends the process.
+	kill context.CancelFunc
 }
 
 // Start runs agbox beside the test. The test's end is its end too.
@@ -95,9 +97,10 @@ func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Proce
 
 func (in *Install) start(t *testing.T, stdin *os.File, name string, args ...string) *Process {
 	t.Helper()
-	// The bound holds in clean-ups too, when the test's own context has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), Patience)
-	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{})}
+	// Each wait for it is bounded, not its life: a test may take long on a machine
+	// with much to do. It runs in clean-ups too, when the test's own context has ended.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{}), kill: cancel}
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Stdout, p.Stderr
 	if stdin != nil {
 		p.Cmd.Stdin = stdin
@@ -125,7 +128,14 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // Wait returns how the process ended.
 func (p *Process) Wait(t *testing.T) Result {
 	t.Helper()
-	<-p.ended
+	bound := time.NewTimer(Patience)
+	defer bound.Stop()
+	select {
+	case <-p.ended:
+	case <-bound.C:
+		p.kill()
+		<-p.ended
+	}
 	status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 	r := Result{Args: p.args(), Stdout: p.Stdout.String(), Stderr: p.Stderr.String(), Code: p.Cmd.ProcessState.ExitCode()}
 	if status.Signaled() {
@@ -147,7 +157,8 @@ func (p *Process) args() []string {
 // Signal sends a signal to the process.
 func (p *Process) Signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	if err := p.Cmd.Process.Signal(sig); err != nil {
+	// That it has ended before is for Wait to judge.
+	if err := p.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
 }
@@ -156,7 +167,7 @@ func (p *Process) Signal(t *testing.T, sig syscall.Signal) {
 func (p *Process) AwaitOutput(t *testing.T, text string) {
 	t.Helper()
 	if !p.Stdout.await(func(got string) bool { return strings.Contains(got, text) }) {
-		t.Fatalf("%s ended without writing %q\nstdout: %s\nstderr: %s",
+		t.Fatalf("%s has ended without writing %q, or took too long to write it\nstdout: %s\nstderr: %s",
 			strings.Join(p.args(), " "), text, Clip(p.Stdout.String()), Clip(p.Stderr.String()))
 	}
 }
@@ -199,6 +210,8 @@ func (o *Output) String() string {
 // await returns true once the condition holds, and false if the process ends
 // before; its time is bounded.
 func (o *Output) await(cond func(string) bool) bool {
+	bound := time.NewTimer(Patience)
+	defer bound.Stop()
 	for {
 		o.mu.Lock()
 		text, over, changed := o.text.String(), o.over, o.changed
@@ -209,7 +222,11 @@ func (o *Output) await(cond func(string) bool) bool {
 		case over:
 			return false
 		}
-		<-changed
+		select {
+		case <-changed:
+		case <-bound.C:
+			return false
+		}
 	}
 }
 
