@@ -21,6 +21,8 @@ type waiting struct {
 	// from is the sequence of the last event read, once placed is set.
 	from   uint64
 	placed bool
+	// state is the one that this event has led to.
+	state agboxv1.SandboxState
 }
 
 // OnEvent has f called with each event after the sequence number after that
@@ -31,7 +33,8 @@ func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 
 // WaitReady waits until execs can run in the sandbox and returns it. A sandbox
 // that fails ends the wait with its error, one that is stopped or deleted with
-// ErrWrongState.
+// ErrWrongState. One that was ready during the wait is returned as it is now: with
+// a short idle_ttl it may have stopped again.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
@@ -100,6 +103,9 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 		}
 		h := out.GetSandbox()
 		if done, err := judge(h); done || err != nil {
+			if err != nil && w.passed(ctx, c, h, judge) {
+				err = nil
+			}
 			return h, err
 		}
 		sandbox = h.GetSandboxId()
@@ -110,6 +116,30 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 			return nil, err
 		}
 	}
+}
+
+// passed tells whether what is waited for has come and gone since the last event
+// that was read.
+func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandle, judge verdict) bool {
+	met := func(state agboxv1.SandboxState) bool {
+		done, err := judge(&agboxv1.SandboxHandle{SandboxId: h.GetSandboxId(), State: state})
+		return done && err == nil
+	}
+	if met(w.state) {
+		return true
+	}
+	if !w.placed || w.from >= h.GetLastEventSequence() {
+		return false
+	}
+	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {
+		if err != nil || met(ev.GetSandboxState()) {
+			return err == nil
+		}
+		if ev.GetSequence() >= h.GetLastEventSequence() {
+			return false
+		}
+	}
+	return false
 }
 
 // untilChange reads events until one shows another state than h.
@@ -123,7 +153,7 @@ func (w *waiting) untilChange(ctx context.Context, c *Client, h *agboxv1.Sandbox
 		if err != nil {
 			return err
 		}
-		w.from = ev.GetSequence()
+		w.from, w.state = ev.GetSequence(), ev.GetSandboxState()
 		if w.seen != nil {
 			w.seen(ev)
 		}

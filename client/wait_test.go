@@ -24,6 +24,8 @@ type life struct {
 	mu     sync.Mutex // guards now
 	now    int
 	states []agboxv1.SandboxState
+	// rush has it in its last state as soon as an event is read.
+	rush bool
 }
 
 func (l *life) handle() *agboxv1.SandboxHandle {
@@ -45,6 +47,9 @@ func (l *life) serve(t *testing.T) *Client {
 			for i := int(in.GetFromSequence()); i < len(l.states); i++ {
 				l.mu.Lock()
 				l.now = max(l.now, i)
+				if l.rush {
+					l.now = len(l.states) - 1
+				}
 				l.mu.Unlock()
 				_ = s.Send(event(i+1, l.states[i]))
 			}
@@ -88,6 +93,18 @@ func TestAWaitThatCanNoLongerSucceedEnds(t *testing.T) {
 	l := &life{states: []agboxv1.SandboxState{ready, leaving}}
 	if _, err := l.serve(t).WaitStopped(t.Context(), "box"); !errors.Is(err, ErrWrongState) {
 		t.Errorf("deletion while waiting for STOPPED: %v", err)
+	}
+}
+
+func TestWaitReadyEndsWellThoughTheSandboxWasReadyForAMomentOnly(t *testing.T) {
+	for name, l := range map[string]*life{
+		"seen in an event":    {states: []agboxv1.SandboxState{pending, ready, stopped}, rush: true},
+		"before it was asked": {states: []agboxv1.SandboxState{pending, ready, stopped}, now: 2},
+	} {
+		h, err := l.serve(t).WaitReady(t.Context(), "box", OnEvent(1, func(*agboxv1.SandboxEvent) {}))
+		if err != nil || h.GetState() != stopped {
+			t.Errorf("%s: got %v, %v", name, h, err)
+		}
 	}
 }
 
