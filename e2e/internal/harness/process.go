@@ -270,23 +270,33 @@ func UntilSignal(signal, trap, first string) string {
 // KillDaemon ends the daemon with SIGKILL and returns when it is gone.
 func (in *Install) KillDaemon(t *testing.T) {
 	t.Helper()
+	in.AimAtDaemon(t)()
+}
+
+// AimAtDaemon finds the daemon that runs now. What it returns is KillDaemon
+// without the search for it, and has to be called once.
+func (in *Install) AimAtDaemon(t *testing.T) (kill func()) {
+	t.Helper()
 	pid := in.Status(t).PID
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(Patience.Milliseconds()))
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case n == 1:
-			return
-		default:
-			t.Fatalf("the daemon (pid %d) outlives SIGKILL: %v", pid, err)
+	return func() {
+		t.Helper()
+		defer unix.Close(fd)
+		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(Patience.Milliseconds()))
+			switch {
+			case errors.Is(err, syscall.EINTR):
+			case n == 1:
+				return
+			default:
+				t.Fatalf("the daemon (pid %d) outlives SIGKILL: %v", pid, err)
+			}
 		}
 	}
 }
