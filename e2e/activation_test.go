@@ -34,8 +34,11 @@ func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 	defer told.Close()
 	// Connections wait until there is a daemon.
 	early := in.Start(t, "--no-autostart", "ls", "-q")
-	for range 2 {
+	for i := range 2 {
 		ended := in.activate(t, socket)
+		if i == 0 {
+			early.Wait(t).Want(t, 0)
+		}
 		pid := in.Status(t).PID
 		in.Must(t, "daemon", "upgrade")
 		wantTold(t, told)
@@ -51,7 +54,6 @@ func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 			t.Errorf("the socket went with the daemon: %v", err)
 		}
 	}
-	early.Wait(t).Want(t, 0)
 }
 
 // wantTold reads one message of a daemon that is ready.

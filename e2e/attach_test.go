@@ -32,8 +32,8 @@ func TestAShellOnATerminalOutlivesTheDaemon(t *testing.T) {
 	p.says("stty size", "second")
 	p.await("24 80")
 	p.resize(33, 101)
-	for !strings.Contains(p.screen(), "33 101") {
-		p.says("stty size", "sized")
+	for i := 0; !strings.Contains(p.screen(), "33 101"); i++ {
+		p.says("stty size", fmt.Sprintf("sized%d.", i)) // one after the other
 	}
 
 	in.KillDaemon(t)
@@ -43,10 +43,10 @@ func TestAShellOnATerminalOutlivesTheDaemon(t *testing.T) {
 	p.await("while-away-kept\r\n")
 	p.says("echo pid=$$.", "third")
 	p.await("pid=" + shell + ".")
-	for range 3 {
+	for i := range 3 {
 		in.KillDaemon(t)
 		in.Must(t, "ls")
-		p.says("true", "again")
+		p.says("true", fmt.Sprintf("again%d.", i))
 	}
 	in.Must(t, "daemon", "upgrade")
 	p.says("true", "upgraded")

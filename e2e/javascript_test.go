@@ -70,6 +70,10 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	if err := follower.Start(); err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, "node follows", func() bool {
+		got, err := os.Stat(got)
+		return err == nil && got.Size() > 0
+	})
 	// Our own follower says how far the command has come.
 	progress := in.Start(t, "logs", "-f", "--stdout", job)
 	for i, line := range []int{20_000, 60_000, 94_000} {

@@ -17,14 +17,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// paced writes a line every 50 ms, alternately to both outputs: a1, b2, a3 ...
-const paced = `for i in 1 3 5 7 9; do echo a$i; usleep 50000; echo b$((i+1)) >&2; usleep 50000; done`
+// halved writes lines alternately to both outputs: a1, b2, a3, b4, and the six
+// others when its gate is open.
+const halved = `for i in 1 3 5 7 9; do echo a$i; echo b$((i+1)) >&2; while [ $i = 3 -a ! -e /var/log/agents-sandbox/gate ]; do usleep 10000; done; done`
 
 func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	in.Create(t, "demo", harness.ImageBusybox)
-	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", paced)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", halved)
+	// Lines that are read together have the same time: these two are not.
+	harness.Eventually(t, "the fourth line is in the log", func() bool { return strings.Contains(in.Agbox(t, "logs", job).Stderr, "b4\n") })
+	openGate(t, gateOf(in, box))
 	in.Must(t, "logs", "-f", job)
 	lines := stampedLines(t, in, job)
 	// In between the fourth and the fifth line.
@@ -151,7 +155,7 @@ func TestTheLogsOfManyCommandsAreWholeAcrossAKill(t *testing.T) {
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	c := in.Client(t)
-	script := fmt.Sprintf(`while [ ! -e /var/log/agents-sandbox/gate ]; do usleep 100000; done; for i in $(seq %d); do echo $i; usleep 50000; done`, lines)
+	script := fmt.Sprintf(`echo 0; while [ ! -e /var/log/agents-sandbox/gate ]; do usleep 100000; done; for i in $(seq %d); do echo $i; usleep 50000; done`, lines)
 	for i := range commands {
 		if _, err := c.CreateExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: box, Name: fmt.Sprint("c", i), Command: []string{"sh", "-c", script}}); err != nil {
 			t.Fatal(err)
@@ -160,8 +164,7 @@ func TestTheLogsOfManyCommandsAreWholeAcrossAKill(t *testing.T) {
 	got, ended := make(map[string]string), 0
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	openGate(t, gateOf(in, box))
-	var kill sync.Once
+	var opened, kill sync.Once
 	var killed sync.WaitGroup
 	defer killed.Wait()
 	for item, err := range c.FollowSandboxLogs(ctx, box, client.SandboxLogOptions{Follow: true}) {
@@ -169,17 +172,21 @@ func TestTheLogsOfManyCommandsAreWholeAcrossAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		got[item.Exec.GetName()] += string(item.Data)
-		kill.Do(func() {
-			in.KillDaemon(t)
-			killed.Go(func() { _ = in.Command(ctx, "agbox", "daemon", "start").Run() })
-		})
+		// Only now is it sure that no command ends before the follower knows of it.
+		opened.Do(func() { openGate(t, gateOf(in, box)) })
+		if strings.Contains(string(item.Data), "1\n") {
+			kill.Do(func() {
+				in.KillDaemon(t)
+				killed.Go(func() { _ = in.Command(ctx, "agbox", "daemon", "start").Run() })
+			})
+		}
 		if item.End != nil {
 			if ended++; ended == commands {
 				break
 			}
 		}
 	}
-	want := ""
+	want := "0\n"
 	for i := range lines {
 		want += fmt.Sprintln(i + 1)
 	}

@@ -282,6 +282,7 @@ func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	in := newInstall(t)
 	old := in.Create(t, "old", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-d", "old", "--", "sh", "-c", harness.UntilSignal("USR1", "exit 9", "echo first"))
+	in.Start(t, "logs", "-f", job).AwaitOutput(t, "first\n") // from now on it takes the signal
 	in.Must(t, "daemon", "stop")
 	in.Bin = newer
 	in.Must(t, "daemon", "start")

@@ -51,10 +51,13 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	var followers []*followed
 	var reading sync.WaitGroup
 	streamClient := in.Client(t)
+	// Until the test ends, however long the upgrades take.
+	following, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	for range streams {
 		f := &followed{id: in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", numbered)}
 		followers = append(followers, f)
-		reading.Go(func() { f.read(harness.Bounded(t), streamClient) })
+		reading.Go(func() { f.read(following, streamClient) })
 	}
 	processes := in.writers(t, before)
 	if len(processes) != streams {
@@ -62,7 +65,8 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	}
 	pid := in.Status(t).PID
 
-	target := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; while :; do sleep 1; done")
+	target := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; echo ready; while :; do sleep 1; done")
+	in.Start(t, "logs", "-f", target).AwaitOutput(t, "ready\n") // a signal before that would end it
 	l := newLoad(t, in, target)
 	l.await(t, 4*callers)
 	l.longest()
@@ -93,6 +97,8 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 		t.Errorf("the daemon's pid was %d and is %d", pid, now)
 	}
 	openGate(t, gateOf(in, box))
+	bound := time.AfterFunc(harness.Patience, giveUp)
+	defer bound.Stop()
 	reading.Wait()
 	for _, f := range followers {
 		f.check(t, in)
