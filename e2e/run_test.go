@@ -68,7 +68,14 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 	dir := filepath.Join(in.Home, "big")
 	big(t, dir, 100, 1<<20)
 	p := in.Start(t, "run", "--rm", "--workspace", dir, harness.ImageBusybox, "true")
-	harness.Eventually(t, "the sandbox is being made", func() bool { return strings.Contains(p.Stderr.String(), "copying files in") })
+	harness.Eventually(t, "the sandbox is being made", func() bool {
+		select {
+		case <-p.Ended():
+			return true
+		default:
+			return strings.Contains(p.Stderr.String(), "copying files in")
+		}
+	})
 	p.Signal(t, syscall.SIGINT)
 	if code := p.Wait(t).Code; code != 130 && code != 0 { // it may have been done already
 		t.Errorf("exit code %d", code)

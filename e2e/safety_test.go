@@ -101,7 +101,7 @@ func TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt(t *testing.T) {
 func TestServicesHaveTheSafeDefaultsToo(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	const look = `command: [sh, -c, "cp /proc/self/status /shared/%; ((: >>/proc/sys/kernel/panic) && echo w; mknod /tmp/d c 1 3 && echo m; cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null) >/shared/%2; exec sleep 1000000"]
+	const look = `command: [sh, -c, "cp /proc/self/status /shared/%; ((: >>/proc/sys/kernel/panic) && echo w; mknod /tmp/d c 1 3 && echo m; cat /sys/fs/cgroup/pids/pids.max /sys/fs/cgroup/pids.max 2>/dev/null) >/shared/%1; mv /shared/%1 /shared/%2; exec sleep 1000000"]
     volumes: [{name: shared, target: /shared}]
 `
 	in.createNamed(t, "demo", "image: "+harness.ImageBusybox+`

@@ -139,7 +139,7 @@ func TestTheExamplesOfTheDocumentMakeSandboxes(t *testing.T) {
 	checks := map[string]string{
 		"sandbox.yaml": "id -u; echo $GREETING; pwd", "base.yaml": "wget -q -O /dev/null http://web/ 2>/dev/null; echo $ROLE $PROJECT",
 		"mounts.yaml": "cat /testdata/file; ! touch /testdata/x 2>/dev/null && touch /out/y && echo", "copies.yaml": "cat /etc/app/config.toml /testdata/file; stat -c %u /testdata/file",
-		"tmpfs.yaml": "stat -c %a /private", "volumes.yaml": "test -s /data/started && echo shared", "services.yaml": "cat /tmp/page", "workspace.yaml": "test -e /src/config.toml && echo here",
+		"tmpfs.yaml": "stat -c %a /private", "volumes.yaml": "while [ ! -s /data/started ]; do sleep 0.05; done; echo shared", "services.yaml": "cat /tmp/page", "workspace.yaml": "test -e /src/config.toml && echo here",
 		"limits.yaml": "ulimit -n",
 	}
 	wants := map[string]string{
