@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/network"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/internal/ids"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -155,31 +156,32 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	in, other := newInstall(t), newInstall(t)
+	wanted, gone := ids.New(), ids.New()
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	theirs := other.primary(t, other.Create(t, "demo", harness.ImageBusybox))
-	nobodys := foreignContainer(t, runtime.PrimaryName("wanted"), nil)
-	refused(t, in.Agbox(t, "create", "--id", "wanted", "--image", harness.ImageBusybox), 4, "not this sandbox's")
+	nobodys := foreignContainer(t, runtime.PrimaryName(wanted), nil)
+	refused(t, in.Agbox(t, "create", "--id", wanted, "--image", harness.ImageBusybox), 4, "not this sandbox's")
 	// As an earlier daemon may have left them: our label, and no record.
 	labels := map[string]string{
-		"agbox.install-id": in.Status(t).InstallID, "agbox.sandbox-id": "gone", "agbox.nonce": "n",
+		"agbox.install-id": in.Status(t).InstallID, "agbox.sandbox-id": gone, "agbox.nonce": "n",
 		"agbox.role": "primary", "agbox.service": "",
 	}
-	orphan := foreignContainer(t, runtime.PrimaryName("gone"), labels)
+	orphan := foreignContainer(t, runtime.PrimaryName(gone), labels)
 	labels["agbox.role"] = "network"
-	made, err := harness.DockerAPI.NetworkCreate(harness.Bounded(t), runtime.NetworkName("gone"), network.CreateOptions{Labels: labels})
+	made, err := harness.DockerAPI.NetworkCreate(harness.Bounded(t), runtime.NetworkName(gone), network.CreateOptions{Labels: labels})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = harness.Engine.RemoveNetwork(context.WithoutCancel(t.Context()), made.ID) })
 
 	all := in.doctor(t, 1)
-	for _, name := range []string{runtime.PrimaryName("gone"), runtime.NetworkName("gone")} {
-		if f := find(t, all, name); f.Action != "DOCTOR_ACTION_REMOVE" || f.Done || f.SandboxID != "gone" {
+	for _, name := range []string{runtime.PrimaryName(gone), runtime.NetworkName(gone)} {
+		if f := find(t, all, name); f.Action != "DOCTOR_ACTION_REMOVE" || f.Done || f.SandboxID != gone {
 			t.Errorf("doctor says %+v, want a removal to come", f)
 		}
 	}
 	for _, f := range all {
-		if f.Name == runtime.PrimaryName("wanted") || strings.HasSuffix(f.Name, theirs.SandboxID) {
+		if f.Name == runtime.PrimaryName(wanted) || strings.HasSuffix(f.Name, theirs.SandboxID) {
 			t.Errorf("doctor speaks of what is not ours: %+v", f)
 		}
 	}
