@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,14 @@ func smallDisk(t *testing.T, dir string, mib int64) {
 		}
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		// What was open in it a moment ago, and a namespace that has just ended, may
+		// have it for a moment more.
+		err := unix.Unmount(dir, 0)
+		for until := time.Now().Add(harness.Patience); errors.Is(err, unix.EBUSY) && time.Now().Before(until); {
+			time.Sleep(20 * time.Millisecond)
+			err = unix.Unmount(dir, 0)
+		}
+		if err != nil {
 			t.Errorf("unmount %s: %v", dir, err)
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}

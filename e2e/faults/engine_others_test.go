@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/proto"
@@ -158,7 +159,9 @@ func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 	if err := w.start(t.Context(), big); err != nil {
 		t.Fatal(err)
 	}
-	ctx := harness.Bounded(t)
+	// The streams are there as long as the test, and that takes as long as it takes.
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
 	slow := make([]*slowReader, readers)
 	for i := range slow {
 		slow[i] = newSlowReader(ctx, w.c, big.id)
@@ -191,7 +194,10 @@ func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 	in.Must(t, "daemon", "start")
 	stdout, stderr := big.output()
 	want := sums(stdout, stderr)
+	bound := time.AfterFunc(harness.Patience, giveUp)
+	defer bound.Stop()
 	for _, reader := range slow {
+		bound.Reset(harness.Patience)
 		if got, err := reader.rest(); err != nil || got != want {
 			t.Errorf("a slow reader has %s in the end (%v), want %s", got, err, want)
 		}

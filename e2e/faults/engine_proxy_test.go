@@ -244,6 +244,7 @@ func TestABurstOfEventsIsTakenWhileEverythingElseHangs(t *testing.T) {
 	if err := w.start(t.Context(), through); err != nil {
 		t.Fatal(err)
 	}
+	harness.Eventually(t, "there is an event stream", func() bool { return proxy.Streams() == 1 })
 	proxy.Choose(hangAll) // a reader that waited for a look would wait for ever
 	lines := make([][]byte, burst)
 	for i := range lines {

@@ -81,6 +81,7 @@ func TestAnEngineRestartWithoutLiveRestoreEndsSandboxesAsTheirPolicySays(t *test
 			if err := w.start(t.Context(), done); err != nil {
 				t.Fatal(err)
 			}
+			wantEnd(t, w, done)
 			cut, cutToo := endless(ids.New(), fails), endless(ids.New(), revives)
 			startUnwatched(t, w.c, cut)
 			startUnwatched(t, w.c, cutToo)
@@ -123,6 +124,7 @@ func TestADaemonThatStartsWithoutAnEngineServesWhatItKnows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	wantEnd(t, w, before)
 	p.Stop(t)
 	in.KillDaemon(t)
 	in.Must(t, "daemon", "start")

@@ -143,15 +143,17 @@ func follow(pid, threads, n int) error {
 			continue
 		case err != nil:
 			return err
-		case status.Exited() || status.Signaled():
+		}
+		// A thread that ends before it has stopped counts too.
+		if reported[tid] = true; len(reported) == threads && threads > 0 {
+			fmt.Println("ready")
+			threads = 0
+		}
+		if status.Exited() || status.Signaled() {
 			if tid == pid {
 				return nil
 			}
 			continue
-		}
-		if reported[tid] = true; len(reported) == threads && threads > 0 {
-			fmt.Println("ready")
-			threads = 0
 		}
 		signal := 0
 		switch event := status.TrapCause(); {

@@ -192,11 +192,17 @@ func (w *witness) checkJobLocked(t *testing.T, j job, v *verdict) {
 	t.Helper()
 	var got [3]bytes.Buffer
 	var end *agboxv1.LogEnd
-	for item, err := range w.c.FollowLogs(harness.Bounded(t), j.id, client.LogOptions{Follow: true}) {
+	// The wait for each piece is bounded: there may be many.
+	ctx, giveUp := context.WithCancel(t.Context())
+	defer giveUp()
+	bound := time.AfterFunc(harness.Patience, giveUp)
+	defer bound.Stop()
+	for item, err := range w.c.FollowLogs(ctx, j.id, client.LogOptions{Follow: true}) {
 		if err != nil {
 			t.Errorf("the log of exec %s: %v", j.id, err)
 			return
 		}
+		bound.Reset(harness.Patience)
 		got[item.Stream].Write(item.Data)
 		end = item.End
 	}

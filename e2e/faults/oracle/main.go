@@ -11,7 +11,8 @@
 // appends ID to /var/log/agents-sandbox/ran, writes COUNT lines "seq,crc" to
 // stdout and every tenth also to stderr, pausing for PAUSE after each
 // PAUSE_EVERY lines, and ends with exit code CODE. The crc is that of ID and
-// the number.
+// the number. Before the last line it waits while there is a file
+// /var/log/agents-sandbox/hold.
 package main
 
 import (
@@ -62,6 +63,9 @@ func run(args []string) (code int, err error) {
 		return 0, err
 	}
 	for seq := 1; seq <= count; seq++ {
+		for seq == count && held() {
+			time.Sleep(10 * time.Millisecond)
+		}
 		// One write a line, as a program without a buffer does it.
 		line := fmt.Appendf(nil, "%d,%08x\n", seq, crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", id, seq)))
 		if _, err := os.Stdout.Write(line); err != nil {
@@ -77,6 +81,11 @@ func run(args []string) (code int, err error) {
 		}
 	}
 	return code, nil
+}
+
+func held() bool {
+	_, err := os.Stat("/var/log/agents-sandbox/hold")
+	return err == nil
 }
 
 func bomb() {
