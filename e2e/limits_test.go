@@ -69,7 +69,8 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 			in.Create(t, "demo", harness.ImageBusybox)
 			long := in.Agbox(t, "exec", "--timeout", "300ms", "--name", "long", "demo", "--", "sh", "-c", "echo begun; exec sleep 1000").Want(t, 124)
 			// It may be ended before it has come so far.
-			if !strings.HasPrefix("begun\n", long.Stdout) || !strings.Contains(long.Stderr, "timeout of 300ms.") {
+			const begun = "begun\n"
+			if !strings.HasPrefix(begun, long.Stdout) || !strings.Contains(long.Stderr, "timeout of 300ms.") {
 				t.Errorf("it says %q and %q", long.Stdout, long.Stderr)
 			}
 			e := in.inspectExec(t, "demo/long")
@@ -83,7 +84,8 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 			quiet := in.Agbox(t, "exec", "--idle-timeout", "1s", "--name", "quiet", "demo", "--", "sh", "-c",
 				"for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.25; done; exec sleep 1000").Want(t, 124)
 			// On a machine with much to do it may fall silent between two lines.
-			if !strings.HasPrefix("1\n2\n3\n4\n5\n6\n7\n8\n", quiet.Stdout) || !strings.Contains(quiet.Stderr, "idle timeout of 1s.") {
+			const counted = "1\n2\n3\n4\n5\n6\n7\n8\n"
+			if !strings.HasPrefix(counted, quiet.Stdout) || !strings.Contains(quiet.Stderr, "idle timeout of 1s.") {
 				t.Errorf("it says %q and %q", quiet.Stdout, quiet.Stderr)
 			}
 			e = in.inspectExec(t, "demo/quiet")
