@@ -85,6 +85,16 @@ func TestATerminalThatTakesNothingIsRestoredOnASignal(t *testing.T) {
 	}
 }
 
+// awaitNobodyTypes returns when the daemon knows that whoever typed has gone. Who
+// comes before that looks on, and what he types is nobody's.
+func (in *install) awaitNobodyTypes(t *testing.T, exec string) {
+	t.Helper()
+	api := agboxv1.NewSandboxServiceClient(in.connect(t))
+	harness.Eventually(t, "nobody types", func() bool {
+		return attachRaw(t, api, &agboxv1.AttachOpen{ExecId: exec}).first.GetTypist() == ""
+	})
+}
+
 func TestASessionThatWasLeftGoesOnElsewhere(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -95,6 +105,7 @@ func TestASessionThatWasLeftGoesOnElsewhere(t *testing.T) {
 	if code := first.wait(); code != 0 || !strings.Contains(first.screen(), "agbox attach ") {
 		t.Errorf("leaving ended with %d: %q", code, first.screen())
 	}
+	in.awaitNobodyTypes(t, "job")
 	second := in.onTerminal(t, "attach", "job")
 	second.await("ready") // the last screenful
 	second.says("echo it-was-$x.", "more")
@@ -105,6 +116,7 @@ func TestASessionThatWasLeftGoesOnElsewhere(t *testing.T) {
 	if code := second.wait(); code != 128+15 {
 		t.Errorf("SIGTERM ended it with %d", code)
 	}
+	in.awaitNobodyTypes(t, "job")
 	third := in.onTerminal(t, "attach", "job")
 	third.says("true", "third")
 	third.types("exit 5\n")
@@ -178,6 +190,7 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	if !strings.Contains(first.screen(), "\x1b[?1049l") || !strings.Contains(first.screen(), "\x1b[?25h") {
 		t.Errorf("our terminal was left on the program's screen: %q", first.screen())
 	}
+	in.awaitNobodyTypes(t, "job")
 	second := in.onTerminal(t, "attach", "job")
 	second.await("\x1b[?1049h")
 	second.await("drawn 24 80.")
