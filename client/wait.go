@@ -33,8 +33,8 @@ func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 
 // WaitReady waits until execs can run in the sandbox and returns it. A sandbox
 // that fails ends the wait with its error, one that is stopped or deleted with
-// ErrWrongState. One that was ready during the wait is returned as it is now: with
-// a short idle_ttl it may have stopped again.
+// ErrWrongState. One that was ready during the wait and has stopped since, as with a
+// short idle_ttl, is returned.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
@@ -103,7 +103,7 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 		}
 		h := out.GetSandbox()
 		if done, err := judge(h); done || err != nil {
-			if err != nil && w.passed(ctx, c, h, judge) {
+			if err != nil && h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && w.passed(ctx, c, h, judge) {
 				err = nil
 			}
 			return h, err

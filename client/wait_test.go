@@ -106,6 +106,10 @@ func TestWaitReadyEndsWellThoughTheSandboxWasReadyForAMomentOnly(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, h, err)
 		}
 	}
+	l := &life{states: []agboxv1.SandboxState{pending, ready, failed}, rush: true}
+	if h, err := l.serve(t).WaitReady(t.Context(), "box"); err == nil {
+		t.Errorf("one that was ready and has failed: %v", h)
+	}
 }
 
 func TestWaitStoppedAndWaitDeletedEnd(t *testing.T) {
