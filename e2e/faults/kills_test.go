@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -33,24 +30,7 @@ func (w *witness) kill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(harness.Patience.Milliseconds()))
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case n == 1:
-			return
-		default:
-			t.Fatalf("the daemon (pid %d) outlives SIGKILL: %v", pid, err)
-		}
-	}
+	harness.Aim(t, pid)()
 }
 
 // killsUnderLoad is how often the daemon is killed while there is work. "make soak"

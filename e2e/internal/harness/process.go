@@ -277,7 +277,13 @@ func (in *Install) KillDaemon(t *testing.T) {
 // without the search for it, and has to be called once.
 func (in *Install) AimAtDaemon(t *testing.T) (kill func()) {
 	t.Helper()
-	pid := in.Status(t).PID
+	return Aim(t, in.Status(t).PID)
+}
+
+// Aim finds a daemon by its pid. What it returns ends that daemon with SIGKILL and
+// returns when it is gone, and has to be called once.
+func Aim(t *testing.T, pid int) (kill func()) {
+	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		t.Fatal(err)
