@@ -28,8 +28,9 @@ const (
 func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 	pause := reconnectMin
 	for ctx.Err() == nil {
+		var opened time.Time
 		ready := func() {
-			pause = reconnectMin
+			pause, opened = reconnectMin, l.Now()
 			l.mu.Lock()
 			l.askInfo, l.doubtful = true, nil
 			l.mu.Unlock()
@@ -40,6 +41,9 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 			return
 		}
 		l.Log.Info("the engine's event stream ended; it is opened again", "error", err)
+		if !opened.IsZero() {
+			l.lostStream(opened)
+		}
 		poke(resync)
 		select {
 		case <-time.After(pause):
@@ -121,7 +125,7 @@ func (l *Loop) resync(life context.Context) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	l.heardOfEngine(info, err)
+	l.heardOfEngine(begun, info, err)
 	if err != nil {
 		return
 	}
@@ -166,18 +170,20 @@ func (l *Loop) engineUnknown() bool {
 	return !l.engine.Known || l.engine.Err != nil || l.askInfo
 }
 
-// heardOfEngine keeps the engine's health and says once when it changes.
-func (l *Loop) heardOfEngine(info runtime.EngineInfo, err error) {
+// heardOfEngine keeps the engine's health, as what was asked at begun shows it, and
+// says once when it changes.
+func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error) {
 	l.mu.Lock()
 	before := l.engine
 	l.engine.Known, l.engine.Err = true, err
 	if info.Version != "" {
 		l.engine.Info, l.askInfo = info, false
 	}
-	now := l.Now()
-	l.outage = l.outage.heard(now, l.answeredAt, err == nil)
 	if err == nil {
-		l.answeredAt = now
+		l.answeredAt = l.Now()
+		l.outage = l.outage.answered(l.answeredAt)
+	} else {
+		l.outage = l.outage.missed(begun, l.answeredAt)
 	}
 	l.mu.Unlock()
 	switch {
@@ -245,8 +251,9 @@ func (l *Loop) Probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	begun := l.Now()
 	info, err := l.Engine.Info(ctx)
-	l.heardOfEngine(info, err)
+	l.heardOfEngine(begun, info, err)
 	return err
 }
 

@@ -4,7 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -12,18 +17,34 @@ import (
 func TestAnOutageLastsFromTheLastAnswerToTheNext(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	var o outage
-	o = o.heard(at(1), time.Time{}, false)
+	o = o.missed(at(1), time.Time{}).lost(at(1), time.Time{})
 	if o != (outage{}) {
 		t.Errorf("an engine that has never answered is in the outage %v", o)
 	}
-	o = o.heard(at(10), time.Time{}, true)
-	o = o.heard(at(20), at(10), false)
-	o = o.heard(at(30), at(10), false)
+	o = o.answered(at(10))
+	o = o.missed(at(20), at(10))
+	o = o.missed(at(30), at(10))
 	open := o
-	o = o.heard(at(40), at(10), true)
-	o = o.heard(at(50), at(40), true)
+	o = o.answered(at(40)).answered(at(50))
 	if want := (outage{from: at(10), until: at(40)}); o != want {
 		t.Errorf("the outage is %v, want %v", o, want)
+	}
+	for what, later := range map[string]outage{
+		"a question asked in it that fails late":      o.missed(at(39), at(50)),
+		"a stream opened before it that is lost late": o.lost(at(9), at(50)),
+	} {
+		if later != o {
+			t.Errorf("%s makes the outage %v of %v", what, later, o)
+		}
+	}
+	for what, next := range map[string]outage{
+		"a question asked after it":            o.missed(at(41), at(50)),
+		"the loss of a stream opened in it":    o.lost(at(39), at(50)),
+		"the loss of a stream opened after it": o.lost(at(45), at(50)),
+	} {
+		if want := (outage{from: at(50)}); next != want {
+			t.Errorf("%s begins the outage %v, want %v", what, next, want)
+		}
 	}
 	for _, c := range []struct {
 		state   runtime.ContainerState
@@ -54,12 +75,58 @@ func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
 	l.await("a", machine.Ready)
 	sb, _ := l.ledger.Sandbox("a")
 	l.engine.GoDown()
-	l.until("degraded", func() bool { return l.loop.Condition(sb).Degraded != "" })
+	l.until("the outage", func() bool { return l.loop.Health().Err != nil })
 	before := l.engine.Calls(runtimetest.VerbSandboxInventory)
 	if shown := l.loop.Containers(t.Context(), sb); len(shown) != 1 {
 		t.Errorf("shown are %v, want what was seen last", shown)
 	}
 	if now := l.engine.Calls(runtimetest.VerbSandboxInventory); now != before {
 		t.Error("an engine that is known not to answer is asked all the same")
+	}
+}
+
+// Calls wait, and none fails, while an engine restarts whose socket somebody else holds.
+func TestARestartThatNoCallFailsInIsAnOutage(t *testing.T) {
+	engine := runtimetest.NewFake()
+	first := engine.Hang(runtimetest.VerbInventory)
+	l := beginWith(t, engine, t.TempDir(), time.Hour)
+	l.until("the first full look", func() bool { return engine.Calls(runtimetest.VerbInventory) == 1 })
+	second := engine.Hang(runtimetest.VerbInventory)
+	first()
+	l.until("the full look after the stream was opened", func() bool { return engine.Calls(runtimetest.VerbInventory) == 2 })
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	engine.Restart(false)
+	l.until("an outage", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		return l.loop.outage.lasts()
+	})
+	if err := l.loop.Health().Err; err != nil {
+		t.Errorf("a call has failed: %v", err)
+	}
+	second()
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_ENGINE_RESTARTED.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
+	}
+}
+
+func TestAStepThatTheEngineDoesNotAnswerBeginsAnOutage(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := beginWith(t, engine, t.TempDir(), time.Hour)
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	primary := l.objects().Containers[0].ID
+	l.until("a full look", func() bool { return l.loop.engineKnown() })
+	looks := engine.Calls(runtimetest.VerbSandboxInventory)
+	engine.Fail(runtimetest.VerbSandboxInventory, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "nobody answers"))
+	l.loop.Enqueue("a")
+	l.until("a look that fails", func() bool { return engine.Calls(runtimetest.VerbSandboxInventory) > looks })
+	engine.Kill(primary, 9)
+	looks = engine.Calls(runtimetest.VerbSandboxInventory)
+	l.until("two more", func() bool { return engine.Calls(runtimetest.VerbSandboxInventory) >= looks+2 })
+	engine.Fail(runtimetest.VerbSandboxInventory, nil)
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_ENGINE_RESTARTED.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
 	}
 }

@@ -177,6 +177,12 @@ type life struct {
 
 func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	t.Helper()
+	return beginWith(t, engine, dir, 20*time.Millisecond)
+}
+
+// beginWith is begin with a pause between two full looks that nothing else asks for.
+func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.Duration) *life {
+	t.Helper()
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
 	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
 	if err != nil {
@@ -191,7 +197,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l.loop = New(Options{
 		Engine: engine, Guests: l.guests, Ledger: book, Paths: install,
 		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
-		Resync: 20 * time.Millisecond, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Resync: resync, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	set := func(s runtime.ContainerSpec, up bool) {
 		if s.Role == runtime.RolePrimary {
@@ -499,7 +505,10 @@ func TestEngineOutageIsSaidAndOutlived(t *testing.T) {
 	sb, _ := l.ledger.Sandbox("a")
 
 	l.engine.GoDown()
-	l.until("degraded", func() bool { return l.loop.Condition(sb).Degraded != "" })
+	l.until("the outage", func() bool { return l.loop.Health().Err != nil })
+	if c := l.loop.Condition(sb); c.Degraded == "" {
+		t.Error("the sandbox is not degraded")
+	}
 	if err := l.loop.Probe(t.Context()); !errdefs.IsUnavailable(err) {
 		t.Errorf("Probe says %v", err)
 	}

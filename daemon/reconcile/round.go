@@ -67,9 +67,13 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 			return step.Wake
 		}
 		l.Log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
+		begun := l.Now()
 		err := l.apply(ctx, w, sb, step, &o)
 		if step.Do.Changes() {
 			w.since = l.Now() // also a step that was given up may have made something
+		}
+		if fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
+			l.missedEngine(begun)
 		}
 		if err != nil {
 			return l.failed(ctx, w, sb, step, err)
