@@ -69,6 +69,60 @@ func TestAnOutageLastsFromTheLastAnswerToTheNext(t *testing.T) {
 	}
 }
 
+func TestEngineOutageIsSaidAndOutlived(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	sb, _ := l.ledger.Sandbox("a")
+
+	l.engine.GoDown()
+	l.until("the outage", func() bool { return l.loop.Health().Err != nil })
+	if c := l.loop.Condition(sb); c.Degraded == "" {
+		t.Error("the sandbox is not degraded")
+	}
+	if err := l.loop.Probe(t.Context()); !errdefs.IsUnavailable(err) {
+		t.Errorf("Probe says %v", err)
+	}
+	l.engine.ComeBack(true)
+	l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" })
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready {
+		t.Errorf("the sandbox is %s after the outage", sb.State)
+	}
+
+	l.engine.GoDown()
+	l.until("degraded", func() bool { return l.loop.Condition(sb).Degraded != "" })
+	l.engine.ComeBack(false)
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_ENGINE_RESTARTED.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
+	}
+}
+
+func TestWhatEndsOutsideAnOutageIsNotBlamedOnTheEngine(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	sb, _ := l.ledger.Sandbox("a")
+	l.engine.GoDown()
+	l.until("degraded", func() bool { return l.loop.Condition(sb).Degraded != "" })
+	l.engine.ComeBack(true)
+	l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" })
+	l.engine.Kill(l.objects().Containers[0].ID, 9)
+	l.guests.set("a", false)
+	if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_EXITED.String() {
+		t.Errorf("reason is %s", r.ErrorReason)
+	}
+}
+
+func TestAnEngineThatComesBackIsAskedAgainWhoItIs(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.until("the engine's version", func() bool { return l.engine.Calls(runtimetest.VerbInfo) > 0 })
+	for range 3 {
+		before := l.engine.Calls(runtimetest.VerbInfo)
+		l.engine.Restart(true) // too short for a call to fail; the stream breaks
+		l.until("the engine's version again", func() bool { return l.engine.Calls(runtimetest.VerbInfo) > before })
+	}
+}
+
 func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)

@@ -1,0 +1,299 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"go.uber.org/goleak"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+	"github.com/agbox/agbox/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long a test waits for what must happen. It is no deadline of
+// the product: only a broken test runs into it.
+const patience = 30 * time.Second
+
+// guests stands for the supervisors: one answers while its container runs.
+type guests struct {
+	ledger *ledger.Ledger
+
+	mu     sync.Mutex // guards what follows
+	up     map[string]bool
+	linked map[string]bool
+	drops  int
+	main   string // exec id of the container's own command; empty: none
+	told   bool   // it was recorded
+	hooks  []*agboxv1.CreateExecRequest
+	held   bool // hooks do not end by themselves
+	did    []string
+	copy   func(context.Context) error // instead of copying something in
+}
+
+func (g *guests) Connect(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.up[id] {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "nobody answers")
+	}
+	g.linked[id] = true
+	return nil
+}
+
+func (g *guests) Connected(id string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.linked[id] && g.up[id]
+}
+
+func (g *guests) Drop(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.linked[id] = false
+	g.drops++
+}
+
+func (g *guests) Settle(ctx context.Context, id string) error {
+	sb, _ := g.ledger.Sandbox(id)
+	for exec := range sb.Execs {
+		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyIn notes what it was asked for, and does what copy says.
+func (g *guests) CopyIn(ctx context.Context, id string, _ hostfiles.Checker, copies []hostfiles.Copy, progress func(hostfiles.Copy, int64, int64)) error {
+	g.mu.Lock()
+	g.did = append(g.did, "copy "+copies[0].Source)
+	do := g.copy
+	g.mu.Unlock()
+	progress(copies[0], 1, 1)
+	if do == nil {
+		return nil
+	}
+	return do(ctx)
+}
+
+func (g *guests) Release(_ context.Context, id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.did = append(g.did, "release")
+	return nil
+}
+
+// RunHook accepts a hook and, unless it is held, ends it at once: with exit code 1
+// when its command is "false".
+func (g *guests) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error {
+	again, err := g.ledger.StartHook(ctx, req, "boot", hook)
+	if err != nil || again {
+		return err
+	}
+	g.mu.Lock()
+	g.hooks = append(g.hooks, req)
+	g.did = append(g.did, "hook")
+	held := g.held
+	g.mu.Unlock()
+	if held {
+		return nil
+	}
+	return g.endHook(ctx, req)
+}
+
+func (g *guests) endHook(ctx context.Context, req *agboxv1.CreateExecRequest) error {
+	d := &agboxv1.ExecEventDetails{ExecId: req.GetExecId(), ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}
+	if req.GetCommand()[2] == "false" {
+		d.ExitCode = 1
+	}
+	return g.ledger.EndExec(ctx, req.GetSandboxId(), d)
+}
+
+// ran are the hooks that were run, in their order.
+func (g *guests) ran() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var commands []string
+	for _, req := range g.hooks {
+		commands = append(commands, req.GetCommand()[2])
+	}
+	return commands
+}
+
+func (g *guests) Main(id string) *ledger.MainExec {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.main == "" || g.told || !g.linked[id] || !g.up[id] {
+		return nil
+	}
+	return &ledger.MainExec{
+		Request: &agboxv1.CreateExecRequest{SandboxId: id, ExecId: g.main, Name: ledger.MainName, Command: []string{"serve"}},
+		BootID:  "boot",
+	}
+}
+
+func (g *guests) MainRecorded(*ledger.MainExec, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.told = true
+}
+
+func (g *guests) set(id string, up bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.up[id] = up
+}
+
+// life is one daemon life over an engine and a data directory that outlive it.
+type life struct {
+	t      *testing.T
+	engine *runtimetest.Fake
+	dir    string
+	guests *guests
+	ledger *ledger.Ledger
+	loop   *Loop
+	end    func()
+}
+
+func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
+	t.Helper()
+	return beginWith(t, engine, dir, 20*time.Millisecond)
+}
+
+// beginWith is begin with a pause between two full looks that nothing else asks for.
+func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.Duration) *life {
+	t.Helper()
+	install := paths.Install{Data: dir, Config: dir, Run: dir}
+	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &life{t: t, engine: engine, dir: dir, ledger: book}
+	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}}
+	l.loop = New(Options{
+		Engine: engine, Guests: l.guests, Ledger: book, Paths: install,
+		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
+		Resync: resync, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	set := func(s runtime.ContainerSpec, up bool) {
+		if s.Role == runtime.RolePrimary {
+			l.guests.set(s.SandboxID, up)
+		}
+	}
+	engine.OnStart = func(s runtime.ContainerSpec) { set(s, true) }
+	engine.OnEnd = func(s runtime.ContainerSpec) { set(s, false) }
+	ctx, cancel := context.WithCancel(context.Background())
+	var loop sync.WaitGroup
+	loop.Go(func() { l.loop.Run(ctx) })
+	l.end = sync.OnceFunc(func() {
+		cancel()
+		loop.Wait()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(l.end)
+	return l
+}
+
+// next ends this life and begins another; running containers still answer.
+func (l *life) next() *life {
+	l.t.Helper()
+	l.end()
+	up := l.guests.up
+	n := begin(l.t, l.engine, l.dir)
+	for id, is := range up {
+		n.guests.set(id, is)
+	}
+	return n
+}
+
+func (l *life) create(id, image string) {
+	l.t.Helper()
+	if _, err := l.ledger.Create(l.t.Context(), id, &agboxv1.CreateSpec{Image: image}); err != nil {
+		l.t.Fatal(err)
+	}
+	l.loop.Enqueue(id)
+}
+
+func (l *life) want(request func(context.Context, string) (ledger.Sandbox, error), id string) {
+	l.t.Helper()
+	if _, err := request(l.t.Context(), id); err != nil {
+		l.t.Fatal(err)
+	}
+	l.loop.Interrupt(id)
+}
+
+func (l *life) stop(id string) {
+	l.t.Helper()
+	l.want(func(ctx context.Context, id string) (ledger.Sandbox, error) { return l.ledger.RequestStop(ctx, id, "") }, id)
+}
+
+// await waits until the sandbox is in the state and returns its record.
+func (l *life) await(id string, state agboxv1.SandboxState) machine.Record {
+	l.t.Helper()
+	var r machine.Record
+	l.until("state "+state.String(), func() bool {
+		sb, living := l.ledger.Sandbox(id)
+		if !living {
+			sb, _ = l.ledger.Past(l.t.Context(), id)
+		}
+		r = sb.Record
+		return r.State == state
+	})
+	return r
+}
+
+// until waits for a condition, looking again at every commit and often enough besides.
+func (l *life) until(what string, ok func() bool) {
+	l.t.Helper()
+	deadline := time.After(patience)
+	for {
+		changed := l.ledger.Changed("")
+		if ok() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(5 * time.Millisecond):
+		case <-deadline:
+			l.t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func (l *life) objects() runtime.Inventory {
+	l.t.Helper()
+	inv, err := l.engine.Inventory(l.t.Context(), l.loop.InstallID)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return inv
+}
+
+func (l *life) nothingLeft() {
+	l.t.Helper()
+	l.until("an engine without anything of ours", func() bool {
+		inv := l.objects()
+		return inv.Empty()
+	})
+}
