@@ -178,16 +178,18 @@ func (f *Fake) KillOutOfMemory(id string) {
 	f.end(id, killed, "")
 }
 
-// Vanish removes a container or a network behind the daemon's back.
+// Vanish removes a container or a network behind the daemon's back. Nobody sees the
+// container between its end and its removal.
 func (f *Fake) Vanish(id string) {
-	f.end(id, killed, "")
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	ran := f.endLocked(id, killed, "")
 	delete(f.networks, id)
 	if c := f.containers[id]; c != nil {
 		delete(f.containers, id)
 		f.emitLocked(c, "destroy")
 	}
+	f.mu.Unlock()
+	f.tellEnd(ran)
 }
 
 // Detach takes a container off its network, or puts it back, as somebody else's
@@ -214,10 +216,16 @@ func (f *Fake) SetHealth(id, health string) {
 // end makes a running container an exited one. action is emitted after "die".
 func (f *Fake) end(id string, code int, action string) {
 	f.mu.Lock()
+	ran := f.endLocked(id, code, action)
+	f.mu.Unlock()
+	f.tellEnd(ran)
+}
+
+// endLocked returns what the container was made of, if it ran.
+func (f *Fake) endLocked(id string, code int, action string) *runtime.ContainerSpec {
 	c := f.containers[id]
 	if c == nil || c.State != runtime.StateRunning {
-		f.mu.Unlock()
-		return
+		return nil
 	}
 	f.exitLocked(c, code)
 	f.emitLocked(c, "die")
@@ -225,9 +233,13 @@ func (f *Fake) end(id string, code int, action string) {
 		f.emitLocked(c, action)
 	}
 	spec := c.spec
-	f.mu.Unlock()
-	if f.OnEnd != nil {
-		f.OnEnd(spec)
+	return &spec
+}
+
+// tellEnd calls OnEnd for what ended, if anything did.
+func (f *Fake) tellEnd(ran *runtime.ContainerSpec) {
+	if ran != nil && f.OnEnd != nil {
+		f.OnEnd(*ran)
 	}
 }
 
