@@ -221,6 +221,7 @@ func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
 	agbox(t, socket, "exec", "-d", "--name", "job", "demo", "wait")
 	for what, want := range map[string]string{
 		"exec ": "demo\tready, good", "logs ": "job\twait", "rm de": "demo\tready, good", "rm x": "",
+		"run ": "good:1\t1 MB", "run g": "good:1\t1 MB", "run x": "",
 	} {
 		// The flag stands behind, as a shell would have it in front of the word.
 		words := strings.SplitN(what, " ", 2)
@@ -299,9 +300,15 @@ func TestAValueThatAFlagCannotTakeIsRefusedInWords(t *testing.T) {
 }
 
 func TestValuesOfFlagsAreCompleted(t *testing.T) {
-	for flag, want := range map[string]string{"--revival": "revive\n", "--pull": "if_missing\n", "--tool": "git\n"} {
-		if code, out, _ := agbox(t, "", "__complete", "create", flag, ""); code != 0 || !strings.Contains(out, want) || !strings.Contains(out, ":4\n") {
-			t.Errorf("%s: code %d, %q", flag, code, out)
+	_, socket := serveScripted(t)
+	for words, want := range map[string]string{
+		"create --revival": "revive\n", "create --pull": "if_missing\n", "create --tool": "git\n", "create --image": "good:1\t",
+		"config show --image": "good:1\t", "kill -s": "TERM\n", "exec -u": ":4\n", "create --cpus": ":4\n",
+		"create -f": ":0\n", "create --mount": ":0\n", "--socket": ":0\n",
+	} {
+		args := append([]string{"__complete", "--socket", socket}, append(strings.Fields(words), "")...)
+		if code, out, _ := agbox(t, "", args...); code != 0 || !strings.Contains(out, want) || !strings.HasPrefix(want, ":") && !strings.Contains(out, ":4\n") {
+			t.Errorf("%s: code %d, %q", words, code, out)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/agbox/agbox/client"
 )
@@ -21,6 +22,11 @@ func (a *app) completeSandboxes(most int) completer {
 // completeExecs does the same with running commands.
 func (a *app) completeExecs(most int) completer {
 	return a.complete(most, listExecs)
+}
+
+// completeImages does the same with the names of the engine's images.
+func (a *app) completeImages(most int) completer {
+	return a.complete(most, listImages)
 }
 
 func (a *app) completeBoth(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -62,6 +68,17 @@ func listSandboxes(ctx context.Context, c *client.Client) (string, error) {
 	return b.String(), err
 }
 
+func listImages(ctx context.Context, c *client.Client) (string, error) {
+	images, err := c.ListImages(ctx)
+	var b strings.Builder
+	for _, i := range images {
+		for _, name := range i.GetNames() {
+			b.WriteString(printable(name) + "\t" + byteCount(int64(i.GetSizeBytes())) + "\n")
+		}
+	}
+	return b.String(), err
+}
+
 func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	list, err := c.ListActiveExecs(ctx, "")
 	if err != nil {
@@ -92,4 +109,28 @@ func firstOf(name, id string) string {
 		return name
 	}
 	return id
+}
+
+// fileFlags are the flags whose values name files and folders of this machine, at
+// least to begin with.
+var fileFlags = []string{
+	"binary", "compose", "copy", "device", "devcontainer", "file", "mount", "mount-workspace", "socket", "workspace",
+}
+
+// completeFlags adds what shells offer for values of flags: images where one is named,
+// and no files where none is meant. A flag that has a completion of its own keeps it.
+func (a *app) completeFlags(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		offer := cobra.NoFileCompletions
+		switch {
+		case f.Name == "image":
+			offer = a.completeImages(-1)
+		case slices.Contains(fileFlags, f.Name):
+			return
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, offer) // fails where there is one
+	})
+	for _, sub := range cmd.Commands() {
+		a.completeFlags(sub)
+	}
 }

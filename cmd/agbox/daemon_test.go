@@ -207,6 +207,10 @@ func (d *scripted) ListSandboxes(_ context.Context, in *agboxv1.ListSandboxesReq
 	return out, nil
 }
 
+func (d *scripted) ListImages(context.Context, *agboxv1.ListImagesRequest) (*agboxv1.ListImagesResponse, error) {
+	return &agboxv1.ListImagesResponse{Images: []*agboxv1.Image{{Id: "sha256:1", Names: []string{"good:1"}, SizeBytes: 1_000_000}}}, nil
+}
+
 func (d *scripted) change(ref string, kind agboxv1.EventType, state agboxv1.SandboxState) (*agboxv1.AcceptedResponse, error) {
 	h, err := d.box(ref)
 	if err != nil {

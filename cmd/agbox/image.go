@@ -74,7 +74,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 the credential helpers of whom the daemon runs as: 'docker login' is all that is
 needed.`,
 		Args:              arguments(1, 1, "one IMAGE"),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: a.completeImages(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			painted := false
 			pulled, err := c.PullImage(ctx, &agboxv1.PullImageRequest{Image: args[0], Platform: platform}, func(p *agboxv1.PullImageResponse) {

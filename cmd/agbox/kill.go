@@ -39,6 +39,8 @@ SANDBOX/main is the sandbox's own command.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
+	// The flag is there, so this cannot fail.
+	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions(usualSignals, cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s; 5s when not given")
 	// The default is the daemon's, so the help shows none: that is what pflag does for 0s.
 	cmd.Flags().Lookup("grace").DefValue = "0s"
@@ -60,6 +62,9 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 	}
 	return a.each(ctx, refs, func(ref string) error { return c.SignalExec(ctx, ref, sig) })
 }
+
+// usualSignals are what a shell offers.
+var usualSignals = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "WINCH"}
 
 // parseSignal takes INT, SIGINT, int and 2.
 func parseSignal(text string) (syscall.Signal, error) {

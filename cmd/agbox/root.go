@@ -128,5 +128,6 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(exitCodesTopic())
+	a.completeFlags(root)
 	return root
 }

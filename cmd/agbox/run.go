@@ -38,7 +38,7 @@ command.`,
   agbox run --rm -it --workspace . debian:12 bash
   agbox run --rm -f agbox.yaml -- make test`,
 		Annotations:       map[string]string{ownExitCodes: "run"},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: a.completeImages(1),
 	}
 	var command []string
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
