@@ -101,7 +101,9 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 	if p.PID, err = s.await(ctx); err != nil {
 		return p, err
 	}
-	p.Started = p.PID == s.pid
+	if p.Started = p.PID == s.pid; !p.Started {
+		s.withdraw()
+	}
 	return p, nil
 }
 
@@ -110,8 +112,10 @@ type starting struct {
 	install paths.Install
 	timeout time.Duration
 	pid     int
-	// exited carries how the process ended.
-	exited chan error
+	process *os.Process
+	// ended is closed when the process has ended; status then says how.
+	ended  chan struct{}
+	status error
 	// logStart is the length of the log before the start.
 	logStart int64
 }
@@ -146,11 +150,14 @@ func (s *starting) spawn(binary string) error {
 	if err := cmd.Start(); err != nil {
 		return startError("agboxd cannot be started: %v.", err)
 	}
-	s.pid = cmd.Process.Pid
-	s.exited = make(chan error, 1)
+	s.pid, s.process = cmd.Process.Pid, cmd.Process
+	s.ended = make(chan struct{})
 	// Reaps the daemon if it ends before the caller. Nobody waits for this
 	// goroutine, because the daemon is meant to live on: it ends with either.
-	go func() { s.exited <- cmd.Wait() }()
+	go func() {
+		defer close(s.ended)
+		s.status = cmd.Wait()
+	}()
 	return nil
 }
 
@@ -160,7 +167,7 @@ func (s *starting) await(ctx context.Context) (int, error) {
 	defer cancel()
 	look := time.NewTicker(startPause)
 	defer look.Stop()
-	var status error
+	ended := s.ended
 	var giveUp <-chan time.Time
 	for {
 		select {
@@ -171,15 +178,25 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			if giveUp != nil && s.rivalRuns() {
 				giveUp = time.After(winnerGrace)
 			}
-		case err := <-s.exited:
+		case <-ended:
 			// Perhaps it lost against another daemon, which will answer soon.
-			status = err
+			ended = nil
 			giveUp = time.After(winnerGrace)
 		case <-giveUp:
-			return 0, startError("agboxd ended right after its start (%s). %s", exitText(status), s.explain())
+			return 0, startError("agboxd ended right after its start (%s). %s", exitText(s.status), s.explain())
 		case <-ctx.Done():
 			return 0, s.late(ctx)
 		}
+	}
+}
+
+// withdraw ends the process when another daemon has answered: it would only find the
+// lock taken, or take it, unasked, if that daemon is stopped before it has looked.
+func (s *starting) withdraw() {
+	_ = s.process.Signal(syscall.SIGTERM) // fails if it has ended already
+	select {
+	case <-s.ended:
+	case <-time.After(winnerGrace):
 	}
 }
 

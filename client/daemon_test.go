@@ -34,6 +34,13 @@ func pretendDaemon(role string) int {
 		fmt.Fprintln(os.Stderr, "level=ERROR msg=\"The database is truncated.\"")
 		return 3
 	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	if role == "slow" {
+		fmt.Println("on its way")
+		<-stop
+		return 0
+	}
 	if err := os.MkdirAll(install.Run, 0o700); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -47,8 +54,6 @@ func pretendDaemon(role string) int {
 		return 1
 	}
 	_, _ = lock.WriteString(strconv.Itoa(os.Getpid()) + "\n")
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
 	_ = os.Remove(install.Socket())
 	listener, err := net.Listen("unix", install.Socket())
 	if err != nil {
@@ -220,6 +225,47 @@ func TestStartsAtTheSameTimeGiveOneDaemon(t *testing.T) {
 	if _, err := c.StopDaemon(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// What is on its way when another daemon answers would run, unasked, if that one is
+// stopped a moment later.
+func TestAStartThatAnotherDaemonOvertookLeavesNoProcess(t *testing.T) {
+	config := inHome(t, "slow")
+	install, err := paths.FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	agboxv1.RegisterSandboxServiceServer(server, &script{ping: func(context.Context) (*agboxv1.PingResponse, error) {
+		return &agboxv1.PingResponse{Daemon: "agboxd", Pid: uint32(os.Getpid())}, nil
+	}})
+	var other sync.WaitGroup
+	other.Go(func() {
+		for { // until the one on its way has begun
+			if log, _ := os.ReadFile(install.DaemonLog()); len(log) > 0 {
+				break
+			}
+			runtime.Gosched()
+		}
+		if err := os.MkdirAll(install.Run, 0o700); err != nil {
+			t.Error(err)
+		}
+		listener, err := net.Listen("unix", install.Socket())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = server.Serve(listener)
+	})
+	p, err := StartDaemon(t.Context(), config)
+	if err != nil || p.Started || p.PID != os.Getpid() {
+		t.Errorf("the start gave %+v, %v", p, err)
+	}
+	if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != unix.ECHILD {
+		t.Errorf("a process was left: %v", err)
+	}
+	server.Stop()
+	other.Wait()
 }
 
 func TestADaemonThatEndsAtOnceIsQuoted(t *testing.T) {
