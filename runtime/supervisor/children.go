@@ -54,7 +54,7 @@ type children struct {
 	idle chan struct{}
 }
 
-func newChildren() *children { return &children{live: make(map[int]*child), marks: firstMark} }
+func newChildren() *children { return &children{live: make(map[int]*child), marks: firstMark()} }
 
 // start forks and executes argv0 and registers the child.
 func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {

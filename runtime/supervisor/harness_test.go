@@ -43,7 +43,15 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	// What a supervisor leaves behind that a test has killed must not outlive the tests.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		supervisor.KillAllBelow()
+		os.Exit(code)
+	}))
 }
 
 func superviseForTest() error {

@@ -142,6 +142,25 @@ func TestCancelKillsAChildOfTheLastMoment(t *testing.T) {
 	})
 }
 
+// Supervisors on the host, as these, see each other's processes and those of all containers.
+func TestACancelEndsNothingOfAnotherSupervisor(t *testing.T) {
+	boxes := []*box{newBox(t), newBox(t)}
+	var pids []int
+	for _, b := range boxes {
+		up := b.fifo("up")
+		b.start(b.dial(), sh("e", `trap "" TERM; echo $$ > `+up.Name()+`; while :; do sleep 1; done`))
+		pids = append(pids, number(t, up))
+	}
+	if running, err := boxes[0].dial().Cancel(t.Context(), "e", time.Millisecond); err != nil || !running {
+		t.Fatal(running, err)
+	}
+	boxes[0].end("e")
+	boxes[0].stop() // waits for the last sweep
+	if alive(pids[0]) || !alive(pids[1]) {
+		t.Errorf("of the cancelled exec and its namesake run: %v, %v", alive(pids[0]), alive(pids[1]))
+	}
+}
+
 func TestASecondCancelShortensTheGrace(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()

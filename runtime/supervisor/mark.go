@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bytes"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strconv"
 
@@ -16,8 +17,12 @@ import (
 // others, and is shown of every process to everybody.
 type mark uint64
 
-// firstMark is more file locks than anybody has a limit for.
-const firstMark mark = 1 << 48
+// leastMark is more file locks than anybody has a limit for.
+const leastMark mark = 1 << 48
+
+// firstMark is another number in each supervisor, in case that one can see the
+// processes of others, as in a test on the host.
+func firstMark() mark { return leastMark + mark(rand.Uint64N(uint64(leastMark))) }
 
 // limitsLine begins the line of that limit in /proc/PID/limits.
 var limitsLine = []byte("Max file locks")

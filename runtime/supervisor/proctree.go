@@ -93,7 +93,8 @@ type tree struct {
 
 // look returns the living processes of the tree and remembers them. A process
 // belongs to it by its process group, its session, its parents, its mark, or its
-// environment: it would have to change all five while nobody looks.
+// environment: it would have to change all five while nobody looks. What is not below
+// this process belongs to somebody else, whatever it looks like.
 func (t *tree) look(leaderAlive bool) []process {
 	self := os.Getpid()
 	all := processes()
@@ -109,7 +110,7 @@ func (t *tree) look(leaderAlive bool) []process {
 	var found []process
 	belongs := make(map[int]bool)
 	for _, p := range all {
-		if p.pid != self && (t.known[p.key()] || t.has(p, self)) {
+		if p.pid != self && (t.known[p.key()] || t.has(p, self)) && !elsewhere(p.pid, parents, self) {
 			belongs[p.pid] = true
 		}
 	}
@@ -128,6 +129,22 @@ func (t *tree) has(p process, self int) bool {
 	}
 	return p.pid == t.leader || p.group == t.leader || p.session == t.leader || t.mark.isOn(p.pid) ||
 		t.marker != "" && inEnvironment(p.pid, t.marker)
+}
+
+// elsewhere tells whether pid is surely not below self. It may be where a parent is
+// missing: that one ended while the list was read.
+func elsewhere(pid int, parents map[int]int, self int) bool {
+	for range len(parents) + 1 {
+		switch parent, ok := parents[pid]; {
+		case pid == self:
+			return false
+		case !ok:
+			return pid == 0
+		default:
+			pid = parent
+		}
+	}
+	return false
 }
 
 // hasAncestor tells whether pid or one of its ancestors is in the set.
