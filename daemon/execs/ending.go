@@ -70,6 +70,8 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 		return agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT, ""
 	case guestv1.EndCause_END_CAUSE_REQUEST:
 		return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, "The command was ended by request."
+	case guestv1.EndCause_END_CAUSE_STOP:
+		return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, stoppedSentence
 	case guestv1.EndCause_END_CAUSE_NONE:
 		if !rec.GetCancelled() {
 			return agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED, ""
@@ -79,6 +81,8 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 	return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, fmt.Sprintf(
 		"The supervisor of the sandbox ended the command, for a reason (%d) that this agboxd does not know.", rec.GetEndCause())
 }
+
+const stoppedSentence = "The sandbox was stopped or removed while the command ran."
 
 // timeoutSentence names the limit, as far as the request is known and had one.
 func timeoutSentence(code string, req *agboxv1.CreateExecRequest) string {

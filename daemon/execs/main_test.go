@@ -96,6 +96,7 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 		"idle timeout":          {&guestv1.ExecRecord{EndCause: 3, Cancelled: true}, limits, 4, "EXEC_IDLE_TIMEOUT", "idle timeout of 1.5s."},
 		"a timeout it had not":  {&guestv1.ExecRecord{EndCause: 2}, &agboxv1.CreateExecRequest{}, 4, "EXEC_TIMEOUT", "run for its timeout."},
 		"request":               {&guestv1.ExecRecord{EndCause: 1, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
+		"stop":                  {&guestv1.ExecRecord{EndCause: 4, Cancelled: true, Signal: 15}, nil, 4, "SANDBOX_STOPPED_UNDER_EXEC", "stopped or removed"},
 		"an old supervisor":     {&guestv1.ExecRecord{Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 		"a newer supervisor":    {&guestv1.ExecRecord{EndCause: 17, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "(17)"},
 		"out of memory":         {&guestv1.ExecRecord{OomKilled: true, Signal: 9, ExitCode: 137}, nil, 2, "", "memory ran out"},

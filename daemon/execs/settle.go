@@ -56,7 +56,7 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 			ExitCode:     signalBase + int32(syscall.SIGKILL),
 			Signal:       int32(syscall.SIGKILL),
 			ErrorCode:    agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String(),
-			ErrorMessage: "The sandbox was stopped or removed while the command ran.",
+			ErrorMessage: stoppedSentence,
 		}, r.now())
 	}
 	return ledger.Ended(lostExec(exec.ID, "The container or the host went away while the command ran"), r.now())

@@ -379,8 +379,10 @@ func TestAProcessThatIgnoresSIGTERMIsKilledAndItsSandboxStops(t *testing.T) {
 	began := time.Now()
 	w.in.Must(t, "stop", box)
 	row.Note("stop took %v", time.Since(began).Round(100*time.Millisecond))
-	stopped.Wait(t).Want(t, 137)
-	if e, err := w.c.GetExec(harness.Bounded(t), id); err != nil || e.GetSignal() != 9 || e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+	if said := stopped.Wait(t).Want(t, 137).Stderr; !strings.Contains(said, "The sandbox was stopped or removed while the command ran.") {
+		t.Errorf("the user of the stopped exec read %q", said)
+	}
+	if e, err := w.c.GetExec(harness.Bounded(t), id); err != nil || e.GetSignal() != 9 || e.GetErrorCode() != "SANDBOX_STOPPED_UNDER_EXEC" {
 		t.Errorf("the stopped exec is %v (%v)", e, err)
 	}
 	w.in.Must(t, "start", box)

@@ -94,6 +94,17 @@ func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause)
 	return true, syscall.Kill(-ch.pid, sig)
 }
 
+// stopping gives every child that lives the cause that it is ended for, if it has none.
+func (c *children) stopping() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pid, ch := range c.live {
+		if ended, _ := waiting(unix.P_PID, pid); ended == 0 && ch.end.cause == guestv1.EndCause_END_CAUSE_NONE {
+			ch.end.cause = guestv1.EndCause_END_CAUSE_STOP
+		}
+	}
+}
+
 // run reaps until ctx ends, whenever chld reports SIGCHLD.
 func (c *children) run(ctx context.Context, chld <-chan os.Signal) {
 	for {

@@ -123,6 +123,7 @@ const (
 func (s *Supervisor) stopAll() {
 	s.registry.close()
 	close(s.stopping)
+	s.children.stopping()
 	t := &tree{known: make(map[key]bool)}
 	s.look.do(func() {
 		for _, p := range t.look(true) {

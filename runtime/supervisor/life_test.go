@@ -286,6 +286,7 @@ func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
 		kind := number(t, pids)
 		b.start(c, sh("stubborn", `trap "" TERM; echo $$ > `+pids.Name()+`; while :; do sleep 1; done`))
 		stubborn := number(t, pids)
+		b.run(sh("over", "exit 7"))
 		b.stop()
 
 		for _, pid := range []int{kind, stubborn} {
@@ -295,6 +296,14 @@ func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
 		}
 		if r := b.status("stubborn"); r.GetSignal() != int32(syscall.SIGKILL) {
 			t.Error(r)
+		}
+		if r := b.status("over"); r.GetEndCause() != guestv1.EndCause_END_CAUSE_NONE {
+			t.Errorf("what had ended before has the cause %v", r.GetEndCause())
+		}
+		for _, id := range []string{"kind", "stubborn", "main"} {
+			if r := b.status(id); r.GetEndCause() != guestv1.EndCause_END_CAUSE_STOP {
+				t.Errorf("the cause of the end of %s is %v", id, r.GetEndCause())
+			}
 		}
 		told := map[string]bool{}
 		for r := range records {
@@ -306,7 +315,7 @@ func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
 		if b.status("kind").GetSignal() != 0 || b.status("main").GetSignal() != 0 {
 			return false // they needed longer
 		}
-		if r := b.status("kind"); r.GetExitCode() != 4 || r.GetCancelled() {
+		if r := b.status("kind"); r.GetExitCode() != 4 {
 			t.Error(r)
 		}
 		if got := b.stdout("kind") + b.stdout("main"); got != "bye\nmain ends\n" {

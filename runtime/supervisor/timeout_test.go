@@ -121,7 +121,7 @@ func TestATimeoutThatIsStillToComeDoesNotHoldUpTheStop(t *testing.T) {
 	req.TimeoutMs, req.IdleTimeoutMs = 3600_000, 3600_000
 	b.start(b.dial(), req)
 	b.stop()
-	if r := b.status("e"); r.GetEndCause() != byNobody || r.GetSignal() != int32(syscall.SIGTERM) {
+	if r := b.status("e"); r.GetEndCause() != guestv1.EndCause_END_CAUSE_STOP || r.GetSignal() != int32(syscall.SIGTERM) {
 		t.Error(r)
 	}
 }

@@ -152,6 +152,8 @@ const (
 	EndCause_END_CAUSE_TIMEOUT EndCause = 2
 	// It wrote nothing for idle_timeout_ms.
 	EndCause_END_CAUSE_IDLE_TIMEOUT EndCause = 3
+	// The supervisor ended with its container.
+	EndCause_END_CAUSE_STOP EndCause = 4
 )
 
 // Enum value maps for EndCause.
@@ -161,12 +163,14 @@ var (
 		1: "END_CAUSE_REQUEST",
 		2: "END_CAUSE_TIMEOUT",
 		3: "END_CAUSE_IDLE_TIMEOUT",
+		4: "END_CAUSE_STOP",
 	}
 	EndCause_value = map[string]int32{
 		"END_CAUSE_NONE":         0,
 		"END_CAUSE_REQUEST":      1,
 		"END_CAUSE_TIMEOUT":      2,
 		"END_CAUSE_IDLE_TIMEOUT": 3,
+		"END_CAUSE_STOP":         4,
 	}
 )
 
@@ -1586,12 +1590,13 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x05*h\n" +
+	"\x13START_FAILURE_OTHER\x10\x05*|\n" +
 	"\bEndCause\x12\x12\n" +
 	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
 	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +
 	"\x11END_CAUSE_TIMEOUT\x10\x02\x12\x1a\n" +
-	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x032\xfc\x03\n" +
+	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x03\x12\x12\n" +
+	"\x0eEND_CAUSE_STOP\x10\x042\xfc\x03\n" +
 	"\n" +
 	"Supervisor\x128\n" +
 	"\x05Hello\x12\x16.guest.v1.HelloRequest\x1a\x17.guest.v1.HelloResponse\x128\n" +
