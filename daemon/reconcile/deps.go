@@ -16,6 +16,8 @@ import (
 // Engine is what the loop needs of a container engine. Every verb is idempotent
 // and honours the deadline of its context; errors carry an errdefs class.
 type Engine interface {
+	// Ping asks whether the engine is there. That costs it little.
+	Ping(ctx context.Context) error
 	// Info asks the engine who it is.
 	Info(ctx context.Context) (runtime.EngineInfo, error)
 	// EnsureImage returns the local image, or pulls it. progress may be nil.

@@ -167,7 +167,7 @@ func (l *Loop) engineKnown() bool {
 func (l *Loop) engineUnknown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.engine.Known || l.engine.Err != nil || l.askInfo
+	return l.engine.Info.Version == "" || l.engine.Err != nil || l.askInfo
 }
 
 // heardOfEngine keeps the engine's health, as what was asked at begun shows it, and
@@ -252,8 +252,8 @@ func (l *Loop) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	begun := l.Now()
-	info, err := l.Engine.Info(ctx)
-	l.heardOfEngine(begun, info, err)
+	err := l.Engine.Ping(ctx)
+	l.heardOfEngine(begun, runtime.EngineInfo{}, err)
 	return err
 }
 

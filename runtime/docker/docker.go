@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/client"
 
 	"github.com/agbox/agbox/internal/fault"
@@ -88,6 +89,24 @@ func (e *Engine) Close() error {
 	return nil
 }
 
+// Ping asks whether the engine is there; errdefs.ErrUnavailable when it does not
+// answer. Unlike Info it has the engine start no process of its own.
+func (e *Engine) Ping(ctx context.Context) error {
+	return e.call(ctx, "answer", func(cli *client.Client) error {
+		_, err := pinged(ctx, cli)
+		return err
+	})
+}
+
+// pinged is the answer to a ping, if it comes from an engine.
+func pinged(ctx context.Context, cli *client.Client) (types.Ping, error) {
+	ping, err := cli.Ping(ctx)
+	if err == nil && ping.APIVersion == "" {
+		err = errNotAnEngine
+	}
+	return ping, err
+}
+
 // Info asks the engine who it is; errdefs.ErrUnavailable when it does not answer.
 func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	var info runtime.EngineInfo
@@ -133,10 +152,7 @@ func (e *Engine) negotiated(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	ping, err := cli.Ping(ctx)
-	if err == nil && ping.APIVersion == "" {
-		err = errNotAnEngine
-	}
+	ping, err := pinged(ctx, cli)
 	if err != nil {
 		_ = cli.Close()
 		return nil, err

@@ -13,6 +13,7 @@ import (
 // Engine is what every engine can do. The daemon declares the same for itself,
 // where it uses it.
 type Engine interface {
+	Ping(ctx context.Context) error
 	Info(ctx context.Context) (runtime.EngineInfo, error)
 	Abilities(ctx context.Context) (runtime.Abilities, error)
 	EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error)

@@ -129,6 +129,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerSpec) map[Verb]func() error {
 	e := s.Engine
 	return map[Verb]func() error{
+		VerbPing:             func() error { return e.Ping(ctx) },
 		VerbInfo:             func() error { _, err := e.Info(ctx); return err },
 		VerbEnsureImage:      func() error { _, err := e.EnsureImage(ctx, runtime.ImageRequest{Ref: s.Image}, nil); return err },
 		VerbEnsureNetwork:    func() error { _, err := e.EnsureNetwork(ctx, s.networkSpec()); return err },

@@ -84,6 +84,11 @@ func (f *Fake) newIDLocked() string {
 	return fmt.Sprintf("%064x", f.counter)
 }
 
+// Ping is answered.
+func (f *Fake) Ping(ctx context.Context) error {
+	return f.do(ctx, VerbPing, func() error { return nil })
+}
+
 // Info says a fixed version.
 func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	err := f.do(ctx, VerbInfo, func() error { return nil })

@@ -17,6 +17,7 @@ type Verb string
 
 // The verbs.
 const (
+	VerbPing             Verb = "Ping"
 	VerbInfo             Verb = "Info"
 	VerbEnsureImage      Verb = "EnsureImage"
 	VerbEnsureNetwork    Verb = "EnsureNetwork"
