@@ -41,7 +41,9 @@ const (
 // zero: when something happens.
 func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Time {
 	var o machine.Observation
-	w.since = dirtyAt
+	if dirtyAt.After(w.since) { // not if the round before has changed something since
+		w.since = dirtyAt
+	}
 	for range maxSteps {
 		sb, living := l.Ledger.Sandbox(w.id)
 		if !living || ctx.Err() != nil {

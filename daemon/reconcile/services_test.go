@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -68,6 +69,31 @@ func (l *life) heal() {
 	l.t.Helper()
 	l.until("the database", func() bool { return l.container("db").State == runtime.StateRunning })
 	l.engine.SetHealth(l.container("db").ID, runtime.Healthy)
+}
+
+// A full look that was begun before a container ran does not count after its start,
+// also if somebody had asked for a look before.
+func TestAnOldLookDoesNotHideAStart(t *testing.T) {
+	l := beginWith(t, runtimetest.NewFake(), t.TempDir(), time.Hour)
+	l.createServed("a", served())
+	l.until("the database", func() bool { return l.container("db").State == runtime.StateRunning })
+	l.until("the link", func() bool { return l.guests.Connected("a") })
+	starts := l.engine.Calls(runtimetest.VerbStartContainer)
+	release := l.engine.Hang(runtimetest.VerbStartContainer)
+	l.heal()
+	l.until("the start of the app", func() bool { return l.engine.Calls(runtimetest.VerbStartContainer) > starts })
+	asked := time.Now()
+	l.loop.Enqueue("a")
+	l.engine.Restart(true) // the stream of events breaks, and a full look follows
+	l.until("a full look", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		return l.loop.inventoryAt.After(asked)
+	})
+	release()
+	if s := l.await("a", machine.Ready).Services["app"]; s.Start != 1 || s.Failures != 0 {
+		t.Errorf("an app that has run all the time is %+v", s)
+	}
 }
 
 func TestServicesComeUpInTheirOrderAndThenTheSandboxIsReady(t *testing.T) {
