@@ -277,7 +277,9 @@ func TestWhatCannotComeUpFailsWithAReasonAndLeavesNothing(t *testing.T) {
 		spec string
 		says []string
 	}{
-		"a service that ends": {head + sleeper + `    command: [sh, -c, "echo no disk left; exit 3"]`, []string{"db", "code 3", "no disk left"}},
+		// Without a healthcheck it would count as well if it ran a moment longer.
+		"a service that ends": {head + sleeper + `    command: [sh, -c, "echo no disk left; exit 3"]
+    healthcheck: {test: [CMD, "false"], interval: 1h}`, []string{"db", "code 3", "no disk left"}},
 		"a service whose command is missing": {head + sleeper + `    command: [no-such-program]`,
 			[]string{"db", "no-such-program"}},
 		"a service that is never healthy": {head + sleeper + `    command: [sh, -c, "echo no config found; touch /tmp/said; exec sleep 1000"]
