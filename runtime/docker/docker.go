@@ -14,7 +14,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
@@ -126,13 +125,11 @@ func (e *Engine) newClient() (*client.Client, error) {
 	default:
 		return nil, errors.New("its scheme is not supported")
 	}
-	transport := &http.Transport{
-		// One worker per sandbox calls at the same time: without these, most
-		// connections would be closed after one call.
-		MaxIdleConns:        32,
-		MaxIdleConnsPerHost: 32,
-		IdleConnTimeout:     30 * time.Second,
-	}
+	// An engine that is being stopped listens no more but serves the connections that it
+	// has, until all containers have ended: it would show us their ends as if somebody
+	// had stopped them, and start them once more, with mounts that it then forgets. On a
+	// Unix socket a connection for each call costs next to nothing.
+	transport := &http.Transport{DisableKeepAlives: true}
 	return client.NewClientWithOpts(
 		client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
 		client.WithTLSClientConfigFromEnv(),
