@@ -19,8 +19,10 @@ const (
 	// inFlight is how many batches of an exec may wait for the disk. Then its pipes
 	// are left to fill, and the process waits.
 	inFlight = 2
-	// debtEnds is when a token that has not come for a packet is no longer expected.
-	debtEnds = time.Second
+	// debtEnds is when a token that has not come for a packet is no longer expected. Its
+	// writer got no processor between the two: of three writers on two processors with
+	// twelve others each did once for a tenth of a second.
+	debtEnds = 10 * time.Second
 )
 
 // ordered moves both outputs of an exec into its log in the order in which they
