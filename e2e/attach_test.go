@@ -196,11 +196,16 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	second.await("drawn 24 80.")
 	looker := in.onTerminal(t, "attach", "--look-on", "job")
 	looker.await("\x1b[?1049h\x1b[?25lstarted")
+	// Who would type if nobody did looks on as well, and the program does not draw for it.
+	third := in.onTerminal(t, "attach", "job")
+	third.await("\x1b[?1049h\x1b[?25lstarted")
+	third.await("You look on while tester on pts")
 	second.types("q\n")
 	if code := second.wait(); code != 4 {
 		t.Errorf("exit code %d, want 4", code)
 	}
 	looker.wait()
+	third.wait()
 }
 
 func TestATerminalIsRestoredWhateverHappens(t *testing.T) {

@@ -173,6 +173,8 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 		return err
 	}
 	start := probe.Attached().GetCursor()
+	looksOn := o.Input == agboxv1.InputMode_INPUT_MODE_NONE ||
+		o.Input == agboxv1.InputMode_INPUT_MODE_IF_FREE && probe.Attached().GetTypist() != ""
 	probe.Detach()
 	from := client.Cursor{Stdout: start.GetStdoutOffset(), Stderr: start.GetStderrOffset()}
 	for _, stretch := range searched {
@@ -185,8 +187,8 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 		}
 		o.TailLines, o.Cursor = nil, from
 		switch {
-		case now.alternate() && o.Input == agboxv1.InputMode_INPUT_MODE_NONE:
-			// The program will not draw for who only looks on: show all it has drawn.
+		case now.alternate() && looksOn:
+			// The program will not draw for who looks on: show all it has drawn.
 			o.Cursor.Stdout = now.entered
 		case now.alternate():
 			o.Cursor, f.redraw = end, true

@@ -38,7 +38,8 @@ type console struct {
 	keys     detachFilter
 	// id names the exec once it is known, for what is said.
 	id string
-	// redraw has the program draw its screen at the start.
+	// redraw has the program draw its screen as soon as we may type: before, our size
+	// does not count. Of tellRights only, once that has begun.
 	redraw bool
 	// fleeting is true when a signal to us ends the command too.
 	fleeting bool
@@ -113,9 +114,6 @@ func (f *console) serve(ctx context.Context, sess *client.Session, others *sync.
 	f.session.Store(sess)
 	others.Go(func() { f.tellRights(ctx, rightToType{granted: true}) })
 	f.resize(sess)
-	if f.redraw {
-		others.Go(func() { f.nudge(ctx) })
-	}
 	stop, err := readInput(f.app.stdin, func(keys []byte) bool { return f.typed(ctx, keys) })
 	if err != nil {
 		return err
@@ -289,14 +287,18 @@ func (f *console) rightChanged(granted bool, typist string) {
 	}
 }
 
-// tellRights says who types whenever that has changed; told is what the user
-// takes for granted.
+// tellRights says who types whenever that has changed, and has the program draw once
+// we may; told is what the user takes for granted.
 func (f *console) tellRights(ctx context.Context, told rightToType) {
 	defer f.terminal.restoreOnPanic()
 	for {
 		if now := *f.right.Load(); now.granted != told.granted || !now.granted && now.typist != told.typist && now.typist != "" {
 			told = now
 			f.say(ctx, now)
+		}
+		if f.redraw && told.granted {
+			f.redraw = false
+			f.nudge(ctx)
 		}
 		select {
 		case <-f.rights:
