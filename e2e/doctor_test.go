@@ -105,7 +105,7 @@ func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 	}
 	// The command of before runs on, unknown to the daemon, and its log is kept.
 	openGate(t, gate)
-	harness.Eventually(t, "the command of before ends", func() bool { return leftStatus(t, filepath.Dir(gate), job) })
+	harness.Eventually(t, "the command of before ends", func() bool { return harness.LeftStatus(t, filepath.Dir(gate), job) })
 	wantFile(t, filepath.Join(filepath.Dir(gate), job+".stdout.log"), "before\nafter\n")
 	if events := in.Must(t, "events", "demo"); !strings.Contains(events, "adopted") || strings.Contains(events, job) {
 		t.Errorf("the history of the sandbox is\n%s", events)

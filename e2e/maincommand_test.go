@@ -140,5 +140,5 @@ func TestAMainCommandThatCannotBeStartedIsShownAsFailed(t *testing.T) {
 func (in *install) awaitStatus(t *testing.T, box, execID string) {
 	t.Helper()
 	folder := filepath.Join(in.Home, "data", "exec-logs", box)
-	harness.Eventually(t, "the supervisor writes the status of "+execID, func() bool { return leftStatus(t, folder, execID) })
+	harness.Eventually(t, "the supervisor writes the status of "+execID, func() bool { return harness.LeftStatus(t, folder, execID) })
 }

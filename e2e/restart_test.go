@@ -10,12 +10,9 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
-	"github.com/agbox/agbox/logs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 // lineCount is how many lines the writer writes to stdout.
@@ -136,7 +133,7 @@ func TestCommandsThatEndWithoutADaemonKeepTheirStatus(t *testing.T) {
 	opened := time.Now()
 	openGate(t, gate)
 	for _, e := range endings {
-		harness.Eventually(t, "the supervisor writes the status of "+e.id, func() bool { return leftStatus(t, filepath.Dir(gate), e.id) })
+		harness.Eventually(t, "the supervisor writes the status of "+e.id, func() bool { return harness.LeftStatus(t, filepath.Dir(gate), e.id) })
 	}
 	in.Must(t, "daemon", "start")
 	started := in.Status(t).StartedAt
@@ -162,7 +159,7 @@ func TestACommandKeepsItsStatusThoughItsContainerDiedBeforeADaemonSawIt(t *testi
 	container := in.primary(t, box).ID
 	in.KillDaemon(t)
 	openGate(t, gate)
-	harness.Eventually(t, "the supervisor writes the status", func() bool { return leftStatus(t, filepath.Dir(gate), ends) })
+	harness.Eventually(t, "the supervisor writes the status", func() bool { return harness.LeftStatus(t, filepath.Dir(gate), ends) })
 	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), container, "KILL"); err != nil {
 		t.Fatal(err)
 	}
@@ -175,25 +172,6 @@ func TestACommandKeepsItsStatusThoughItsContainerDiedBeforeADaemonSawIt(t *testi
 		t.Errorf("of the command that had not inspect shows %v, want it lost", e)
 	}
 	in.Agbox(t, "logs", "-f", ends).Want(t, 0).WantOutput(t, "before\nafter\n", "")
-}
-
-// leftStatus tells whether the status file says that the exec has ended.
-func leftStatus(t *testing.T, folder, execID string) bool {
-	t.Helper()
-	dir, err := logs.OpenDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	raw, err := dir.ReadStatus(execID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := new(guestv1.ExecRecord)
-	if err := proto.Unmarshal(raw, record); err != nil {
-		t.Fatal(err)
-	}
-	return record.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED
 }
 
 func TestRestartOfTheDaemonGoesUnnoticed(t *testing.T) {

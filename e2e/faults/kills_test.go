@@ -204,8 +204,13 @@ func TestCommandsThatEndWhileThereIsNoDaemonKeepTheirStatus(t *testing.T) {
 	if err := os.Remove(hold); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "all commands have ended", func() bool {
-		return len(processesOf(t, w.pidInside(t, box), "oracle")) == 0
+	harness.Eventually(t, "the supervisor has written down the end of all commands", func() bool {
+		for i := range jobs {
+			if !harness.LeftStatus(t, w.logs(box), fmt.Sprintf("j%d", i)) {
+				return false
+			}
+		}
+		return true
 	})
 	ended := time.Now()
 	w.in.Must(t, "daemon", "start")
