@@ -68,9 +68,10 @@ type ordered struct {
 
 	// runs are the tokens that have not met their packet, oldest first.
 	runs queue[tokens]
-	// either is true when the last token was found to count only by looking at the
-	// pipe. It, or the next one of its lane, may be in vain, and one of them counts.
-	either bool
+	// fresh are tokens that were fetched and not yet counted, oldest first.
+	fresh queue[tokens]
+	// again has the exec looked at when a pipe has been held for long.
+	again *time.Timer
 	// ready is true while the exec is in the sequencer's list.
 	ready bool
 	batch *batch
@@ -192,6 +193,8 @@ func (q *queue[T]) push(v T) {
 	}
 	q.all = append(q.all, v)
 }
+
+func (q *queue[T]) clear() { q.all, q.head = q.all[:0], 0 }
 
 func (q *queue[T]) pop() {
 	if q.head++; q.head == len(q.all) {

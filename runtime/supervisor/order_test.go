@@ -39,9 +39,11 @@ func init() {
 const header = len("00000000 000000 ")
 
 // writeNumbered writes count messages. In the pattern "alternate" they are short
-// and change streams each time; in "random" runs and lengths are random, with
-// full pages among them; "nonblock" is "random" with outputs that do not block, as
-// event loops have them; "big" is "random" with writes of many pages.
+// and change streams each time; in "random" runs and lengths are random, up to all
+// but a page; "nonblock" is "random" with outputs that do not block, as event loops
+// have them; "interrupted" is "random" under signals that come all the time, as the
+// runtimes of some languages send them to their own threads; "big" is "random" with
+// writes of many pages, full ones among them.
 func writeNumbered(pattern string, count int) {
 	chance := rand.New(rand.NewPCG(uint64(count), 7))
 	if pattern == "nonblock" {
@@ -49,16 +51,22 @@ func writeNumbered(pattern string, count int) {
 			_ = syscall.SetNonblock(fd, true)
 		}
 	}
+	if pattern == "interrupted" { // the Go runtime takes the signals and does nothing
+		every := unix.Itimerval{Interval: unix.Timeval{Usec: 200}, Value: unix.Timeval{Usec: 200}}
+		if _, err := unix.Setitimer(unix.ItimerReal, every); err != nil {
+			os.Exit(1)
+		}
+	}
 	buf := []byte(strings.Repeat("x", 300_000))
 	fd, run := 1, 1
 	for i := range count {
 		length := header + 1
 		if pattern == "big" {
-			length = 4096*chance.IntN(70) + header + chance.IntN(2)*chance.IntN(4000)
+			length = max(4096*chance.IntN(70)+chance.IntN(2)*chance.IntN(4000), header)
 		} else if pattern != "alternate" {
 			switch chance.IntN(10) {
 			case 0:
-				length = 4096
+				length = 4095
 			case 1, 2:
 				length += chance.IntN(4096 - length)
 			default:
@@ -219,6 +227,7 @@ func TestOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
 			}
 			b.writeAtOnce(3, "three", "random", 3_000)
 			b.writeAtOnce(1, "nonblock", "nonblock", 5_000)
+			b.writeAtOnce(1, "interrupted", "interrupted", 10_000)
 		})
 	}
 }
@@ -236,7 +245,21 @@ func TestAShellsOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
 	}
 }
 
-// Of writes of many pages there is no promise of order, but all of them are there.
+// Whoever fills a pipe to the last packet says nothing more, like somebody who is just
+// about to find it full.
+func TestAPipeIsReadWhoseWriterFillsItAndStops(t *testing.T) {
+	b := newBox(t)
+	begin, done := filepath.Join(b.dir, "begin"), filepath.Join(b.dir, "done")
+	b.start(b.dial(), sh("e", fmt.Sprintf(
+		`until [ -e %s ]; do sleep 0.01; done; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do echo; done; : >%s; exec sleep 1000`, begin, done)))
+	b.signal(syscall.SIGSTOP)
+	b.must(os.WriteFile(begin, nil, 0o600))
+	eventually(t, "the pipe is filled", func() bool { _, err := os.Stat(done); return err == nil })
+	b.signal(syscall.SIGCONT)
+	eventually(t, "its lines are in the log", func() bool { return b.stdout("e") == strings.Repeat("\n", 16) })
+}
+
+// Of writes of a page and more there is no promise of order, but all of them are there.
 func TestWritesOfManyPagesAreWhole(t *testing.T) {
 	b := newBox(t)
 	r := b.run(writer(t, "e", "big", 2000))

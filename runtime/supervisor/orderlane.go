@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"errors"
-	"strconv"
 	"time"
 	"unsafe"
 
@@ -23,18 +22,28 @@ const (
 	// looks is how often the sequencer looks for a token that it would not be sure of
 	// later: about ten microseconds, long enough for a running writer to send it.
 	looks = 64
+	// settles is how often it looks before it takes a second packet out of a pipe that
+	// was full: about two microseconds, long enough for a writer that a signal
+	// interrupted to send a token.
+	settles = 16
+	// patience is how long a pipe is left as it is whose writer may have found it full,
+	// but has not said so, because it gets no processor or because it did not.
+	patience = 20 * time.Millisecond
 )
 
 // lane is one pipe of an ordered exec.
 //
 // The kernel queues a token for each write, but also one, in vain, when a writer
 // finds the pipe full: such a token has no packet and must not be taken for one
-// that has. As the packets in the pipe are known by number, so is when it is full:
-// a token that comes when all slots are taken is in vain, and its writer waits.
-// But after a packet was taken out of a full pipe, a token may have been sent
-// before that, in vain, or after it. Then the pipe itself tells: if the token
-// counts, the pipe is full again. That is why tokens are looked for before each
-// read, and why a pipe that has become full is not read at once.
+// that has. A writer that a signal interrupts while it waits for room sends another
+// one then, and one more when it finds the pipe still full. As the packets in the
+// pipe are known by number, so is when it is full: a token that comes when all slots
+// are taken is in vain. But after a packet was taken out of a full pipe, a token may
+// have been sent before that, in vain, or after it. Then the pipe itself tells: if
+// it is not full again, the token was in vain; if it is, then of the tokens that its
+// writer sent in a row exactly one counts. That is why tokens are looked for before
+// each read, why a pipe that has become full is not read at once, and why the second
+// packet is not taken out of it as quickly as could be.
 type lane struct {
 	fd int
 	// slots is how many packets the pipe holds; asked is the size in bytes that it had
@@ -48,9 +57,10 @@ type lane struct {
 	// one that brought the exec's last token. The pipe has not been full since that
 	// token was sent if expected is less.
 	drained, mark uint64
-	// blocked is true when the last token was in vain, so that its writer waits and
-	// its next token counts; not if the writer polls.
-	blocked, polls bool
+	// blocked is true when the last token was in vain: its writer has found the pipe
+	// full. It is guessed when it is not known which of some tokens were in vain, and
+	// then only believed until the writer is seen at the other pipe.
+	blocked, guessed bool
 	// debt is true when a packet has come before its token and was not held back;
 	// since is when.
 	debt  bool
@@ -72,56 +82,10 @@ type lane struct {
 	page, whole bool
 	// empty is true when the last read found nothing, ended when it found the end.
 	empty, ended bool
-}
-
-// token takes note of a token of lane i.
-func (x *ordered) token(i int) {
-	l := &x.lanes[i]
-	defer x.markLanes()
-	either := x.either
-	x.either = false
-	if l.debt {
-		if l.debt = false; time.Since(l.since) < debtEnds {
-			return
-		}
-	}
-	inVain := l.expected >= l.read+l.slots
-	if l.expected+1 == l.read+l.slots && l.expected >= l.mark && (!l.blocked || l.polls) {
-		inVain = !isFull(l.fd)
-		x.either = !inVain
-	}
-	if inVain {
-		l.polls = l.blocked
-		l.blocked = !either
-		return
-	}
-	l.blocked = false
-	l.expected++
-	l.waiting++
-	if n := x.runs.len(); n > 0 && x.runs.at(n-1).lane == i {
-		x.runs.at(n-1).n++
-	} else {
-		x.runs.push(tokens{i, 1})
-	}
-}
-
-func (x *ordered) markLanes() {
-	for j := range x.lanes {
-		x.lanes[j].mark = x.lanes[j].drained
-	}
-}
-
-// forget drops all tokens, when some were lost.
-func (x *ordered) forget() {
-	for x.runs.len() > 0 {
-		x.runs.pop()
-	}
-	for i := range x.lanes {
-		l := &x.lanes[i]
-		l.expected, l.waiting = l.read, 0
-		l.debt, l.blocked = false, false
-	}
-	x.either = false
+	// held is true while the pipe is not read, because its writer may be about to say
+	// that it found it full; since heldSince.
+	held      bool
+	heldSince time.Time
 }
 
 // step moves what is in the pipes into a batch. It returns true when there may be
@@ -144,7 +108,7 @@ func (x *ordered) step() bool {
 	x.look()
 	more := x.match()
 	for i := range x.lanes {
-		more = more || !x.lanes[i].empty && !x.lanes[i].ended
+		more = more || !x.lanes[i].empty && !x.lanes[i].ended && !x.lanes[i].held
 	}
 	x.send()
 	x.noMoreThanTaken()
@@ -171,6 +135,7 @@ func (x *ordered) closeEnded() {
 		if l := &x.lanes[i]; l.ended && l.fd >= 0 {
 			x.seq.remove(l.fd)
 			if l.fd = -1; x.lanes[1-i].fd < 0 {
+				x.again.Stop()
 				close(x.out)
 			}
 		}
@@ -204,8 +169,11 @@ func (x *ordered) readPacket(i int) bool {
 		return false
 	}
 	x.look()
-	x.hesitate(l)
-	l.grow()
+	if x.hold(i); l.held {
+		l.empty = false
+		return false
+	}
+	x.grow(l)
 	if !x.room(i) {
 		l.empty = false
 		return false
@@ -214,6 +182,7 @@ func (x *ordered) readPacket(i int) bool {
 	if x.readPages(i, buf) {
 		return true
 	}
+	full := l.expected >= l.read+l.slots
 	n, err := readNow(l.fd, buf)
 	if l.empty = errors.Is(err, unix.EAGAIN); l.empty {
 		return false
@@ -223,18 +192,30 @@ func (x *ordered) readPacket(i int) bool {
 		return false
 	}
 	x.took(i, n)
+	if full {
+		x.settle()
+	}
 	return true
 }
 
-// hesitate gives the writer that has filled the pipe time to find it full. After
-// the next read its token could no longer be told apart.
-func (x *ordered) hesitate(l *lane) {
+// hold decides whether a pipe is left as it is for now, because its writer may have
+// found it full without having said so. What it says after the next read could not be
+// told from a write. It is known to be elsewhere when it waits for the other pipe, and
+// when a drain is called for, because then the process has ended.
+func (x *ordered) hold(i int) {
+	l := &x.lanes[i]
 	for range looks {
-		if l.bulk || l.blocked || l.expected < l.read+l.slots {
+		if l.held = l.expected >= l.mark && !l.bulk && !l.blocked && !x.lanes[1-i].blocked && x.waiter == nil; !l.held {
+			l.heldSince = time.Time{}
 			return
 		}
 		x.look()
 	}
+	if l.heldSince.IsZero() {
+		l.heldSince = time.Now()
+		x.again.Reset(patience)
+	}
+	l.held = time.Since(l.heldSince) < patience
 }
 
 // took notes a packet that was read.
@@ -310,8 +291,9 @@ func readNow(fd int, buf []byte) (int, error) {
 
 // grow enlarges a pipe that is full: to some extent for many writes, to more for
 // much output. Of a pipe full by number it does so only while its writer waits:
-// then no token is under way that would tell of the old size.
-func (l *lane) grow() {
+// then no token is under way that would tell of the old size, but for those that
+// come before there is more in the pipe, because a signal interrupted the writer.
+func (x *ordered) grow(l *lane) {
 	size := uint64(0)
 	switch {
 	case l.pages > 0:
@@ -323,22 +305,18 @@ func (l *lane) grow() {
 		return
 	}
 	l.asked = size
-	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_SETPIPE_SZ, int(size)); err == nil {
-		l.slots = slotsOf(l.fd)
-	}
-}
-
-// isFull tells whether a pipe has no room for one more packet. Only its other end
-// knows, so that is opened for a moment.
-func isFull(fd int) bool {
-	end, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	before, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ)
 	if err != nil {
-		return true
+		return
 	}
-	defer func() { _ = unix.Close(end) }()
-	poll := []unix.PollFd{{Fd: int32(end), Events: unix.POLLOUT}}
-	n, err := unix.Poll(poll, 0)
-	return err != nil || n == 0
+	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_SETPIPE_SZ, int(size)); err != nil {
+		return
+	}
+	x.seq.fetchAll()
+	if after, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ); err == nil && after == before {
+		x.count() // by the old size
+	}
+	l.slots = slotsOf(l.fd)
 }
 
 // slotsOf returns how many packets a pipe holds.

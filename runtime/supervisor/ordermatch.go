@@ -11,7 +11,7 @@ import (
 func (x *ordered) match() bool {
 	for left := stepPackets; ; {
 		if x.matchTokens(&left) {
-			return true
+			return left <= 0 || !x.lanes[x.runs.at(0).lane].held // what ends a hold wakes the sequencer
 		}
 		if x.lanes[0].packets.len()+x.lanes[1].packets.len() == 0 {
 			return false

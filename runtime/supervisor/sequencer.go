@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -49,7 +50,9 @@ type sequencer struct {
 
 	infos [tokensAtOnce]unix.SignalfdSiginfo
 	ready []*ordered
-	ends  bool
+	// fetched are execs with tokens that are not yet counted.
+	fetched []*ordered
+	ends    bool
 }
 
 // laneOf is a lane of an exec.
@@ -86,8 +89,8 @@ func (q *sequencer) stop() {
 	}
 	q.mu.Lock()
 	q.stopping = true
+	q.interruptLocked()
 	q.mu.Unlock()
-	q.interrupt()
 	q.stopped.Wait()
 }
 
@@ -181,6 +184,8 @@ func (q *sequencer) open(w *logs.Writer, disk gate) (*ordered, error) {
 		x.lanes[i] = lane{fd: read, slots: slots, asked: slots * uint64(packetSize), drained: slots, mark: slots, empty: true}
 		x.child[i] = os.NewFile(uintptr(write), streamOf[i].String())
 	}
+	x.again = time.AfterFunc(time.Hour, func() { q.look(x) })
+	x.again.Stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range x.lanes {
@@ -192,13 +197,16 @@ func (q *sequencer) open(w *logs.Writer, disk gate) (*ordered, error) {
 // look has the thread look at an exec.
 func (q *sequencer) look(x *ordered) {
 	q.mu.Lock()
-	q.wake = append(q.wake, x)
-	q.mu.Unlock()
-	q.interrupt()
+	defer q.mu.Unlock()
+	if !q.stopping {
+		q.wake = append(q.wake, x)
+		q.interruptLocked()
+	}
 }
 
-func (q *sequencer) interrupt() {
-	_ = unix.Tgkill(unix.Getpid(), q.tid, lookSignal) // the thread is there until stop
+// interruptLocked wakes the thread, which is there until stop.
+func (q *sequencer) interruptLocked() {
+	_ = unix.Tgkill(unix.Getpid(), q.tid, lookSignal)
 }
 
 // run is the thread.
@@ -229,8 +237,18 @@ func (q *sequencer) add(x *ordered) {
 	}
 }
 
-// drain takes all tokens there are.
+// drain takes all tokens there are and counts them.
 func (q *sequencer) drain() {
+	q.fetchAll()
+	for i := 0; i < len(q.fetched); i++ { // more are fetched meanwhile
+		q.fetched[i].count()
+	}
+	clear(q.fetched)
+	q.fetched = q.fetched[:0]
+}
+
+// fetchAll takes all tokens there are.
+func (q *sequencer) fetchAll() {
 	for q.fetch(q.polls) == tokensAtOnce {
 	}
 }
@@ -255,7 +273,9 @@ func (q *sequencer) fetch(fd int) int {
 		switch info := &infos[i]; unix.Signal(info.Signo) {
 		case tokenSignal:
 			if of, ok := q.lanes[info.Fd]; ok && info.Code > 0 { // from the kernel
-				of.exec.token(of.lane)
+				if of.exec.came(of.lane) {
+					q.fetched = append(q.fetched, of.exec)
+				}
 				q.add(of.exec)
 			}
 		case lostSignal:
