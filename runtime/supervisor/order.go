@@ -70,6 +70,8 @@ type ordered struct {
 	runs queue[tokens]
 	// fresh are tokens that were fetched and not yet counted, oldest first.
 	fresh queue[tokens]
+	// interrupted is true once a writer has found a pipe full several times in a row.
+	interrupted bool
 	// again has the exec looked at when a pipe has been held for long.
 	again *time.Timer
 	// ready is true while the exec is in the sequencer's list.

@@ -52,7 +52,7 @@ func writeNumbered(pattern string, count int) {
 		}
 	}
 	if pattern == "interrupted" { // the Go runtime takes the signals and does nothing
-		every := unix.Itimerval{Interval: unix.Timeval{Usec: 200}, Value: unix.Timeval{Usec: 200}}
+		every := unix.Itimerval{Interval: unix.Timeval{Usec: 1000}, Value: unix.Timeval{Usec: 1000}}
 		if _, err := unix.Setitimer(unix.ItimerReal, every); err != nil {
 			os.Exit(1)
 		}
@@ -227,7 +227,7 @@ func TestOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
 			}
 			b.writeAtOnce(3, "three", "random", 3_000)
 			b.writeAtOnce(1, "nonblock", "nonblock", 5_000)
-			b.writeAtOnce(1, "interrupted", "interrupted", 10_000)
+			b.writeAtOnce(1, "interrupted", "interrupted", 50_000)
 		})
 	}
 }

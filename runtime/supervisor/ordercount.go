@@ -49,9 +49,18 @@ func (x *ordered) countSome() int {
 	full := l.expected >= l.read+l.slots
 	unsure := l.expected+1 == l.read+l.slots && l.expected >= l.mark
 	if full || unsure && !isFull(l.fd) {
+		x.interrupted = x.interrupted || l.blocked || t.n > 1
 		l.blocked, l.guessed = true, false
+		l.filled++
+		if l.leftKnown = full; full {
+			l.left = bytesIn(l.fd)
+		}
 		return t.n
 	}
+	if l.blocked && l.leftKnown && bytesIn(l.fd) <= l.left {
+		return t.n // it was interrupted
+	}
+	l.leftKnown = false
 	if unsure {
 		// There was room for one packet and it is there, so one of these tokens counts.
 		if x.settle(); x.fresh.len() == 0 {

@@ -26,6 +26,9 @@ const (
 	// was full: about two microseconds, long enough for a writer that a signal
 	// interrupted to send a token.
 	settles = 16
+	// oftenFull is how often a pipe must have been full before it is enlarged while its
+	// own writer waits; by then it is known whether signals interrupt that.
+	oftenFull = 8
 	// patience is how long a pipe is left as it is whose writer may have found it full,
 	// but has not said so, because it gets no processor or because it did not.
 	patience = 20 * time.Millisecond
@@ -61,6 +64,12 @@ type lane struct {
 	// full. It is guessed when it is not known which of some tokens were in vain, and
 	// then only believed until the writer is seen at the other pipe.
 	blocked, guessed bool
+	// filled is how often a writer has found the pipe full.
+	filled int
+	// left is how many bytes were in the pipe when it was last known to be full, less
+	// those that were read since. It is known while the writer is known to wait.
+	left      int
+	leftKnown bool
 	// debt is true when a packet has come before its token and was not held back;
 	// since is when.
 	debt  bool
@@ -173,7 +182,7 @@ func (x *ordered) readPacket(i int) bool {
 		l.empty = false
 		return false
 	}
-	x.grow(l)
+	x.grow(i)
 	if !x.room(i) {
 		l.empty = false
 		return false
@@ -205,11 +214,17 @@ func (x *ordered) readPacket(i int) bool {
 func (x *ordered) hold(i int) {
 	l := &x.lanes[i]
 	for range looks {
-		if l.held = l.expected >= l.mark && !l.bulk && !l.blocked && !x.lanes[1-i].blocked && x.waiter == nil; !l.held {
+		known := l.blocked && !l.guessed || x.lanes[1-i].blocked && !x.lanes[1-i].guessed
+		if l.held = l.expected >= l.mark && !known && !l.bulk && x.waiter == nil; !l.held {
 			l.heldSince = time.Time{}
 			return
 		}
 		x.look()
+	}
+	if l.guessed { // long enough
+		l.held, l.guessed = false, false
+		l.left, l.leftKnown = bytesIn(l.fd), l.expected == l.read+l.slots
+		return
 	}
 	if l.heldSince.IsZero() {
 		l.heldSince = time.Now()
@@ -222,6 +237,7 @@ func (x *ordered) hold(i int) {
 func (x *ordered) took(i, n int) {
 	l := &x.lanes[i]
 	l.end += n
+	l.left -= n
 	l.read++
 	if l.page = n == packetSize; !l.page {
 		l.bulk = false
@@ -236,9 +252,9 @@ func (x *ordered) took(i, n int) {
 func (x *ordered) readPages(i int, buf []byte) bool {
 	l := &x.lanes[i]
 	if l.pages == 0 && l.page {
-		n, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ)
+		n := bytesIn(l.fd)
 		x.look() // afterwards, so that of the tokens at most one is missing
-		if l.pages = n / packetSize; err != nil || uint64(l.pages) < l.slots && (l.pages < manyPages || l.waiting-l.packets.len() > 1) {
+		if l.pages = n / packetSize; uint64(l.pages) < l.slots && (l.pages < manyPages || l.waiting-l.packets.len() > 1) {
 			l.pages = 0
 		}
 	}
@@ -289,34 +305,44 @@ func readNow(fd int, buf []byte) (int, error) {
 	}
 }
 
-// grow enlarges a pipe that is full: to some extent for many writes, to more for
-// much output. Of a pipe full by number it does so only while its writer waits:
-// then no token is under way that would tell of the old size, but for those that
-// come before there is more in the pipe, because a signal interrupted the writer.
-func (x *ordered) grow(l *lane) {
+// grow enlarges a pipe that was full: to some extent for many writes, to more for
+// much output. For many writes that is done while the writer waits, best for the other
+// pipe: then no token is under way that would tell of the old size. While it waits for
+// this one a signal may have it send some, in vain, so one that was interrupted is left
+// alone, and what came before there is more in the pipe counts by the old size.
+func (x *ordered) grow(i int) {
+	l, other := &x.lanes[i], &x.lanes[1-i]
 	size := uint64(0)
 	switch {
 	case l.pages > 0:
 		size = fullPipe
-	case l.blocked && l.expected == l.read+l.slots:
+	case l.filled > 0 && other.waits(), l.filled >= oftenFull && l.waits() && !x.interrupted:
 		size = linesPipe
 	}
 	if size <= l.asked {
 		return
 	}
 	l.asked = size
-	before, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ)
-	if err != nil {
-		return
-	}
+	before := bytesIn(l.fd)
 	if _, err := unix.FcntlInt(uintptr(l.fd), unix.F_SETPIPE_SZ, int(size)); err != nil {
 		return
 	}
 	x.seq.fetchAll()
-	if after, err := unix.IoctlGetInt(l.fd, unix.TIOCINQ); err == nil && after == before {
-		x.count() // by the old size
+	if bytesIn(l.fd) == before {
+		x.count()
 	}
 	l.slots = slotsOf(l.fd)
+}
+
+// bytesIn returns how many bytes a pipe holds.
+func bytesIn(fd int) int {
+	n, _ := unix.IoctlGetInt(fd, unix.TIOCINQ) // of a pipe it is always known
+	return n
+}
+
+// waits tells whether the writer is known to wait for room.
+func (l *lane) waits() bool {
+	return l.blocked && !l.guessed && l.expected == l.read+l.slots
 }
 
 // slotsOf returns how many packets a pipe holds.
