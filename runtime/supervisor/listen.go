@@ -35,11 +35,13 @@ type listener struct {
 	// read of it already. Set before Accept is called.
 	transfer func(c *net.UnixConn, first io.Reader)
 
-	// mu guards conns.
+	// mu guards conns and finishing.
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	// open counts conns for finish.
-	open sync.WaitGroup
+	// finishing is true when no transfer is to begin any more.
+	finishing bool
+	// open counts conns for finish, transfers what runs in transfer.
+	open, transfers sync.WaitGroup
 }
 
 // listen makes the socket, replacing whatever an earlier life left at its path.
@@ -127,8 +129,34 @@ func (l *listener) remove(c *conn) {
 	}
 }
 
+// serveTransfer serves a connection that is a transfer, unless the listener is
+// finishing.
+func (l *listener) serveTransfer(c *net.UnixConn, first io.Reader) {
+	l.mu.Lock()
+	if l.finishing {
+		l.mu.Unlock()
+		return
+	}
+	l.transfers.Add(1)
+	l.mu.Unlock()
+	defer l.transfers.Done()
+	l.transfer(c, first)
+}
+
+// finishTransfers lets no transfer begin any more and waits until those that run
+// have ended and taken away what they had half done, but not longer than limit:
+// a file system may hang. The caller has told them to end.
+func (l *listener) finishTransfers(limit time.Duration) {
+	l.mu.Lock()
+	l.finishing = true
+	l.mu.Unlock()
+	done := make(chan struct{})
+	go func() { l.transfers.Wait(); close(done) }()
+	waitFor(done, limit)
+}
+
 // finish closes each connection once its calls are answered, and all of them
-// after a time.
+// after limit.
 func (l *listener) finish(limit time.Duration) {
 	_ = l.Close()
 	for _, c := range l.all() {
@@ -197,7 +225,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		c.begun = true
 		if wire.IsTransfer(p) && c.listener.transfer != nil {
 			// It never gets as far as ttrpc.
-			c.listener.transfer(c.UnixConn, bytes.NewReader(p[:n]))
+			c.listener.serveTransfer(c.UnixConn, bytes.NewReader(p[:n]))
 			_ = c.Close()
 			return 0, io.EOF
 		}

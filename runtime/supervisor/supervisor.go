@@ -208,6 +208,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	endTransfers()
 	s.stopAll()
 	s.registry.dismissWatchers()
+	ln.finishTransfers(clearing)
 	ln.finish(farewell)
 	stopServing()
 	_ = server.Close() // its connections are closed already
@@ -219,6 +220,10 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 // farewell is how long connections may take to send the last exits. The daemon
 // finds what it did not get in the status files.
 const farewell = time.Second
+
+// clearing is how long transfers that were broken off may still take, after all
+// processes have ended, to remove what they had half done.
+const clearing = 5 * time.Second
 
 // mainExec is the exec id of the container's own command where the daemon does
 // not say another one.
