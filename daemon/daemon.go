@@ -80,10 +80,12 @@ const (
 	stopWithin = 5 * time.Second
 )
 
-// Run is the life of a daemon: it returns when ctx has ended and all is down,
-// or when it cannot start. In an upgrade the process becomes another program and
-// Run does not return.
+// Run is the life of a daemon: it returns when ctx has ended, or SIGTERM or SIGINT
+// has come, and all is down, or when it cannot start. In an upgrade the process
+// becomes another program and Run does not return.
 func Run(ctx context.Context, cfg Config) error {
+	stop := catchStop(ctx)
+	defer func() { stop.release() }()
 	if err := checkSocketPath(cfg.Paths); err != nil {
 		return err
 	}
@@ -100,14 +102,21 @@ func Run(ctx context.Context, cfg Config) error {
 	defer signal.Stop(hangup)
 	for failure := ""; ; {
 		signal.Notify(hangup, syscall.SIGHUP)
-		next, err := generation(ctx, cfg, place, hangup, failure)
+		next, err := generation(stop.ctx, cfg, place, hangup, failure)
 		if next == nil {
 			return err
 		}
 		if err != nil {
 			cfg.Log.Error("the daemon did not end in order before its upgrade", "error", err)
 		}
+		cfg.Log.Info("this agboxd has made room", "binary", next.binary)
+		// The new program would know nothing of a signal that was caught here.
+		if stop.release() || ctx.Err() != nil {
+			cfg.Log.Info("agboxd was told to stop and does not become the new one")
+			return err
+		}
 		err = place.become(next, cfg.Arguments)
+		stop = catchStop(ctx)
 		cfg.Log.Error("the new agboxd could not be executed; this one goes on", "error", err)
 		place.handedOver = true
 		failure = err.Error()
@@ -267,9 +276,6 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 	r.server.Stop(stopCtx)
 	stop()
 	loop.Wait()
-	if ctx.Err() != nil {
-		next = nil // told to stop in the meantime
-	}
 	return next, err
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -31,7 +33,9 @@ shows the findings to people.`,
 		if err != nil {
 			return err
 		}
-		out, err := daemon.Doctor(cmd.Context(), cfg, fix)
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		out, err := daemon.Doctor(ctx, cfg, fix)
 		if err != nil {
 			return err
 		}

@@ -37,14 +37,12 @@ func run() int {
 	if len(os.Args) == 3 && os.Args[1] == checkDatabase {
 		return store.CheckMain(os.Args[2])
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	// Until the daemon listens to it: an upgrade that comes early must not end it.
 	signal.Ignore(syscall.SIGHUP)
 
 	usage := true
 	root := command(&usage)
-	err := root.ExecuteContext(ctx)
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitOK
 	}

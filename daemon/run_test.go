@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// life is a daemon without an engine, to be run in the test's own process.
+type life struct {
+	slog.Handler
+	Config
+	// at is called when the daemon logs a line, in the goroutine that does.
+	at map[string]func()
+}
+
+// newLife sets up an install, and as its next binary one that passes the check and
+// cannot be executed after that.
+func newLife(t *testing.T) *life {
+	t.Helper()
+	home, err := os.MkdirTemp("/tmp", "abd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, supervisor := filepath.Join(home, "agboxd"), filepath.Join(filepath.Dir(self), "agbox-init")
+	for path, text := range map[string]string{
+		next:       "#!/bin/sh\nrm \"$0\"; echo '{\"daemon\": \"agboxd\"}'\n",
+		supervisor: "no program",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := startedFrom
+	startedFrom = next
+	t.Cleanup(func() { startedFrom = old; _ = os.Remove(supervisor) })
+	l := &life{Handler: slog.DiscardHandler, at: make(map[string]func())}
+	l.Config = Config{
+		Paths:      paths.Install{Data: filepath.Join(home, "data"), Run: filepath.Join(home, "run")},
+		EngineHost: "unix://" + filepath.Join(home, "no-engine"), Log: slog.New(l),
+	}
+	return l
+}
+
+func (l *life) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *life) Handle(_ context.Context, r slog.Record) error {
+	if call := l.at[r.Message]; call != nil {
+		call()
+	}
+	return nil
+}
+
+// raise sends a signal to the calling thread: it has arrived when raise returns.
+func raise(t *testing.T, sig unix.Signal) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Tgkill(unix.Getpid(), unix.Gettid(), sig); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAStopRightBeforeTheUpgradeEndsTheDaemon(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
+			l := newLife(t)
+			l.at["agboxd is ready"] = func() { raise(t, unix.SIGHUP) }
+			l.at["this agboxd has made room"] = func() { raise(t, sig) }
+			l.at["the new agboxd could not be executed; this one goes on"] = func() { t.Error("the stop was lost") }
+			if err := Run(t.Context(), l.Config); err != nil {
+				t.Errorf("Run gives %v", err)
+			}
+			if _, err := os.Lstat(l.Paths.Socket()); !os.IsNotExist(err) {
+				t.Errorf("the socket is still there (%v)", err)
+			}
+		})
+	}
+}
+
+func TestAnUpgradeThatFailsLeavesTheSignalsCaught(t *testing.T) {
+	l := newLife(t)
+	starts := 0
+	l.at["agboxd is ready"] = func() {
+		if starts++; starts == 1 {
+			raise(t, unix.SIGHUP)
+		} else {
+			raise(t, unix.SIGTERM)
+		}
+	}
+	if err := Run(t.Context(), l.Config); err != nil || starts != 2 {
+		t.Errorf("Run gives %v after %d starts, want 2", err, starts)
+	}
+}
