@@ -133,7 +133,7 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 		Logger: cfg.Log, CheckCommand: cfg.CheckDatabase,
 	})
 	if err != nil {
-		return nil, err
+		return nil, notStarted(ctx, cfg.Log, err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 
@@ -141,7 +141,7 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 		started: started, supervisor: place.supervisor, handedOver: place.handedOver, upgradeError: failure,
 	})
 	if err != nil {
-		return nil, err
+		return nil, notStarted(ctx, cfg.Log, err)
 	}
 	defer rooms.close()
 
@@ -155,6 +155,15 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 		cfg.Log.Warn("systemd could not be told that agboxd is ready", "error", err)
 	}
 	return rooms.run(ctx, lis, place, hangup)
+}
+
+// notStarted is the error of a start that did not succeed: none if it was told to stop.
+func notStarted(ctx context.Context, log *slog.Logger, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	log.Info("agboxd was told to stop before it was ready", "error", err)
+	return nil
 }
 
 func withDefaults(r machine.Retention) machine.Retention {

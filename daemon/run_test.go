@@ -103,3 +103,13 @@ func TestAnUpgradeThatFailsLeavesTheSignalsCaught(t *testing.T) {
 		t.Errorf("Run gives %v after %d starts, want 2", err, starts)
 	}
 }
+
+func TestAStopDuringTheStartIsNoFailure(t *testing.T) {
+	l := newLife(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.at["agboxd is ready"] = func() { t.Error("the start went on") }
+	if err := Run(ctx, l.Config); err != nil {
+		t.Errorf("Run gives %v", err)
+	}
+}
