@@ -143,6 +143,26 @@ func TestATimeoutIsRecordedWithItsLimit(t *testing.T) {
 	}
 }
 
+func TestATimeoutThatIsReportedWhileTheDaemonStopsIsRecordedWithItsLimit(t *testing.T) {
+	b := newBench(t)
+	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+	b.connect()
+	started, err := b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{
+		SandboxId: "a", ExecId: "x", Command: []string{"sleep"}, Timeout: durationpb.New(2 * time.Second),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	rec := exited(143)
+	rec.Cancelled, rec.EndCause = true, guestv1.EndCause_END_CAUSE_TIMEOUT
+	b.runner.cancel() // the report is in hand already
+	b.runner.record(&link{sandboxID: "a"}, rec)
+	if sentence := b.ended().GetError(); !strings.HasSuffix(sentence, "timeout of 2s.") {
+		t.Errorf("the sentence is %q, want the limit in it", sentence)
+	}
+}
+
 func TestLimitsReachTheSupervisor(t *testing.T) {
 	out := startRequest(&agboxv1.CreateExecRequest{
 		Timeout: durationpb.New(1500*time.Microsecond + 1), IdleTimeout: durationpb.New(time.Second), MaxLogBytes: 7,

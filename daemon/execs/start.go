@@ -120,15 +120,23 @@ func (r *Runner) record(lk *link, rec *guestv1.ExecRecord) {
 		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The sandbox was restarted while the command ran"))
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING:
 	default:
-		r.end(lk.sandboxID, r.ending(r.ctx, lk.sandboxID, rec))
+		ctx, cancel := r.finishing()
+		defer cancel()
+		r.end(lk.sandboxID, r.ending(ctx, lk.sandboxID, rec))
 	}
+}
+
+// finishing bounds the recording of an end, which Close waits for: what has been
+// reported is recorded whole.
+func (r *Runner) finishing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.ctx), callTimeout)
 }
 
 // end commits the end of an exec. A store that cannot be written now keeps the
 // exec running in the record: the status file stays, and the next link or the
 // next look brings it up again.
 func (r *Runner) end(sandboxID string, d *agboxv1.ExecEventDetails) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), callTimeout)
+	ctx, cancel := r.finishing()
 	defer cancel()
 	if err := r.ledger.EndExec(ctx, sandboxID, d); err != nil {
 		r.log.Error("the end of an exec could not be recorded; it will be tried again",
