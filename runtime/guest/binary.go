@@ -8,8 +8,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/fault"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -17,6 +19,9 @@ import (
 
 // binaryName is the supervisor's file name beside the daemon.
 const binaryName = "agbox-init"
+
+// tempPrefix is how the names of copies begin that are not whole yet.
+const tempPrefix = "." + binaryName + "-"
 
 // FindBinary returns the path of the supervisor beside the running executable,
 // symbolic links resolved.
@@ -43,18 +48,24 @@ func FindBinary() (string, error) {
 // InstallBinary copies the supervisor at source into dir under the hash of its
 // content and returns the copy's path. A whole copy that is there is used again;
 // a damaged one is replaced, which running containers do not notice. dir is made
-// when it is missing.
+// when it is missing, and rid of what installs that were killed have left.
 func InstallBinary(source, dir string) (path string, err error) {
 	sum, err := hashFile(source)
 	if err != nil {
 		return "", err
 	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	folder, err := lockDir(dir)
+	if err != nil {
+		return "", err
+	}
+	defer folder.Close() // and with it the lock
+	removeTemps(folder)
 	path = filepath.Join(dir, binaryName+"-"+sum)
 	if intact(path, sum) {
 		return path, nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
 	}
 	temp, err := copyToTemp(source, dir, sum)
 	if err != nil {
@@ -63,7 +74,31 @@ func InstallBinary(source, dir string) (path string, err error) {
 	if err := os.Rename(temp, path); err != nil {
 		return "", errors.Join(err, os.Remove(temp))
 	}
-	return path, syncDir(dir)
+	return path, folder.Sync()
+}
+
+// lockDir opens a folder and waits until nobody else installs in it. The lock ends
+// with the process, whatever ends it.
+func lockDir(dir string) (*os.File, error) {
+	folder, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), folder.Close())
+	}
+	return folder, nil
+}
+
+// removeTemps removes what installs that were killed have left in a locked folder.
+// What cannot be removed only takes space.
+func removeTemps(folder *os.File) {
+	names, _ := folder.Readdirnames(-1)
+	for _, name := range names {
+		if strings.HasPrefix(name, tempPrefix) {
+			_ = os.Remove(filepath.Join(folder.Name(), name))
+		}
+	}
 }
 
 // intact tells whether path is a regular file with that content and mode 0555.
@@ -97,7 +132,7 @@ func copyToTemp(source, dir, sum string) (temp string, err error) {
 		return "", err
 	}
 	defer in.Close() // only read
-	out, err := os.CreateTemp(dir, "."+binaryName+"-*")
+	out, err := os.CreateTemp(dir, tempPrefix+"*")
 	if err != nil {
 		return "", err
 	}
@@ -113,12 +148,4 @@ func copyToTemp(source, dir, sum string) (temp string, err error) {
 		return "", errors.Join(err, os.Remove(out.Name()))
 	}
 	return out.Name(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

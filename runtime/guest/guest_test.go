@@ -1,11 +1,13 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -511,6 +513,30 @@ func TestTheBinaryIsInstalledUnderItsHashAndKeptIntact(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "to", "here", ".*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestWhatAnInstallThatWasKilledLeftIsRemovedAndNoOtherIsDisturbed(t *testing.T) {
+	from, dir := t.TempDir(), t.TempDir()
+	left := filepath.Join(dir, ".agbox-init-123")
+	if err := os.WriteFile(left, []byte("hal"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var installs sync.WaitGroup
+	for i := range 8 {
+		source := filepath.Join(from, strconv.Itoa(i))
+		if err := os.WriteFile(source, bytes.Repeat([]byte{byte(i)}, 1<<20), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		installs.Go(func() {
+			if _, err := InstallBinary(source, dir); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	installs.Wait()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 8 || strings.HasPrefix(entries[0].Name(), ".") {
+		t.Errorf("the folder has %v (%v), want the 8 copies and nothing else", entries, err)
 	}
 }
 
