@@ -254,15 +254,15 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 
 // run serves until ctx ends or the upgrader has chosen a binary, which it
 // returns: first no new calls, then no new steps, then no links. Commits under
-// way are finished in between.
+// way are finished in between. What does not end is left behind; it finds the rooms
+// closed.
 func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, hangup <-chan os.Signal) (next *successor, err error) {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var loop, hangups sync.WaitGroup
-	defer hangups.Wait()
 	defer stop()
-	loop.Go(func() { r.loop.Run(inner) })
-	loop.Go(func() { r.keeper.Run(inner) })
-	hangups.Go(func() { r.upgrader.onHangup(inner, hangup) })
+	var work sync.WaitGroup
+	work.Go(func() { r.loop.Run(inner) })
+	work.Go(func() { r.keeper.Run(inner) })
+	work.Go(func() { r.upgrader.onHangup(inner, hangup) })
 
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(lis) }() // ends with Stop below
@@ -282,9 +282,14 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
 	r.execs.Drain()
-	r.server.Stop(stopCtx)
+	calls := r.server.Stop(stopCtx)
+	inTime := within(leaveAfter, calls)
 	stop()
-	loop.Wait()
+	steps := waited(&work)
+	if inTime = within(leaveAfter, steps) && inTime; !inTime {
+		r.log.Error("something that agboxd is at does not end and is left behind", "stacks", stacks())
+		place.left = append(place.left, calls, steps)
+	}
 	return next, err
 }
 

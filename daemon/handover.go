@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -111,6 +112,9 @@ func identity(path string) (device, inode uint64, err error) {
 // become executes the binary in the place of this process and hands the place
 // on. It returns only if that fails, with the place as it was.
 func (p *place) become(next *successor, arguments []string) error {
+	if p.left = slices.DeleteFunc(p.left, ended); len(p.left) > 0 {
+		return errLeft
+	}
 	env, err := p.handoverEnv(next)
 	if err != nil {
 		return err

@@ -31,6 +31,8 @@ type place struct {
 	handedOver bool
 	// supervisor is what was handed on about the supervisor's binary.
 	supervisor supervisorFile
+	// left are closed when what a generation of this process left behind has ended.
+	left []<-chan struct{}
 }
 
 // takePlace takes over what the process was handed, by the daemon that it was

@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +20,9 @@ import (
 type life struct {
 	slog.Handler
 	Config
-	// at is called when the daemon logs a line, in the goroutine that does.
-	at map[string]func()
+	// at is called when the daemon logs a line, with its error if it has one, in the
+	// goroutine that does.
+	at map[string]func(error)
 }
 
 // newLife sets up an install, and as its next binary one that passes the check and
@@ -36,7 +40,7 @@ func newLife(t *testing.T) *life {
 	}
 	next, supervisor := filepath.Join(home, "agboxd"), filepath.Join(filepath.Dir(self), "agbox-init")
 	for path, text := range map[string]string{
-		next:       "#!/bin/sh\nrm \"$0\"; echo '{\"daemon\": \"agboxd\"}'\n",
+		next:       "#!/bin/sh\nchmod -x \"$0\"; echo '{\"daemon\": \"agboxd\"}'\n",
 		supervisor: "no program",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
@@ -46,7 +50,7 @@ func newLife(t *testing.T) *life {
 	old := startedFrom
 	startedFrom = next
 	t.Cleanup(func() { startedFrom = old; _ = os.Remove(supervisor) })
-	l := &life{Handler: slog.DiscardHandler, at: make(map[string]func())}
+	l := &life{Handler: slog.DiscardHandler, at: make(map[string]func(error))}
 	l.Config = Config{
 		Paths:      paths.Install{Data: filepath.Join(home, "data"), Run: filepath.Join(home, "run")},
 		EngineHost: "unix://" + filepath.Join(home, "no-engine"), Log: slog.New(l),
@@ -58,7 +62,12 @@ func (l *life) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *life) Handle(_ context.Context, r slog.Record) error {
 	if call := l.at[r.Message]; call != nil {
-		call()
+		var failure error
+		r.Attrs(func(a slog.Attr) bool {
+			failure, _ = a.Value.Any().(error)
+			return failure == nil
+		})
+		call(failure)
 	}
 	return nil
 }
@@ -76,9 +85,9 @@ func TestAStopRightBeforeTheUpgradeEndsTheDaemon(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
 		t.Run(unix.SignalName(sig), func(t *testing.T) {
 			l := newLife(t)
-			l.at["agboxd is ready"] = func() { raise(t, unix.SIGHUP) }
-			l.at["this agboxd has made room"] = func() { raise(t, sig) }
-			l.at["the new agboxd could not be executed; this one goes on"] = func() { t.Error("the stop was lost") }
+			l.at["agboxd is ready"] = func(error) { raise(t, unix.SIGHUP) }
+			l.at["this agboxd has made room"] = func(error) { raise(t, sig) }
+			l.at["the new agboxd could not be executed; this one goes on"] = func(error) { t.Error("the stop was lost") }
 			if err := Run(t.Context(), l.Config); err != nil {
 				t.Errorf("Run gives %v", err)
 			}
@@ -92,7 +101,7 @@ func TestAStopRightBeforeTheUpgradeEndsTheDaemon(t *testing.T) {
 func TestAnUpgradeThatFailsLeavesTheSignalsCaught(t *testing.T) {
 	l := newLife(t)
 	starts := 0
-	l.at["agboxd is ready"] = func() {
+	l.at["agboxd is ready"] = func(error) {
 		if starts++; starts == 1 {
 			raise(t, unix.SIGHUP)
 		} else {
@@ -108,8 +117,59 @@ func TestAStopDuringTheStartIsNoFailure(t *testing.T) {
 	l := newLife(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	l.at["agboxd is ready"] = func() { t.Error("the start went on") }
+	l.at["agboxd is ready"] = func(error) { t.Error("the start went on") }
 	if err := Run(ctx, l.Config); err != nil {
 		t.Errorf("Run gives %v", err)
+	}
+}
+
+// stuck has the first generation of a daemon hang in a step. then is called right before that.
+func (l *life) stuck(t *testing.T, then func()) {
+	old := leaveAfter
+	leaveAfter = time.Millisecond
+	release := make(chan struct{})
+	t.Cleanup(func() { leaveAfter = old; close(release) })
+	var once sync.Once
+	l.at["the engine's event stream ended; it is opened again"] = func(error) {
+		once.Do(func() { then(); <-release })
+	}
+}
+
+func TestAStepThatNeverEndsDoesNotKeepTheDaemonFromStopping(t *testing.T) {
+	l := newLife(t)
+	l.stuck(t, func() { raise(t, unix.SIGTERM) })
+	if err := Run(t.Context(), l.Config); err != nil {
+		t.Errorf("Run gives %v", err)
+	}
+	next, err := takePlace(l.Paths, l.Log)
+	if err != nil {
+		t.Fatalf("the next daemon: %v", err)
+	}
+	next.release()
+}
+
+// The kernel would wait for the step's thread before it executes the new program.
+func TestWhereAStepNeverEndsTheDaemonDoesNotBecomeAnother(t *testing.T) {
+	l := newLife(t)
+	l.stuck(t, func() { raise(t, unix.SIGHUP) })
+	var failures []error
+	l.at["the new agboxd could not be executed; this one goes on"] = func(err error) { failures = append(failures, err) }
+	starts := 0
+	l.at["agboxd is ready"] = func(error) {
+		switch starts++; starts {
+		case 2: // what hangs belongs to a generation that is gone
+			if err := os.Chmod(startedFrom, 0o755); err != nil {
+				t.Error(err)
+			}
+			raise(t, unix.SIGHUP)
+		case 3:
+			raise(t, unix.SIGTERM)
+		}
+	}
+	if err := Run(t.Context(), l.Config); err != nil {
+		t.Errorf("Run gives %v", err)
+	}
+	if len(failures) != 2 || !errors.Is(failures[0], errLeft) || !errors.Is(failures[1], errLeft) {
+		t.Errorf("the upgrades failed with %v, want both times that something was left behind", failures)
 	}
 }

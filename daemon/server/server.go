@@ -134,21 +134,27 @@ func (s *Server) Serve(lis *Listener) error { return s.grpc.Serve(lis) }
 func (s *Server) Pause(lis *Listener) { lis.pause() }
 
 // Stop refuses new calls, ends streams with a status that has clients come
-// back, and waits for the calls under way, at most until ctx ends. Connections
-// whose peer does not read are cut.
-func (s *Server) Stop(ctx context.Context) {
+// back, and waits for the calls under way, at most until ctx ends. Then it cuts the
+// connections, also those whose peer does not read. ended is closed when no call is
+// left: one that waits for a path of this machine may never end.
+func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 	s.stopOnce.Do(func() {
 		s.health.Shutdown()
 		close(s.stopping)
 	})
 	done := make(chan struct{})
-	go func() { // ends with GracefulStop, which Stop below cuts short
+	go func() { // ends with the calls
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
 	s.unary.drain(ctx, done)
-	s.grpc.Stop()
-	<-done
-	s.attached.Wait()
-	s.draining.Wait()
+	all := make(chan struct{})
+	go func() { // ends with the calls
+		defer close(all)
+		s.grpc.Stop() // waits for GracefulStop where all peers have gone
+		<-done
+		s.attached.Wait()
+		s.draining.Wait()
+	}()
+	return all
 }

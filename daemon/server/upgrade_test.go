@@ -2,11 +2,15 @@ package server
 
 import (
 	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/containerd/errdefs"
 
@@ -85,5 +89,58 @@ func TestTheAnswerToAnUploadIsSentAlsoWhenTheDaemonStops(t *testing.T) {
 	}
 	if err := s.guardStream(nil, endless{}, &grpc.StreamServerInfo{IsServerStream: true}, answer); err == nil {
 		t.Error("a download goes on")
+	}
+}
+
+func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
+	for name, peerGone := range map[string]bool{"of a client that waits": false, "of a client that has gone": true} {
+		t.Run(name, func(t *testing.T) {
+			began, hangs := make(chan struct{}), make(chan struct{})
+			s, err := New(Options{Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
+				close(began)
+				<-hangs
+				return nil, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			socket := filepath.Join(t.TempDir(), "s")
+			inner, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- s.Serve(NewListener(inner, s.Log)) }()
+			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			answered := make(chan error, 1)
+			go func() {
+				_, err := agboxv1.NewSandboxServiceClient(conn).UpgradeDaemon(t.Context(), new(agboxv1.UpgradeDaemonRequest))
+				answered <- err
+			}()
+			<-began
+			if peerGone {
+				_ = conn.Close()
+			}
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			ended := s.Stop(over)
+			if err := <-answered; err == nil {
+				t.Error("the call was answered")
+			}
+			select {
+			case <-ended:
+				t.Error("the call is said to have ended")
+			default:
+			}
+			close(hangs)
+			<-ended
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
