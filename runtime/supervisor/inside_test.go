@@ -313,3 +313,27 @@ func TestAnExitBetweenTheSubscriptionAndTheLookIsToldOnce(t *testing.T) {
 		t.Errorf("told %v, then %v", told, err)
 	}
 }
+
+// However many writers there are: what one of them had written is known to the end.
+func TestAWriterIsNotForgottenWhenTheInputEnds(t *testing.T) {
+	in, child, err := stdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Close() }()
+	write := func(writer string, offset uint64) (uint64, bool, error) {
+		return in.write(t.Context(), &guestv1.WriteStdinRequest{Writer: writer, Offset: offset, Data: []byte("x")})
+	}
+	if n, open, err := write("first", 0); n != 1 || !open || err != nil {
+		t.Fatal(n, open, err)
+	}
+	in.shut()
+	for i := range 10 * maxWriters {
+		if n, open, err := write(fmt.Sprint("w", i), 0); n != 0 || open || err != nil {
+			t.Fatal(n, open, err)
+		}
+	}
+	if n, open, err := write("first", 1); n != 1 || open || err != nil {
+		t.Error(n, open, err)
+	}
+}

@@ -103,6 +103,9 @@ func (in *input) write(ctx context.Context, req *guestv1.WriteStdinRequest) (wri
 	case <-ctx.Done():
 		return 0, false, ctx.Err()
 	}
+	if in.isClosed() { // also those that still get a turn then leave what is known as it is
+		return in.count(req.GetWriter()), false, nil
+	}
 	w := in.typist(req.GetWriter())
 	count := in.count(req.GetWriter())
 	if req.GetOffset() > count {
