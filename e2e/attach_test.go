@@ -182,7 +182,7 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	// It switches to the alternate screen, and draws when its size changes.
-	const program = `printf '\033[?1049h\033[?25lstarted'; trap 'printf "drawn %s." "$(stty size)"' WINCH; while read -r line; do [ "$line" = q ] && exit 4; done; while :; do sleep 0.05; read -r line && [ "$line" = q ] && exit 4; done`
+	const program = `trap 'printf "drawn %s." "$(stty size)"' WINCH; printf '\033[?1049h\033[?25lstarted'; while read -r line; do [ "$line" = q ] && exit 4; done; while :; do sleep 0.05; read -r line && [ "$line" = q ] && exit 4; done`
 	first := in.onTerminal(t, "exec", "-it", "--name", "job", "demo", "sh", "-c", program)
 	first.await("started")
 	first.types(detachKeys)

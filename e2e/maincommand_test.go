@@ -92,8 +92,10 @@ func TestTheMainCommandRunsOnAndEndsWithoutADaemon(t *testing.T) {
 	if e := in.inspectExec(t, "demo/main"); e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING || e.GetExecId() != "main-"+box {
 		t.Errorf("under the next daemon it is %v", e)
 	}
-	in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "sleep 0.5; kill -USR1 $(cat /workdir/pid)")
+	in.Must(t, "exec", "-d", "demo", "--", "sh", "-c",
+		"while [ ! -e /var/log/agents-sandbox/gate ]; do sleep 0.05; done; kill -USR1 $(cat /workdir/pid)")
 	in.KillDaemon(t)
+	openGate(t, gateOf(in, box))
 	in.awaitStatus(t, box, "main-"+box)
 	in.Must(t, "daemon", "start")
 	follower.Wait(t).Want(t, 0).WantOutput(t, "serving 1\nbye\n", "")

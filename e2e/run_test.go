@@ -89,7 +89,8 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 func TestRunsSandboxGoesAfterItsCommandWhenAgboxIsKilled(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	p := in.Start(t, "run", "--rm", "--idle-ttl", "1s", "--name", "demo", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
+	// The time runs from when the sandbox is ready to when the command begins, too.
+	p := in.Start(t, "run", "--rm", "--idle-ttl", "5s", "--name", "demo", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
 	p.AwaitOutput(t, "begun")
 	p.Signal(t, syscall.SIGKILL)
 	<-p.Ended()

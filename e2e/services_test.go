@@ -120,7 +120,8 @@ services:`+web+`
 `)
 	harness.WantSame(t, "what post_create wrote", in.Must(t, "exec", "demo", "--", "cat", "/tmp/created"), "web\ntwo")
 	harness.WantSame(t, "what the hook wrote", in.Must(t, "exec", "demo", "--", "cat", "/tmp/hooked"), "web")
-	harness.WantSame(t, "what the second service wrote", in.Must(t, "exec", "demo", "--", "cat", "/shared/web"), "web")
+	harness.WantSame(t, "what the second service wrote", in.Must(t, "exec", "demo", "--", "sh", "-c",
+		"until [ -s /shared/web ]; do sleep 0.05; done; cat /shared/web"), "web")
 	c := in.Client(t)
 	if ev := awaitService(t, c, id, 0, "extra", serviceFailed); ev.GetService().GetErrorCode() == "" {
 		t.Errorf("the optional service failed without a reason: %v", ev)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -100,6 +101,7 @@ func TestEveryFileOfTheExecWakesItsFollowers(t *testing.T) {
 			<-b.C()
 		}
 		// The end of the write can have come after the token of its beginning.
+		allHandled(t, n, dir)
 		drain(a, b)
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "temp"), nil, 0o600))
@@ -124,10 +126,7 @@ func TestOutputInFilesThatWereSparesWakesTheFollower(t *testing.T) {
 	defer w.Close()
 	woken := func(by string) {
 		t.Helper()
-		last := watch(t, n, dir, "after-"+by)
-		defer last.Close()
-		write(t, dir, logs.IndexName("after-"+by), "x")
-		<-last.C() // the events before have been handled too
+		allHandled(t, n, dir)
 		select {
 		case <-w.C():
 		default:
@@ -149,6 +148,18 @@ func TestOutputInFilesThatWereSparesWakesTheFollower(t *testing.T) {
 	}
 }
 
+// allHandled returns when the notifier has handled all that happened before.
+func allHandled(tb testing.TB, n *Notifier, dir string) {
+	tb.Helper()
+	id := strconv.FormatUint(lasts.Add(1), 10) // another one each time: nothing is on its way to it
+	last := watch(tb, n, dir, id)
+	defer last.Close()
+	write(tb, dir, logs.IndexName(id), "x")
+	<-last.C()
+}
+
+var lasts atomic.Uint64
+
 func drain(watches ...*Watch) {
 	for _, w := range watches {
 		select {
@@ -160,14 +171,12 @@ func drain(watches ...*Watch) {
 
 func TestOtherExecsAndOtherNamesWakeNobody(t *testing.T) {
 	n, dir := start(t), t.TempDir()
-	quiet, last := watch(t, n, dir, "e1"), watch(t, n, dir, "last")
+	quiet := watch(t, n, dir, "e1")
 	defer quiet.Close()
-	defer last.Close()
 	for _, name := range []string{"e10.index", "e1", "e1.index.tmp", "e1.stdout", ".e1.status.tmp", "e1.status.index", "xe1.index"} {
 		write(t, dir, name, "x")
 	}
-	write(t, dir, logs.IndexName("last"), "x")
-	<-last.C() // the events before have been handled too
+	allHandled(t, n, dir)
 	select {
 	case <-quiet.C():
 		t.Error("woken by a file of somebody else")

@@ -152,6 +152,13 @@ func (b *box) writeAtOnce(execs int, name, pattern string, count int) {
 	}
 }
 
+// runWhileLogsGrow runs an exec to its end, however long that takes.
+func (b *box) runWhileLogsGrow(req *guestv1.StartRequest) *guestv1.ExecRecord {
+	b.t.Helper()
+	b.start(b.dial(), req)
+	return b.nextWhileLogsGrow(b.ends(req.GetExecId()))
+}
+
 // nextWhileLogsGrow returns the next record of a watch, however long the machine
 // takes for all that is written before.
 func (b *box) nextWhileLogsGrow(records <-chan *guestv1.ExecRecord) *guestv1.ExecRecord {
@@ -262,7 +269,7 @@ func TestAPipeIsReadWhoseWriterFillsItAndStops(t *testing.T) {
 // Of writes of a page and more there is no promise of order, but all of them are there.
 func TestWritesOfManyPagesAreWhole(t *testing.T) {
 	b := newBox(t)
-	r := b.run(writer(t, "e", "big", 2000))
+	r := b.runWhileLogsGrow(writer(t, "e", "big", 2000))
 	if _, count := b.disorder("e"); count != 2000 || r.GetExitCode() != 0 {
 		t.Errorf("%d messages, %v", count, r)
 	}
@@ -272,7 +279,7 @@ func TestNoByteIsLostWhenTheKernelCanQueueNoSignals(t *testing.T) {
 	b := newBox(t)
 	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, &unix.Rlimit{}, nil))
 	for _, pattern := range []string{"alternate", "big"} {
-		r := b.run(writer(t, pattern, pattern, 2000))
+		r := b.runWhileLogsGrow(writer(t, pattern, pattern, 2000))
 		if _, count := b.disorder(pattern); count != 2000 || r.GetExitCode() != 0 {
 			t.Errorf("%d messages, %v", count, r)
 		}

@@ -55,6 +55,7 @@ func TestSpareFilesAreKeptReadyAndNeverSeen(t *testing.T) {
 	}
 	eventually(t, "the spares are there again", isFull)
 	b.start(c, request("none", "no such command"))
+	eventually(t, "it has taken files", func() bool { return b.logFiles() == 4*(execs+1) })
 	eventually(t, "those of an exec without a process are there again", isFull)
 	if n := b.logFiles(); n != 4*(execs+1) {
 		t.Errorf("%d files of %d execs", n, execs+1)

@@ -2,10 +2,6 @@
 // repetition, change or disorder the reader of the log can tell, and leaves a
 // trace of having run.
 //
-//	oracle bomb
-//
-// starts processes for ever, and goes on when it may not start another one.
-//
 //	oracle ID COUNT CODE [PAUSE_EVERY PAUSE]
 //
 // appends ID to /var/log/agents-sandbox/ran, writes COUNT lines "seq,crc" to
@@ -19,7 +15,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"os/exec"
 	"strconv"
 	"time"
 )
@@ -35,9 +30,6 @@ func main() {
 
 // run does what the arguments say and returns the exit code that they name.
 func run(args []string) (code int, err error) {
-	if len(args) == 1 && args[0] == "bomb" {
-		bomb()
-	}
 	if len(args) != 3 && len(args) != 5 {
 		return 0, fmt.Errorf("want ID COUNT CODE [PAUSE_EVERY PAUSE], have %q", args)
 	}
@@ -86,15 +78,6 @@ func run(args []string) (code int, err error) {
 func held() bool {
 	_, err := os.Stat("/var/log/agents-sandbox/hold")
 	return err == nil
-}
-
-func bomb() {
-	for {
-		// Neither output is kept open, and nobody is waited for.
-		if err := exec.Command("sleep", "1000").Start(); err != nil {
-			time.Sleep(time.Millisecond)
-		}
-	}
 }
 
 func leaveTrace(id string) error {
