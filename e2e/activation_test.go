@@ -72,7 +72,7 @@ func wantTold(t *testing.T, told *net.UnixConn) {
 // activate runs agboxd as systemd does when the first connection comes.
 func (in *install) activate(t *testing.T, socket *os.File) <-chan error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), harness.Patience)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	cmd := in.Command(ctx, "agboxd")
 	cmd.Path = "/bin/sh"
 	cmd.Args = []string{"sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0" run`, filepath.Join(in.Bin, "agboxd")}
