@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -190,23 +191,44 @@ func TestACopyBeginsAgainAfterTheDaemonWasAway(t *testing.T) {
 	}
 }
 
-func TestACopyOfWhatCannotBeReadIsNotTakenForWhole(t *testing.T) {
+func TestWhatCannotBeReadIsNotTakenForWhole(t *testing.T) {
 	finished := make(chan bool, 1)
-	c, _ := serveFiles(t, &fileScript{stat: isDir, in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
-		for {
-			if _, err := in.Recv(); err != nil {
-				finished <- errors.Is(err, io.EOF)
-				return err
+	c, _ := serveFiles(t, &fileScript{
+		in: func(in grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+			return drain(in.Recv, finished)
+		},
+		put: func(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+			return drain(in.Recv, finished)
+		},
+	})
+	for _, broken := range []error{
+		errors.New("the disk is broken"),
+		io.ErrUnexpectedEOF, // as a body or an archive says that it was cut
+		fmt.Errorf("the connection is lost: %w", io.EOF),
+	} {
+		for _, size := range []int{0, 3, 3 * pieceSize} {
+			source := func() io.Reader { return io.MultiReader(bytes.NewReader(make([]byte, size)), &failing{broken}) }
+			_, copyErr := c.WriteArchive(t.Context(), "box", "/", "", source(), CopyOptions{})
+			copied := <-finished
+			_, writeErr := c.WriteFile(t.Context(), "box", "/f", source(), WriteOptions{})
+			written := <-finished
+			if !errors.Is(copyErr, broken) || !errors.Is(writeErr, broken) {
+				t.Errorf("%v after %d bytes: the copy says %v, the write %v", broken, size, copyErr, writeErr)
+			}
+			if copied || written {
+				t.Errorf("%v after %d bytes: the daemon saw an end in order: of the copy %v, of the write %v", broken, size, copied, written)
 			}
 		}
-	}})
-	broken := errors.New("the disk is broken")
-	_, err := c.WriteArchive(t.Context(), "box", "/", "", io.MultiReader(bytes.NewReader(make([]byte, 3*pieceSize)), &failing{broken}), CopyOptions{})
-	if !errors.Is(err, broken) {
-		t.Error(err)
 	}
-	if <-finished {
-		t.Error("the daemon saw an end in order")
+}
+
+// drain receives all, and tells whether it ended in order.
+func drain[M any](recv func() (M, error), finished chan<- bool) error {
+	for {
+		if _, err := recv(); err != nil {
+			finished <- errors.Is(err, io.EOF)
+			return err
+		}
 	}
 }
 

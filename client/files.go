@@ -276,19 +276,30 @@ func writeOnce(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1
 func send(r io.Reader, to func([]byte) error) (source, err error) {
 	buf := make([]byte, pieceSize)
 	for {
-		n, source := io.ReadFull(r, buf)
+		n, source := fill(r, buf)
 		if n > 0 {
 			if err := to(buf[:n]); err != nil {
 				return nil, err
 			}
 		}
 		switch {
-		case errors.Is(source, io.EOF), errors.Is(source, io.ErrUnexpectedEOF):
+		case source == io.EOF: //nolint:errorlint // what wraps it, or looks like it, says that the source broke off
 			return nil, nil
 		case source != nil:
 			return source, source
 		}
 	}
+}
+
+// fill reads until p is full. Unlike io.ReadFull it hands on the error of r as it is,
+// so that a source that breaks off is not taken for one that has ended.
+func fill(r io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = r.Read(p[n:])
+		n += more
+	}
+	return n, err
 }
 
 // FileEvent is something that a watch tells.

@@ -270,8 +270,8 @@ func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer
 func push(t *guest.Transfer, from io.Reader, late func()) error {
 	buf := make([]byte, pieceSize)
 	for {
-		n, err := io.ReadFull(from, buf)
-		end := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		n, err := from.Read(buf) // whole pieces: they were buffered
+		end := err == io.EOF     //nolint:errorlint // what wraps it, or looks like it, says that the source broke off
 		if err != nil && !end {
 			return err
 		}

@@ -1,0 +1,65 @@
+package execs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+func TestACopyThatCannotBeReadIsNotTakenForWhole(t *testing.T) {
+	b := newBench(t)
+	listener, err := net.Listen("unix", filepath.Join(b.install.GuestLink("a"), paths.LinkSocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	c := &copyIn{r: b.runner, lk: &link{sandboxID: "a"}}
+	for _, broken := range []error{
+		errors.New("the disk is broken"), io.ErrUnexpectedEOF, fmt.Errorf("the mount is lost: %w", io.EOF),
+	} {
+		arrived := make(chan error, 1)
+		go func() { arrived <- takeTransfer(listener) }()
+		err := c.send(t.Context(), "/work", "", func(w io.Writer) error {
+			_, _ = io.WriteString(w, "half of it")
+			return broken
+		})
+		if !errors.Is(err, broken) {
+			t.Errorf("%v: the copy says %v", broken, err)
+		}
+		if err := <-arrived; err == nil {
+			t.Errorf("%v: the supervisor saw an end in order", broken)
+		}
+	}
+}
+
+// takeTransfer takes one transfer as a supervisor does, until it ends; nil if in order.
+func takeTransfer(listener net.Listener) error {
+	conn, err := listener.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in := wire.NewPipe(conn, strings.NewReader(""))
+	if err := in.Expect(wire.Preamble); err != nil {
+		return err
+	}
+	if err := in.Word(new(guestv1.TransferRequest)); err != nil {
+		return err
+	}
+	if err := in.SendWord("", new(guestv1.TransferResponse)); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	return in.SendWord("", new(guestv1.TransferEnd))
+}
