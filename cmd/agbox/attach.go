@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"syscall"
@@ -124,9 +123,6 @@ func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref s
 	opt := client.AttachOptions{Exec: e.GetExecId(), TailLines: lines, Input: mode, Writer: a.writerName()}
 	if t := a.terminal(); e.GetTty() && t != nil && e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}}
-		if err := f.resume(ctx, &opt); err != nil {
-			return err
-		}
 		return f.run(ctx, opt)
 	}
 	return o.inLines(ctx, a, c, opt, e)
@@ -192,9 +188,9 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 			o.Cursor.Stdout = now.entered
 		case now.alternate():
 			o.Cursor, f.redraw = end, true
-			f.begin(now)
+			f.begin(ctx, now)
 		default:
-			f.begin(before)
+			f.begin(ctx, before)
 		}
 		return nil
 	}
@@ -221,8 +217,8 @@ func (f *console) search(ctx context.Context, exec string, at client.Cursor, str
 }
 
 // begin puts our terminal into the modes of a screen.
-func (f *console) begin(s *screen) {
-	again := s.again()
-	_, _ = f.screen.Write([]byte(again))
-	fmt.Fprint(f.app.stdout, again)
+func (f *console) begin(ctx context.Context, s *screen) {
+	again := []byte(s.again())
+	_, _ = f.screen.Write(again)
+	_ = f.put(ctx, f.app.stdout, again)
 }

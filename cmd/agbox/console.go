@@ -72,16 +72,10 @@ func (f *console) run(ctx context.Context, o client.AttachOptions) error {
 	defer others.Wait()
 	defer leave(nil)
 	others.Go(func() { f.obey(ctx, signals) })
-	o.OnInput = f.rightChanged
-	sess, err := f.client.AttachExec(ctx, o)
-	if err == nil {
-		f.id = sess.ExecID()
-		err = f.serve(ctx, sess, &others)
-		// From here on everything is as if we had not been there.
-		sess.Detach()
-		_ = f.put(ctx, f.app.stdout, []byte(f.screen.undo())) // there is nobody to be told
-		f.terminal.restore()
-	}
+	err := f.attach(ctx, o, &others)
+	// From here on everything is as if we had not been there.
+	_ = f.put(ctx, f.app.stdout, []byte(f.screen.undo())) // there is nobody to be told
+	f.terminal.restore()
 	var status endStatus
 	if errors.As(err, &status) {
 		return f.teller(ctx).ended(status.end)
@@ -103,6 +97,23 @@ func (f *console) left(ctx context.Context, err error) error {
 		return exitStatus(codeSignal + int(sig))
 	}
 	return nil
+}
+
+// attach shows the command, one that runs already as it is now.
+func (f *console) attach(ctx context.Context, o client.AttachOptions, others *sync.WaitGroup) error {
+	if o.Create == nil {
+		if err := f.resume(ctx, &o); err != nil {
+			return err
+		}
+	}
+	o.OnInput = f.rightChanged
+	sess, err := f.client.AttachExec(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer sess.Detach()
+	f.id = sess.ExecID()
+	return f.serve(ctx, sess, others)
 }
 
 func (f *console) serve(ctx context.Context, sess *client.Session, others *sync.WaitGroup) error {

@@ -1,8 +1,18 @@
 package main
 
 import (
+	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 func TestDetachKeysAreFoundHoweverTheyCome(t *testing.T) {
@@ -83,5 +93,56 @@ func TestWhoTypesReadsLikeAName(t *testing.T) {
 		if got := typistName(writer); got != want {
 			t.Errorf("%q reads %q", writer, got)
 		}
+	}
+}
+
+func TestATerminalIsAsItWasWhenAnAttachmentFails(t *testing.T) {
+	for name, signal := range map[string]syscall.Signal{
+		"because the command was forgotten": 0, "because a signal comes while it is made": syscall.SIGTERM,
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, socket := serveScripted(t)
+			agbox(t, socket, "create", "demo", "--image", "good")
+			agbox(t, socket, "exec", "-d", "demo", "edit")
+			exec := d.execs[0].GetExecId()
+			var calls atomic.Int32
+			d.attached = func(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
+				switch {
+				case calls.Add(1) == 1: // the look at what is on its screen
+					_ = stream.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{
+						Attached: &agboxv1.Attached{Exec: &agboxv1.ExecStatus{ExecId: exec}, Cursor: &agboxv1.LogCursor{}},
+					}})
+				case signal == 0:
+					return reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, "It was forgotten.")
+				}
+				<-stream.Context().Done()
+				return nil
+			}
+			c := newCLI(t, socket)
+			c.out.wrote = sync.OnceFunc(func() {
+				if signal != 0 {
+					c.signals <- signal
+				}
+			})
+			api, err := c.client()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer api.Close()
+			f := &console{app: c.app, client: api, terminal: &terminal{fd: -1}}
+			err = f.run(t.Context(), client.AttachOptions{Exec: exec, TailLines: new(uint64), Input: agboxv1.InputMode_INPUT_MODE_IF_FREE})
+			want := client.ErrNotFound
+			if signal != 0 {
+				want = exitStatus(codeSignal + int(signal))
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("it ended with %v, want %v", err, want)
+			}
+			var left screen
+			_, _ = left.Write([]byte(c.out.String()))
+			if begun := strings.HasPrefix(c.out.String(), "\x1b[?25l\x1b[?1000h\x1b[?1049h"); !begun || left.undo() != "" {
+				t.Errorf("the terminal got %q", c.out.String())
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ var theTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 // scripted is a daemon whose sandboxes and commands behave as their images and
 // programs say: image "missing" is not found, image "slow" never comes up; the
 // program "exit" exits, "say" writes both streams, "wait" waits for a signal,
-// "nope" does not exist.
+// "edit" takes the whole screen and waits, "nope" does not exist.
 type scripted struct {
 	agboxv1.UnimplementedSandboxServiceServer
 	pid uint32
@@ -45,6 +45,8 @@ type scripted struct {
 	refuse error
 	// asked counts the unary calls.
 	asked int
+	// attached is what happens to a client that attaches.
+	attached func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 }
 
 func serveScripted(t *testing.T) (*scripted, string) {
@@ -299,7 +301,7 @@ func (d *scripted) CreateExec(_ context.Context, in *agboxv1.CreateExecRequest) 
 	case "exit":
 		code, _ := strconv.Atoi(in.Command[1])
 		e.ExitCode = int32(code)
-	case "wait":
+	case "wait", "edit":
 		e.State = agboxv1.ExecState_EXEC_STATE_RUNNING
 	case "nope":
 		e.State, e.ExitCode = agboxv1.ExecState_EXEC_STATE_FAILED, 127
@@ -411,6 +413,13 @@ func (d *scripted) FollowExecLogs(in *agboxv1.FollowExecLogsRequest, out grpc.Se
 	}
 }
 
+func (d *scripted) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	return d.attached(stream)
+}
+
 // output is what a command wrote to stdout and to stderr.
 func output(e *agboxv1.ExecStatus) [2]string {
 	switch e.Command[0] {
@@ -418,6 +427,8 @@ func output(e *agboxv1.ExecStatus) [2]string {
 		return [2]string{strings.Join(e.Command[1:], " ") + "\n", "aside\n"}
 	case "wait":
 		return [2]string{"waiting\n", ""}
+	case "edit":
+		return [2]string{"\x1b[?1049h\x1b[?25l\x1b[?1000h", ""}
 	}
 	return [2]string{}
 }
