@@ -55,7 +55,7 @@ func TestRunTakesAFileAndInput(t *testing.T) {
 func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		p := in.Start(t, "run", "--rm", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
 		p.AwaitOutput(t, "begun")
 		p.Signal(t, sig)

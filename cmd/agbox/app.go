@@ -28,7 +28,8 @@ type app struct {
 	lookupEnv func(string) (string, bool)
 	// replace becomes another program, as syscall.Exec does.
 	replace func(path string, argv, env []string) error
-	// signals subscribes to signals; the function returned ends that.
+	// signals subscribes to signals; the function returned ends that. What one
+	// subscription has left in the channel the next one finds there.
 	signals func(...os.Signal) (<-chan os.Signal, func())
 
 	// Global flags.
@@ -168,12 +169,13 @@ type interrupted syscall.Signal
 
 func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(i).String() }
 
-// interruptible ends the context with the first SIGINT or SIGTERM. The second
-// one ends the program, as it would without us.
+// interruptible ends the context with the first SIGINT, SIGTERM or SIGHUP. The
+// second one ends the program, as it would without us. Once the function returned
+// has been called, the cause of the context tells whether there was one.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM)
-	ended := make(chan struct{})
+	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
@@ -182,13 +184,14 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 			if sig, ok := s.(syscall.Signal); ok {
 				cancel(interrupted(sig))
 			}
-		case <-ctx.Done():
+		case <-over:
 		}
 	}()
 	return ctx, func() {
-		cancel(nil)
-		stop()
+		close(over)
 		<-ended
+		stop()
+		cancel(nil)
 	}
 }
 

@@ -202,11 +202,12 @@ func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Sig
 	defer s.relayed.Wait()
 	defer leave(nil)
 	err := do(ctx, s)
-	if errors.Is(context.Cause(ctx), errLeft) {
-		if runsOn {
-			a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
-		}
-		return exitStatus(codeSignal + int(syscall.SIGINT))
+	sig := interrupted(syscall.SIGINT)
+	if cause := context.Cause(ctx); !errors.Is(cause, errLeft) && !errors.As(cause, &sig) {
+		return err
 	}
-	return err
+	if runsOn {
+		a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
+	}
+	return exitStatus(codeSignal + int(sig))
 }

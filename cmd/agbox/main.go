@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,11 +27,37 @@ func newApp() *app {
 		now:       time.Now,
 		lookupEnv: os.LookupEnv,
 		replace:   syscall.Exec,
-		signals: func(kinds ...os.Signal) (<-chan os.Signal, func()) {
-			ch := make(chan os.Signal, 8)
-			signal.Notify(ch, kinds...)
-			return ch, func() { signal.Stop(ch) }
-		},
+		signals:   processSignals(),
+	}
+}
+
+// processSignals gives the signals of this process to subscriptions, which have one
+// channel together: what comes between two parts of a command waits for the second.
+// A kind is the subscription's that was first to ask for it, and ends with that.
+func processSignals() func(...os.Signal) (<-chan os.Signal, func()) {
+	ch := make(chan os.Signal, 8)
+	var mu sync.Mutex // guards held
+	held := make(map[os.Signal]bool)
+	return func(kinds ...os.Signal) (<-chan os.Signal, func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		var own []os.Signal
+		for _, kind := range kinds {
+			if held[kind] || kind == syscall.SIGHUP && signal.Ignored(kind) { // as nohup has it
+				continue
+			}
+			held[kind] = true
+			own = append(own, kind)
+			signal.Notify(ch, kind)
+		}
+		return ch, sync.OnceFunc(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, kind := range own {
+				signal.Reset(kind)
+				delete(held, kind)
+			}
+		})
 	}
 }
 

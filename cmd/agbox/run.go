@@ -93,7 +93,7 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 	if _, err := parseDetachKeys(o.detachKeys); err != nil {
 		return "", err
 	}
-	// Whatever ends us is to be heard of first: the sandbox would be left behind.
+	// Whatever ends us is to be heard of, now or by make and exec: the sandbox would be left behind.
 	_, deaf := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer deaf()
 	id, err := o.make(ctx, a, c)
@@ -111,7 +111,7 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 	return id, err
 }
 
-// make makes the sandbox. Ctrl-C removes what there is of it.
+// make makes the sandbox. A signal removes what there is of it.
 func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string, error) {
 	var names []string
 	if o.name != "" {
@@ -125,14 +125,19 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 		// The daemon sees to it where we cannot.
 		in.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
 	}
-	ctx, done := a.interruptible(ctx)
-	defer done()
-	id, err := o.create(ctx, a, c, in)
+	making, done := a.interruptible(ctx)
+	id, err := o.create(making, a, c, in)
+	done()
 	var sig interrupted
-	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig) {
-		return "", exitStatus(codeSignal + int(sig))
+	switch {
+	case !errors.As(context.Cause(making), &sig):
+		return id, err
+	case err == nil: // it came when all was made
+		o.discard(ctx, a, c, id)
+	case !errors.Is(err, context.Canceled):
+		return "", err
 	}
-	return id, err
+	return "", exitStatus(codeSignal + int(sig))
 }
 
 // discard removes the sandbox, also when ctx has ended.

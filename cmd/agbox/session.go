@@ -66,6 +66,11 @@ func (s *session) relay(ctx context.Context, signals <-chan os.Signal) {
 				}
 				continue
 			}
+			if sig == syscall.SIGHUP {
+				// Only run asks for it; otherwise it ends agbox alone.
+				s.leave(interrupted(sig))
+				return
+			}
 			if sig == syscall.SIGINT {
 				presses = append(presses, s.app.now())
 				if n := len(presses); n >= leavePresses && presses[n-1].Sub(presses[n-leavePresses]) <= leaveWithin {

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// hangUp is what happens to us when our terminal is closed.
+func hangUp(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestASandboxDoesNotOutliveTheTerminalItWasMadeFor(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) {
+		t.Skip("These tests run under nohup.")
+	}
+	for _, line := range []string{"create --image slow", "run --rm slow wait", "run slow wait", "run --rm good wait"} {
+		t.Run(line, func(t *testing.T) {
+			d, socket := serveScripted(t)
+			c := newCLI(t, socket)
+			c.app.signals = processSignals()
+			wrote := sync.OnceFunc(func() { hangUp(t) })
+			if strings.Contains(line, "slow") {
+				c.errs.wrote = wrote
+			} else {
+				c.out.wrote = wrote
+			}
+			if code := c.exec(t.Context(), strings.Fields(line)...); code != codeSignal+int(syscall.SIGHUP) {
+				t.Errorf("code %d, stderr %q", code, c.errs.String())
+			}
+			if state := d.boxes[0].GetState(); state != agboxv1.SandboxState_SANDBOX_STATE_DELETED {
+				t.Errorf("it is %v", state)
+			}
+			if len(d.signals) > 0 {
+				t.Errorf("the command got %v", d.signals)
+			}
+		})
+	}
+}
+
+func TestACommandOutlivesTheTerminalIfItsSandboxDoes(t *testing.T) {
+	d, socket := serveScripted(t)
+	c := newCLI(t, socket)
+	c.out.wrote = func() { c.signals <- syscall.SIGHUP }
+	code := c.exec(t.Context(), "run", "good", "wait")
+	if code != codeSignal+int(syscall.SIGHUP) || !strings.Contains(c.errs.String(), "agbox kill "+d.execs[0].GetExecId()) {
+		t.Errorf("code %d, stderr %q", code, c.errs.String())
+	}
+	if state := d.execs[0].GetState(); state != agboxv1.ExecState_EXEC_STATE_RUNNING {
+		t.Errorf("the command is %v", state)
+	}
+}
+
+func TestASignalIsNotLostWhenTheSandboxIsReadyAtThatMoment(t *testing.T) {
+	d, socket := serveScripted(t)
+	c := newCLI(t, socket)
+	c.width = func() int { return 80 }
+	c.signals = make(chan os.Signal) // it is taken before the command goes on
+	c.errs.wrote = func() {
+		if strings.HasSuffix(c.errs.String(), "\r\x1b[K") { // nothing more is shown of the making
+			c.signals <- syscall.SIGINT
+		}
+	}
+	if code := c.exec(t.Context(), "run", "good", "exit", "5"); code != 130 {
+		t.Errorf("code %d, stderr %q", code, c.errs.String())
+	}
+	if state := d.boxes[0].GetState(); state != agboxv1.SandboxState_SANDBOX_STATE_DELETED || len(d.execs) > 0 {
+		t.Errorf("it is %v, and %v ran in it", state, d.execs)
+	}
+}
+
+func TestASignalBetweenTwoPartsOfACommandWaitsForTheSecond(t *testing.T) {
+	subscribe := processSignals()
+	_, end := subscribe(syscall.SIGUSR1)
+	defer end()
+	_, endFirst := subscribe(syscall.SIGUSR1)
+	endFirst()
+	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	second, endSecond := subscribe(syscall.SIGUSR1, syscall.SIGUSR2)
+	defer endSecond()
+	if got := <-second; got != syscall.SIGUSR1 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Reset(syscall.SIGHUP)
+	_, end := processSignals()(syscall.SIGHUP, syscall.SIGUSR1)
+	if !signal.Ignored(syscall.SIGHUP) {
+		t.Error("it is asked for")
+	}
+	if end(); !signal.Ignored(syscall.SIGHUP) {
+		t.Error("it is asked for no more, but not ignored")
+	}
+}
