@@ -15,13 +15,20 @@ type input struct {
 	fd int
 	// tty tells that it is a terminal.
 	tty bool
-	// stopped is closed by stop; wake is a pipe that tells the same to poll.
+	// stopRead tells poll that stop has closed the other end.
 	stopRead, stopWrite *os.File
-	// direct is true while a read goes on that cannot be stopped: one that the
-	// kernel answers with SIGTTIN because we are in the background.
-	direct atomic.Bool
-	done   chan struct{}
+	state               atomic.Int32
+	done                chan struct{}
 }
+
+// The states of an input.
+const (
+	stoppable int32 = iota
+	// direct is while a read goes on that cannot be stopped: one that the kernel
+	// answers with SIGTTIN because we are in the background.
+	direct
+	stopped
+)
 
 // readInput calls take with each piece that arrives, until it returns false, and
 // last with nil at the end of the input. stop ends that and waits for it.
@@ -44,7 +51,7 @@ func readInput(f *os.File, take func([]byte) bool) (stop func(), err error) {
 
 func (in *input) stop() {
 	_ = in.stopWrite.Close()
-	if in.direct.Load() {
+	if in.state.Swap(stopped) == direct {
 		return // it ends with the process
 	}
 	<-in.done
@@ -76,9 +83,13 @@ var errStopped = errors.New("stopped")
 func (in *input) read(buf []byte) (int, error) {
 	for {
 		if in.tty && !foreground(in.fd) {
-			in.direct.Store(true)
+			if !in.state.CompareAndSwap(stoppable, direct) {
+				return 0, errStopped
+			}
 			n, err := unix.Read(in.fd, buf)
-			in.direct.Store(false)
+			if !in.state.CompareAndSwap(direct, stoppable) {
+				return 0, errStopped
+			}
 			if !errors.Is(err, unix.EINTR) {
 				return n, err
 			}
