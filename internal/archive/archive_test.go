@@ -336,3 +336,67 @@ func TestASparseFileIsUnpackedWithItsHoles(t *testing.T) {
 		t.Errorf("a sparse file of 8 TiB: %v", err)
 	}
 }
+
+func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, h := range []*tar.Header{
+		dir("d"), {Name: "d/small", Mode: 0o644, Size: 3}, {Name: "d/large", Mode: 0o644, Size: small + 2*chunk},
+		symlink("link", "d"), hardLink("hard", "d/small"), {Name: "pipe", Typeflag: tar.TypeFifo, Mode: 0o600},
+	} {
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, h.Size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for last := 0; ; last++ { // the questions that are answered with yes
+		a := newArena(t)
+		a.must(os.Mkdir(filepath.Join(a.target, "d"), 0o755))
+		for _, name := range []string{"d/small", "d/large", "link", "hard", "pipe"} {
+			a.must(os.WriteFile(filepath.Join(a.target, name), []byte("new"), 0o600))
+		}
+		asked, seen := 0, ""
+		_, err := a.unpack(buf.Bytes(), UnpackOptions{Special: MakeSpecial, Wanted: func() error {
+			if asked++; asked <= last {
+				return nil
+			}
+			if seen == "" {
+				seen = a.inside()
+			}
+			return context.Canceled
+		}})
+		if seen == "" {
+			a.must(err)
+			// Each entry and each piece of a file, and before a file is replaced.
+			if last != 6+2+2 {
+				t.Errorf("it asks %d times", last)
+			}
+			return
+		}
+		if now := a.inside(); !errors.Is(err, context.Canceled) || now != seen {
+			t.Errorf("given up after question %d: %v\nthere was\n%sand is\n%s", last, err, seen, now)
+		}
+	}
+}
+
+// inside is everything in the target that has its name for good.
+func (a *arena) inside() string {
+	var b strings.Builder
+	a.must(filepath.WalkDir(a.target, func(p string, d fs.DirEntry, err error) error {
+		a.must(err)
+		if d.Type().IsRegular() && !IsTemp(d.Name()) {
+			raw, err := os.ReadFile(p)
+			a.must(err)
+			fmt.Fprintf(&b, "%s: %d bytes, %.3q\n", p, len(raw), raw)
+		} else if !IsTemp(d.Name()) {
+			fmt.Fprintln(&b, p, d.Type())
+		}
+		return nil
+	}))
+	return b.String()
+}

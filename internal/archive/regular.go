@@ -24,7 +24,7 @@ func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
 	}
 	f := &file{base: base, fd: -1, sparse: sparse}
 	whole := int64(n) == h.Size
-	err = u.o.Do.run(func() error {
+	err = u.do(func() error {
 		at, err := u.place.enter(dir, h.Name)
 		if err != nil {
 			return err
@@ -66,14 +66,11 @@ func isSparse(h *tar.Header) bool {
 // large writes the rest of a file that did not fit the first piece.
 func (u *unpacker) large(h *tar.Header, f *file) error {
 	for f.size < h.Size {
-		if err := u.ctx.Err(); err != nil {
-			return err
-		}
 		piece := u.buf[:min(h.Size-f.size, chunk)]
 		if _, err := io.ReadFull(u.tar, piece); err != nil {
 			return u.damaged(io.ErrUnexpectedEOF)
 		}
-		if err := u.o.Do.run(func() error { return f.write(piece) }); err != nil {
+		if err := u.do(func() error { return f.write(piece) }); err != nil {
 			return err
 		}
 		u.o.Progress(0, int64(len(piece)))
@@ -101,6 +98,9 @@ func (u *unpacker) finish(h *tar.Header, f *file) error {
 	setXattrs(f.fd, h.PAXRecords, u.o.KeepPrivileges)
 	t := timesOf(h.ModTime)
 	if err := unix.UtimesNanoAt(f.at, f.name(), t[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if err := u.o.Wanted(); err != nil {
 		return err
 	}
 	return f.settle()

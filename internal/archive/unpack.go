@@ -34,6 +34,9 @@ type UnpackOptions struct {
 	Special        Special
 	// Do runs everything that touches files.
 	Do Do
+	// Wanted is asked before anything is made or replaced, within Do; its error ends
+	// the unpacking. Nil: it is wanted until ctx ends.
+	Wanted func() error
 	// Progress is called as that of PackOptions.
 	Progress func(files, bytes int64)
 }
@@ -58,6 +61,9 @@ func Unpack(ctx context.Context, r io.Reader, dir int, o UnpackOptions) (Unpacke
 	u := &unpacker{ctx: ctx, o: o, place: newPlace(dir), src: &source{r: r}, buf: make([]byte, chunk)}
 	if o.Progress == nil {
 		u.o.Progress = func(int64, int64) {}
+	}
+	if o.Wanted == nil {
+		u.o.Wanted = ctx.Err
 	}
 	u.tar = tar.NewReader(u.src)
 	err := u.all()
@@ -106,6 +112,16 @@ func (u *unpacker) all() error {
 			return err
 		}
 	}
+}
+
+// do makes something, if that is still wanted.
+func (u *unpacker) do(fn func() error) error {
+	return u.o.Do.run(func() error {
+		if err := u.o.Wanted(); err != nil {
+			return err
+		}
+		return fn()
+	})
 }
 
 // rest reads what follows the end of the archive: its sender may still be
@@ -164,16 +180,16 @@ func (u *unpacker) make(h *tar.Header, parts []string) error {
 	dir, base := parts[:len(parts)-1], parts[len(parts)-1]
 	switch h.Typeflag {
 	case tar.TypeDir:
-		err := u.o.Do.run(func() error { return u.directory(h, dir, base) })
+		err := u.do(func() error { return u.directory(h, dir, base) })
 		return u.count(1, 0, err)
 	case tar.TypeSymlink:
 		if h.Linkname == "" || strings.IndexByte(h.Linkname, 0) >= 0 {
 			return refuse(h.Name, "is a symbolic link to nothing")
 		}
-		err := u.o.Do.run(func() error { return u.symlink(h, dir, base) })
+		err := u.do(func() error { return u.symlink(h, dir, base) })
 		return u.count(1, 0, err)
 	case tar.TypeLink:
-		err := u.o.Do.run(func() error { return u.hardLink(h, parts) })
+		err := u.do(func() error { return u.hardLink(h, parts) })
 		return u.count(1, 0, err)
 	case tar.TypeFifo, tar.TypeChar, tar.TypeBlock:
 		return u.special(h, dir, base)
@@ -324,7 +340,7 @@ func (u *unpacker) special(h *tar.Header, dir []string, base string) error {
 	if kind != unix.S_IFIFO {
 		dev = int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
 	}
-	err := u.o.Do.run(func() error {
+	err := u.do(func() error {
 		at, err := u.place.enter(dir, h.Name)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -22,7 +23,8 @@ const beginWithin = 30 * time.Second
 type Transfer struct {
 	conn net.Conn
 	pipe *wire.Pipe
-	stop func() bool
+	// stop ends what closes conn with ctx.
+	stop func()
 	ctx  context.Context
 	buf  []byte
 	// end carries the supervisor's last word on what it is sent.
@@ -45,7 +47,13 @@ func DialTransfer(ctx context.Context, linkDir string, req *guestv1.TransferRequ
 		return nil, err
 	}
 	t := &Transfer{conn: conn, pipe: wire.NewPipe(conn, bytes.NewReader(nil)), ctx: ctx}
-	t.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { defer close(closed); _ = conn.Close() })
+	t.stop = sync.OnceFunc(func() {
+		if !stop() {
+			<-closed
+		}
+	})
 	first := new(guestv1.TransferResponse)
 	if err := t.greet(req, first); err != nil {
 		t.Close()
@@ -87,7 +95,8 @@ func (t *Transfer) listen() {
 	}()
 }
 
-// Close ends the transfer.
+// Close ends the transfer. What was not finished then replaces nothing any more:
+// the supervisor can tell that the connection is closed.
 func (t *Transfer) Close() {
 	t.stop()
 	_ = t.conn.Close()

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -21,7 +23,7 @@ func IsTransfer(p []byte) bool { return p[0] == Preamble[0] }
 
 // Pipe is the connection of a transfer. One goroutine may read while another writes.
 type Pipe struct {
-	conn io.Writer
+	conn net.Conn
 	in   *bufio.Reader
 	// left is what is still to be read of the chunk that Read is in.
 	left uint32
@@ -142,6 +144,29 @@ func (p *Pipe) Read(buf []byte) (int, error) {
 	n, err := p.in.Read(buf[:min(len(buf), int(p.left))])
 	p.left -= uint32(n)
 	return n, broken(err)
+}
+
+// Gone tells whether the other end has closed the connection, a Unix socket, also
+// while bytes of it can still be read.
+func (p *Pipe) Gone() bool {
+	sc, ok := p.conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return true
+	}
+	gone := false
+	err = raw.Control(func(fd uintptr) {
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} // neither end closes a half
+		n, err := unix.Poll(set, 0)
+		for errors.Is(err, unix.EINTR) {
+			n, err = unix.Poll(set, 0)
+		}
+		gone = n > 0
+	})
+	return gone || err != nil // or it was closed at this end
 }
 
 // broken keeps an early end from being taken for the end.

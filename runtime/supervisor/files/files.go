@@ -40,6 +40,9 @@ type Service struct {
 	stopping context.Context
 	gate     chan struct{}
 	heap     bulk.Heap
+	// settling are the locks of directories in which a written file gets its name, by
+	// inode. They order the renames, so they are held across them.
+	settling [64]sync.Mutex
 
 	// mu guards the fields below.
 	mu                 sync.Mutex

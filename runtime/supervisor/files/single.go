@@ -96,7 +96,8 @@ func (r *reading) close() {
 // writing is a transfer that replaces one file when it is complete.
 type writing struct {
 	*guestv1.WriteTransfer
-	actor *actor
+	service *Service
+	actor   *actor
 	// dir is the directory of the file, base its name there, temp that of what is
 	// written until then.
 	dir        int
@@ -203,7 +204,7 @@ func (w *writing) replaces(fd int, p string) (string, error) {
 	return readlink(fd)
 }
 
-func (w *writing) run(_ context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
+func (w *writing) run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error) {
 	buf := make([]byte, wire.MaxChunk)
 	for {
 		chunk, err := p.Next(buf)
@@ -219,7 +220,9 @@ func (w *writing) run(_ context.Context, p *wire.Pipe, moved *bulk.Meter) (*gues
 		moved.Add(len(chunk))
 	}
 	end := new(guestv1.TransferEnd)
-	return end, w.actor.do(func() error { return w.finish(end) })
+	return end, w.actor.do(func() error {
+		return w.finish(end, func() error { return wanted(ctx, p) })
+	})
 }
 
 func (w *writing) append(data []byte) error {
@@ -235,23 +238,42 @@ func (w *writing) append(data []byte) error {
 
 // finish puts the written file in its place. It is on the disk before: a host
 // that crashes leaves the old file or the new one.
-func (w *writing) finish(end *guestv1.TransferEnd) error {
+func (w *writing) finish(end *guestv1.TransferEnd, wanted func() error) error {
 	if err := w.adorn(); err != nil {
 		return err
 	}
-	if err := unix.Fsync(w.fd); err != nil {
+	if err := fsync(w.fd); err != nil {
 		return err
 	}
-	if err := rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly()); err != nil {
+	err := w.settle(wanted)
+	if err != nil {
 		return err
 	}
 	w.temp = ""
-	var err error
 	end.File, err = describe(w.fd, w.base)
 	closeFD(w.fd)
 	w.fd = -1
 	return err
 }
+
+// settle gives the file its name if it is still wanted. Others that end in the
+// directory wait for that: no later write gets between the question and the rename.
+func (w *writing) settle(wanted func() error) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(w.dir, &st); err != nil {
+		return err
+	}
+	turn := &w.service.settling[st.Ino%uint64(len(w.service.settling))]
+	turn.Lock()
+	defer turn.Unlock()
+	if err := wanted(); err != nil {
+		return err
+	}
+	return rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly())
+}
+
+// fsync is replaced by a test that must do something while a file is synced.
+var fsync = unix.Fsync
 
 // adorn gives the file its owner and mode. An owner that is only kept is not
 // worth an error; a user cannot give files away.

@@ -81,6 +81,19 @@ func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bo
 	return t.run(ctx, p, moved)
 }
 
+// wanted is an error when whoever asked for a transfer has given it up, or it is to
+// end: nothing must be made or replaced then, because the same client may have made
+// something new there since.
+func wanted(ctx context.Context, p *wire.Pipe) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.Gone() {
+		return io.ErrClosedPipe
+	}
+	return nil
+}
+
 // prepare works a request out.
 func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.FileError) {
 	a, fail := s.actor(req.GetUser())
@@ -93,7 +106,7 @@ func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.Fil
 	case *guestv1.TransferRequest_Read:
 		t.what, t.path, t.work = "Reading", kind.Read.GetPath(), &reading{actor: a, ReadTransfer: kind.Read, fd: -1}
 	case *guestv1.TransferRequest_Write:
-		t.what, t.path, t.work = "Writing", kind.Write.GetPath(), &writing{actor: a, WriteTransfer: kind.Write, dir: -1, fd: -1}
+		t.what, t.path, t.work = "Writing", kind.Write.GetPath(), &writing{service: s, actor: a, WriteTransfer: kind.Write, dir: -1, fd: -1}
 	case *guestv1.TransferRequest_Out:
 		t.what, t.path, t.work = "Copying", kind.Out.GetPath(), &packing{actor: a, OutTransfer: kind.Out, dir: -1}
 	case *guestv1.TransferRequest_In:

@@ -121,6 +121,7 @@ func (u *unpacking) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter)
 	got, err := archive.Unpack(ctx, metered{pipe, moved}, u.dir, archive.UnpackOptions{
 		Only: string(u.GetOnly()), KeepOwner: !u.GetNoOwner() && u.actor.root(), KeepPrivileges: true,
 		Special: archive.Special(u.GetSpecial()), Do: u.actor.do,
+		Wanted: func() error { return wanted(ctx, pipe) },
 	})
 	return &guestv1.TransferEnd{Files: uint64(got.Files), Bytes: uint64(got.Bytes), Skipped: uint64(got.Skipped)}, err
 }

@@ -1,0 +1,154 @@
+package files_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/agbox/agbox/internal/paths"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest"
+	"github.com/agbox/agbox/runtime/supervisor/files"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// desk is a service whose transfers run in this process, and a folder for them.
+type desk struct {
+	t       *testing.T
+	service *files.Service
+	link    string
+	root    string
+	// served counts the transfers that have not ended.
+	served sync.WaitGroup
+}
+
+func newDesk(t *testing.T) *desk {
+	link, err := os.MkdirTemp("", "agbox-files-") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(link) })
+	d := &desk{t: t, service: files.New(t.Context(), nil), link: link, root: t.TempDir()}
+	l, err := net.Listen("unix", filepath.Join(link, paths.LinkSocket))
+	d.must(err)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.served.Go(func() {
+				d.service.Serve(c.(*net.UnixConn), bytes.NewReader(nil))
+				_ = c.Close()
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); accepting.Wait(); d.served.Wait() })
+	return d
+}
+
+func (d *desk) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// begin begins a transfer, and returns what gives it up too.
+func (d *desk) begin(req *guestv1.TransferRequest) (tr *guest.Transfer, giveUp func()) {
+	d.t.Helper()
+	ctx, cancel := context.WithCancel(d.t.Context())
+	tr, err := guest.DialTransfer(ctx, d.link, req)
+	d.must(err)
+	d.t.Cleanup(func() { cancel(); tr.Close() })
+	return tr, cancel
+}
+
+func (d *desk) write(name string) *guestv1.TransferRequest {
+	return &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Write{
+		Write: &guestv1.WriteTransfer{Path: []byte(filepath.Join(d.root, name))},
+	}}
+}
+
+func (d *desk) into() *guestv1.TransferRequest {
+	return &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{Path: []byte(d.root)}}}
+}
+
+// want waits until all transfers have ended and checks what is there: names and
+// contents in turn.
+func (d *desk) want(files ...string) {
+	d.t.Helper()
+	d.served.Wait()
+	list, err := os.ReadDir(d.root)
+	d.must(err)
+	var have []string
+	for _, e := range list {
+		raw, err := os.ReadFile(filepath.Join(d.root, e.Name()))
+		d.must(err)
+		have = append(have, e.Name(), string(raw))
+	}
+	if !slices.Equal(have, files) {
+		d.t.Errorf("there is %q, want %q", have, files)
+	}
+}
+
+func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
+	d := newDesk(t)
+	syncing, goOn := make(chan struct{}), make(chan struct{})
+	var later atomic.Bool
+	files.SetFsync(t, func(int) error {
+		if !later.Swap(true) {
+			close(syncing)
+			<-goOn
+		}
+		return nil
+	})
+	old, giveUp := d.begin(d.write("f"))
+	d.must(old.Push([]byte("old")))
+	ended := make(chan error, 1)
+	go func() { _, err := old.Finish(); ended <- err }()
+	<-syncing
+	giveUp()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the write that was given up ended with %v", err)
+	}
+	old.Close()
+	fresh, _ := d.begin(d.write("f"))
+	d.must(fresh.Push([]byte("new")))
+	_, err := fresh.Finish()
+	d.must(err)
+	close(goOn)
+	d.want("f", "new")
+}
+
+func TestACopyThatWasGivenUpUnpacksNothingMore(t *testing.T) {
+	d := newDesk(t)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range []string{"a", "b"} {
+		d.must(os.WriteFile(filepath.Join(d.root, name), []byte("new"), 0o600))
+		d.must(w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: 3}))
+		_, err := w.Write([]byte("old"))
+		d.must(err)
+	}
+	d.must(w.Close())
+	tr, giveUp := d.begin(d.into())
+	release := d.service.HoldThreads()
+	d.must(tr.Push(b.Bytes())) // fits the socket: all of it can still be read
+	giveUp()
+	tr.Close()
+	release()
+	d.want("a", "new", "b", "new")
+}
