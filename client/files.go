@@ -116,7 +116,7 @@ func (c *Client) MakeDirectory(ctx context.Context, sandbox, path string, parent
 }
 
 // RemoveFile removes a file, a symbolic link or an empty directory; with recursive
-// a directory with all that is in it.
+// a directory with all that is in it. When ctx ends it removes nothing more.
 func (c *Client) RemoveFile(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) error {
 	in := &agboxv1.RemoveFileRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
 	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.Remove, in, atMostOnce)

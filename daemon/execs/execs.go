@@ -51,8 +51,8 @@ type Runner struct {
 	// draining is closed when nobody shall wait for a link any more.
 	draining chan struct{}
 
-	// transfers are those of files under way.
-	transfers turns
+	// transfers are those of files under way, removals those of trees.
+	transfers, removals turns
 
 	// mu guards links and waiting; map work only.
 	mu    sync.Mutex

@@ -43,6 +43,9 @@ type supervisor struct {
 	// known are the records that Watch reports of asked execs; others are unknown.
 	known map[string]*guestv1.ExecRecord
 
+	// files answers calls about files, if not nil.
+	files guestv1.FilesService
+
 	// unheard is how many calls of Cancel and Signal come before the exec has begun.
 	unheard atomic.Int32
 
@@ -214,6 +217,9 @@ func (b *bench) serve(s *supervisor) func() {
 	s.exits = make(chan *guestv1.ExecRecord, 1)
 	s.cut = lis.cut
 	guestv1.RegisterSupervisorService(server, s)
+	if s.files != nil {
+		guestv1.RegisterFilesService(server, s.files)
+	}
 	var serving sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	serving.Go(func() { _ = server.Serve(ctx, lis) })

@@ -15,7 +15,8 @@ const (
 	// fileTimeout bounds a small call about files. Removing a tree takes long.
 	fileTimeout = 10 * time.Minute
 	// maxTransfers bounds the transfers of one sandbox at a time; further ones
-	// wait. It stays below what its supervisor takes.
+	// wait. It stays below what its supervisor takes. So many trees can be removed
+	// beside them.
 	maxTransfers = 16
 )
 
@@ -27,7 +28,15 @@ func (r *Runner) File(ctx context.Context, sandboxID string, op guest.FileOp, re
 	}
 	ctx, cancel := context.WithTimeout(ctx, fileTimeout)
 	defer cancel()
-	return lk.conn.File(ctx, op, req)
+	if op != guest.RemoveFile || !req.GetDeep() {
+		return lk.conn.File(ctx, op, req)
+	}
+	leave, err := r.removals.enter(ctx, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return guest.RemoveTree(ctx, r.paths.GuestLink(sandboxID), req)
 }
 
 // Transfer begins a transfer of files of a sandbox, when it is its turn. Done

@@ -44,6 +44,18 @@ func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*
 	return reply, nil
 }
 
+// RemoveTree makes the call RemoveFile on a connection of its own. ttrpc has no word
+// for a call that is given up, so only the end of its connection stops it; else it
+// would also remove what is made after ctx has ended.
+func RemoveTree(ctx context.Context, linkDir string, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+	c, err := Dial(ctx, linkDir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.File(ctx, RemoveFile, req)
+}
+
 type fileClass struct {
 	class  error
 	reason agboxv1.ErrorReason

@@ -305,6 +305,32 @@ func TestRemovingATreeDoesNotFollowLinks(t *testing.T) {
 	d.wantOnly("kept")
 }
 
+func TestARemovalGoesOnPastWhatItMayNotRemove(t *testing.T) {
+	d := newDesk(t)
+	for _, dir := range []string{"tree", "tree/a", "tree/locked", "tree/z"} {
+		d.must(os.Mkdir(d.path(dir), 0o755))
+		d.put(dir+"/f", "")
+		if os.Geteuid() == 0 && dir != "tree/locked" {
+			d.must(os.Chown(d.path(dir), 4711, 4712))
+		}
+	}
+	d.must(os.Chmod(d.root, 0o777))
+	req := &guestv1.FileRequest{Path: []byte(d.path("tree")), Deep: true}
+	if os.Geteuid() == 0 {
+		req.User = "worker"
+	} else {
+		d.must(os.Chmod(d.path("tree/locked"), 0o555))
+		t.Cleanup(func() { _ = os.Chmod(d.path("tree/locked"), 0o755) })
+	}
+	_, err := d.call(guest.RemoveFile, req)
+	wantReason(t, "a locked directory", err, agboxv1.ErrorReason_FILE_PERMISSION)
+	left, err := os.ReadDir(d.path("tree"))
+	d.must(err)
+	if len(left) != 1 || d.file("files/tree/locked/f") != "" {
+		t.Errorf("%v are left", left)
+	}
+}
+
 func TestADirectoryIsListedWholeInSmallPages(t *testing.T) {
 	d := newDesk(t)
 	const many = 2500

@@ -33,14 +33,19 @@ type desk struct {
 	served sync.WaitGroup
 }
 
-func newDesk(t *testing.T) *desk {
-	link, err := os.MkdirTemp("", "agbox-files-") // t.TempDir is too long for a socket
+// shortDir makes a folder for a socket; the path of t.TempDir is too long.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "agbox-files-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(link) })
-	d := &desk{t: t, service: files.New(t.Context(), nil), link: link, root: t.TempDir()}
-	l, err := net.Listen("unix", filepath.Join(link, paths.LinkSocket))
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t, service: files.New(t.Context(), nil), link: shortDir(t), root: t.TempDir()}
+	l, err := net.Listen("unix", filepath.Join(d.link, paths.LinkSocket))
 	d.must(err)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {

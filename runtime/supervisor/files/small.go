@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path"
 	"strings"
 
@@ -171,43 +170,6 @@ func makeAll(p string, mode uint32) error {
 		at = end
 	}
 	return nil
-}
-
-// Remove removes a file, a symbolic link, or a directory.
-func (s *Service) Remove(_ context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	return s.do(req, "Removing", func(c *FileCall) error {
-		return c.actor.do(func() error {
-			dir, base, err := parent(c.path)
-			if err != nil {
-				return err
-			}
-			if c.GetDeep() {
-				return removeAll(dir, base)
-			}
-			defer closeFD(dir)
-			err = unix.Unlinkat(dir, base, 0)
-			if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-				err = unix.Unlinkat(dir, base, unix.AT_REMOVEDIR)
-			}
-			return err
-		})
-	}), nil
-}
-
-// removeAll removes a tree beneath the open directory, which it closes. It
-// follows no symbolic link.
-func removeAll(dir int, base string) error {
-	defer closeFD(dir)
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(viaProc(dir))
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return root.RemoveAll(base)
 }
 
 // Move renames.
