@@ -286,6 +286,12 @@ func TestArchivesGoThroughPipes(t *testing.T) {
 	if _, errs, code := piped(t, in, bytes.NewReader(out), "cp", "-", "box:/no"); code != 3 {
 		t.Errorf("to nowhere: exit code %d: %s", code, errs)
 	}
+	folder, err := os.Open(work)
+	mustBe(t, err)
+	defer folder.Close()
+	if _, errs, code := piped(t, in, folder, "cp", "-", "box:/"); code == 0 || !strings.Contains(errs, "standard input cannot be read") {
+		t.Errorf("from what cannot be read: exit code %d: %s", code, errs)
+	}
 }
 
 // TestMuchIsCopiedBesideDocker shows how long it takes, beside docker cp; the

@@ -125,7 +125,7 @@ func (f *console) serve(ctx context.Context, sess *client.Session, others *sync.
 	f.session.Store(sess)
 	others.Go(func() { f.tellRights(ctx, rightToType{granted: true}) })
 	f.resize(sess)
-	stop, err := readInput(f.app.stdin, func(keys []byte) bool { return f.typed(ctx, keys) })
+	stop, err := readInput(f.app.stdin, func(keys []byte, err error) bool { return f.typed(ctx, keys, err) })
 	if err != nil {
 		return err
 	}
@@ -203,11 +203,11 @@ func (p putWriter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// typed takes keys. It returns false when no more are wanted.
-func (f *console) typed(ctx context.Context, keys []byte) bool {
+// typed takes keys, or the error that ends them. It returns false when no more are wanted.
+func (f *console) typed(ctx context.Context, keys []byte, err error) bool {
 	defer f.terminal.restoreOnPanic()
 	sess := f.session.Load()
-	if keys == nil {
+	if err != nil {
 		f.leave(interrupted(syscall.SIGHUP))
 		return false
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -173,9 +174,13 @@ func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst 
 		return client.Copied{}, usagef("Standard input is a terminal. Give it a tar archive, for example with `tar c . | agbox cp - SANDBOX:PATH`.")
 	}
 	r, w := io.Pipe()
-	stop, err := readInput(a.stdin, func(p []byte) bool {
-		if p == nil {
+	stop, err := readInput(a.stdin, func(p []byte, err error) bool {
+		switch {
+		case errors.Is(err, io.EOF):
 			_ = w.Close()
+			return false
+		case err != nil:
+			_ = w.CloseWithError(fmt.Errorf("standard input cannot be read: %w", err))
 			return false
 		}
 		n, err := w.Write(p)

@@ -124,12 +124,12 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 	}
 	s.started <- sess.ExecID()
 	if withInput {
-		stop, err := readInput(s.app.stdin, func(p []byte) bool {
-			if p == nil {
+		stop, err := readInput(s.app.stdin, func(p []byte, err error) bool {
+			if err != nil { // what breaks off is an end as well, as a pipe to the command would show it
 				_ = sess.CloseWrite()
 				return false
 			}
-			_, err := sess.Write(p)
+			_, err = sess.Write(p)
 			return err == nil
 		})
 		if err != nil {

@@ -31,10 +31,11 @@ const (
 )
 
 // readInput calls take with each piece that arrives, until it returns false, and
-// last with nil at the end of the input. stop ends that and waits for it.
-func readInput(f *os.File, take func([]byte) bool) (stop func(), err error) {
+// last with an error: io.EOF at the end, another one where the input broke off. stop
+// ends that and waits for it.
+func readInput(f *os.File, take func([]byte, error) bool) (stop func(), err error) {
 	if f == nil {
-		take(nil)
+		take(nil, io.EOF)
 		return func() {}, nil
 	}
 	in := &input{fd: int(f.Fd()), done: make(chan struct{})}
@@ -61,7 +62,7 @@ func (in *input) stop() {
 // pieceSize is the most that is read at once, in bytes.
 const pieceSize = 256 << 10
 
-func (in *input) run(take func([]byte) bool) {
+func (in *input) run(take func([]byte, error) bool) {
 	buf := make([]byte, pieceSize)
 	for {
 		n, err := in.read(buf)
@@ -69,10 +70,13 @@ func (in *input) run(take func([]byte) bool) {
 			return
 		}
 		if err != nil || n <= 0 {
-			take(nil) // what cannot be read is taken for the end, as a pipe to the command would show it
+			if err == nil {
+				err = io.EOF
+			}
+			take(nil, err)
 			return
 		}
-		if !take(buf[:n]) {
+		if !take(buf[:n], nil) {
 			return
 		}
 	}
