@@ -41,25 +41,28 @@ func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 		PeakMemoryBytes:    rec.GetPeakMemoryBytes(),
 		OomKilled:          rec.GetOomKilled(),
 	}
-	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_EXITED {
+	ran := rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED
+	if ran {
+		d.UserTime, d.SystemTime = microseconds(rec.GetUserUs()), microseconds(rec.GetSystemUs())
+	}
+	cause, sentence := endReason(rec)
+	switch {
+	case cause != agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_CANCELLED
+		d.ErrorCode, d.ErrorMessage = cause.String(), sentence
+	case ran:
+		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
+		d.ErrorMessage = oomSentence(rec)
+	default:
 		d.ExecState = agboxv1.ExecState_EXEC_STATE_FAILED
 		d.ErrorCode = failureReason(rec.GetFailure()).String()
 		d.ErrorMessage = rec.GetFailureMessage()
-		return d
 	}
-	d.UserTime, d.SystemTime = microseconds(rec.GetUserUs()), microseconds(rec.GetSystemUs())
-	cause, sentence := endReason(rec)
-	if cause == agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
-		d.ExecState = agboxv1.ExecState_EXEC_STATE_FINISHED
-		d.ErrorMessage = oomSentence(rec)
-		return d
-	}
-	d.ExecState = agboxv1.ExecState_EXEC_STATE_CANCELLED
-	d.ErrorCode, d.ErrorMessage = cause.String(), sentence
 	return d
 }
 
-// endReason tells why the supervisor ended an exec; unspecified if it did not. A
+// endReason tells why the supervisor ended an exec, or did not let it start;
+// unspecified if it did neither. A
 // supervisor of an earlier version gives no cause, one of a later version perhaps
 // one that is not known here.
 func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
@@ -71,6 +74,9 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 	case guestv1.EndCause_END_CAUSE_REQUEST:
 		return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, "The command was ended by request."
 	case guestv1.EndCause_END_CAUSE_STOP:
+		if rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED {
+			return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, "The sandbox was stopped or removed before the command was started."
+		}
 		return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, stoppedSentence
 	case guestv1.EndCause_END_CAUSE_NONE:
 		if !rec.GetCancelled() {

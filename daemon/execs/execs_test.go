@@ -403,6 +403,8 @@ func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	stranger := exited(1)
 	stranger.ExecId = "y"
 	impossible := exited(256) // which a shell would take for 0
+	tooLate := exited(143)
+	tooLate.Phase, tooLate.EndCause = guestv1.ExecPhase_EXEC_PHASE_FAILED, guestv1.EndCause_END_CAUSE_STOP
 	timeless := exited(1)
 	timeless.FinishedAt = &timestamppb.Timestamp{Nanos: -1}
 	for name, tc := range map[string]struct {
@@ -418,6 +420,7 @@ func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
 		"an exit that cannot be":    {left: impossible, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"a time that cannot be":     {left: timeless, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"no end, asked for":         {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
+		"a stop before its start":   {left: tooLate, code: 143, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
 		"an exit, then a stop wish": {left: exited(4), stop: true, code: 4},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,10 +1,12 @@
 package execs
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -97,16 +99,18 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 		"a timeout it had not":  {&guestv1.ExecRecord{EndCause: 2}, &agboxv1.CreateExecRequest{}, 4, "EXEC_TIMEOUT", "run for its timeout."},
 		"request":               {&guestv1.ExecRecord{EndCause: 1, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 		"stop":                  {&guestv1.ExecRecord{EndCause: 4, Cancelled: true, Signal: 15}, nil, 4, "SANDBOX_STOPPED_UNDER_EXEC", "stopped or removed"},
+		"a stop before it ran":  {&guestv1.ExecRecord{Phase: 3, EndCause: 4, Cancelled: true, ExitCode: 143, Failure: 5}, nil, 4, "SANDBOX_STOPPED_UNDER_EXEC", "before the command was started"},
+		"no start":              {&guestv1.ExecRecord{Phase: 3, Failure: 5, FailureMessage: "The pipes cannot be made."}, nil, 3, "EXEC_START_FAILED", "pipes"},
 		"an old supervisor":     {&guestv1.ExecRecord{Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 		"a newer supervisor":    {&guestv1.ExecRecord{EndCause: 17, Cancelled: true}, nil, 4, "CANCELLED_BY_REQUEST", "(17)"},
 		"out of memory":         {&guestv1.ExecRecord{OomKilled: true, Signal: 9, ExitCode: 137}, nil, 2, "", "memory ran out"},
 		"its own exit":          {&guestv1.ExecRecord{ExitCode: 1}, nil, 2, "", ""},
 		"memory, then a cancel": {&guestv1.ExecRecord{EndCause: 1, OomKilled: true}, nil, 4, "CANCELLED_BY_REQUEST", "by request"},
 	} {
-		rec := &guestv1.ExecRecord{
-			ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED, EndCause: c.rec.GetEndCause(), Cancelled: c.rec.GetCancelled(),
-			OomKilled: c.rec.GetOomKilled(), Signal: c.rec.GetSignal(), ExitCode: c.rec.GetExitCode(), UserUs: 1<<64 - 1, PeakMemoryBytes: 5,
-		}
+		rec := proto.CloneOf(c.rec)
+		rec.ExecId, rec.Phase = "x", cmp.Or(rec.GetPhase(), guestv1.ExecPhase_EXEC_PHASE_EXITED)
+		rec.UserUs, rec.PeakMemoryBytes = 1<<64-1, 5
+		ran := rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED
 		d := details(rec)
 		if strings.HasSuffix(d.GetErrorCode(), "TIMEOUT") {
 			d.ErrorMessage = timeoutSentence(d.GetErrorCode(), c.req)
@@ -116,7 +120,8 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 			sentence != "" && !strings.HasSuffix(sentence, ".") {
 			t.Errorf("%s: %v %s %q", name, d.GetExecState(), d.GetErrorCode(), sentence)
 		}
-		if d.GetOomKilled() != rec.GetOomKilled() || d.GetPeakMemoryBytes() != 5 || !d.GetUserTime().IsValid() || d.GetUserTime().AsDuration() <= 0 {
+		if d.GetOomKilled() != rec.GetOomKilled() || d.GetPeakMemoryBytes() != 5 ||
+			d.GetUserTime().IsValid() != ran || ran && d.GetUserTime().AsDuration() <= 0 {
 			t.Errorf("%s: what it used is %v", name, d)
 		}
 	}

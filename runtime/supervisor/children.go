@@ -41,7 +41,7 @@ type exit struct {
 // children starts and reaps processes. PID 1 inherits every orphan, so it waits
 // for any process; the exits of those that nobody registered are dropped.
 type children struct {
-	// mu guards live, marks and idle. It is held across fork and wait because it is there
+	// mu guards live, marks, ending and idle. It is held across fork and wait because it is there
 	// for exactly their order: a child cannot be reaped before it is registered,
 	// and a process id cannot be used again while it is being signalled. Neither
 	// call waits: Go's fork lasts until the exec, and the wait returns at once.
@@ -49,6 +49,8 @@ type children struct {
 	live map[int]*child
 	// marks is the last mark that was given.
 	marks mark
+	// ending is true once all processes are being ended: none is started any more.
+	ending bool
 	// idle is closed when there is no process left to wait for; nil until
 	// somebody asks.
 	idle chan struct{}
@@ -56,11 +58,17 @@ type children struct {
 
 func newChildren() *children { return &children{live: make(map[int]*child), marks: firstMark()} }
 
+// errEnding is the answer to a start that the end of all processes came before.
+var errEnding = errors.New("all processes are being ended")
+
 // start forks and executes argv0 and registers the child.
 func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {
 	ch := &child{exited: make(chan exit, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.ending {
+		return nil, errEnding
+	}
 	c.marks++
 	off, marked := c.marks.wear()
 	pid, err := syscall.ForkExec(argv0, argv, attr)
@@ -94,10 +102,13 @@ func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause)
 	return true, syscall.Kill(-ch.pid, sig)
 }
 
-// stopping gives every child that lives the cause that it is ended for, if it has none.
+// stopping refuses further starts, so that whoever looks for processes after it sees
+// them all, and gives every child that lives the cause that it is ended for, if it has
+// none.
 func (c *children) stopping() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.ending = true
 	for pid, ch := range c.live {
 		if ended, _ := waiting(unix.P_PID, pid); ended == 0 && ch.end.cause == guestv1.EndCause_END_CAUSE_NONE {
 			ch.end.cause = guestv1.EndCause_END_CAUSE_STOP

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -25,7 +23,11 @@ import (
 func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.ExecRecord, error) {
 	e, mine := s.registry.claim(req.GetExecId(), &s.work)
 	if e == nil {
-		return nil, status.Error(codes.Unavailable, "the supervisor is stopping and starts nothing any more")
+		// Nothing is written down: whoever misses the answer asks again and gets the same.
+		if found := s.readStatus(req.GetExecId()); found != nil {
+			return found, nil
+		}
+		return s.failureRecord(req.GetExecId(), tooLate()), nil
 	}
 	if mine {
 		// Not bound to ctx: a claimed id must come to a decision, whoever still listens.
@@ -210,7 +212,7 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 	r.ExitCode = int32(end.status.ExitStatus())
 	if end.status.Signaled() {
 		r.Signal = int32(end.status.Signal())
-		r.ExitCode = 128 + r.Signal
+		r.ExitCode = signalBase + r.Signal
 	}
 	r.EndCause, r.Cancelled = end.cause, end.cause != guestv1.EndCause_END_CAUSE_NONE
 	used := end.usage
@@ -229,9 +231,16 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 
 // failed ends an exec that got no process.
 func (s *Supervisor) failed(e *execution, fail *startError) {
+	record := s.failureRecord(e.id, fail)
+	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+	s.registry.finish(e, record)
+}
+
+// failureRecord is the final record of an exec that got no process.
+func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRecord {
 	now := timestamppb.Now()
-	record := &guestv1.ExecRecord{
-		ExecId:         e.id,
+	return &guestv1.ExecRecord{
+		ExecId:         id,
 		Phase:          guestv1.ExecPhase_EXEC_PHASE_FAILED,
 		StartedAt:      now,
 		FinishedAt:     now,
@@ -239,9 +248,9 @@ func (s *Supervisor) failed(e *execution, fail *startError) {
 		Failure:        fail.kind,
 		FailureMessage: strings.ToValidUTF8(cut(fail.message, wire.MaxFailureMessage), "?"),
 		BootId:         s.bootID,
+		EndCause:       fail.cause,
+		Cancelled:      fail.cause != guestv1.EndCause_END_CAUSE_NONE,
 	}
-	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
-	s.registry.finish(e, record)
 }
 
 // journal writes down that a process is about to be started. It is not synced:

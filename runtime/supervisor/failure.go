@@ -14,6 +14,8 @@ type startError struct {
 	kind guestv1.StartFailure
 	// message is a sentence that names the thing and says what to do.
 	message string
+	// cause is set where the supervisor itself did not let it start.
+	cause guestv1.EndCause
 }
 
 func failure(kind guestv1.StartFailure, format string, args ...any) *startError {
@@ -24,17 +26,34 @@ func other(format string, args ...any) *startError {
 	return failure(guestv1.StartFailure_START_FAILURE_OTHER, format, args...)
 }
 
+// tooLate is why nothing starts once the supervisor stops.
+func tooLate() *startError {
+	fail := other("The sandbox was stopped before the command was started.")
+	fail.cause = guestv1.EndCause_END_CAUSE_STOP
+	return fail
+}
+
 // exitCode is the code that a shell would give: 127 when there is no such
-// command, 126 when it cannot be executed.
+// command, 126 when it cannot be executed, and as after the SIGTERM of a stop where
+// that came first.
 func (f *startError) exitCode() int32 {
-	if f.kind == guestv1.StartFailure_START_FAILURE_COMMAND_NOT_FOUND {
+	switch {
+	case f.cause == guestv1.EndCause_END_CAUSE_STOP:
+		return signalBase + int32(syscall.SIGTERM)
+	case f.kind == guestv1.StartFailure_START_FAILURE_COMMAND_NOT_FOUND:
 		return 127
 	}
 	return 126
 }
 
+// signalBase is added to a signal's number to make an exit code, as shells do.
+const signalBase = 128
+
 // explain says what an error of fork or exec means.
 func (p *plan) explain(err error) *startError {
+	if errors.Is(err, errEnding) {
+		return tooLate()
+	}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {
 		return other("The command %s could not be started: %v.", show(p.path), err)

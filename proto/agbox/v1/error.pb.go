@@ -72,7 +72,8 @@ const (
 	ErrorReason_EXEC_START_FAILED ErrorReason = 30
 	// Of an exec: ended by CancelExec.
 	ErrorReason_CANCELLED_BY_REQUEST ErrorReason = 31
-	// Of an exec: ended because its sandbox was stopped or deleted.
+	// Of an exec: ended, or not started any more, because its sandbox was stopped or
+	// deleted.
 	ErrorReason_SANDBOX_STOPPED_UNDER_EXEC ErrorReason = 32
 	// Of an exec: ended because it ran longer than its timeout.
 	ErrorReason_EXEC_TIMEOUT ErrorReason = 33

@@ -35,7 +35,8 @@ const (
 	ExecPhase_EXEC_PHASE_RUNNING ExecPhase = 1
 	// The process has ended; exit_code and signal are real.
 	ExecPhase_EXEC_PHASE_EXITED ExecPhase = 2
-	// No process was started; failure says why.
+	// No process was started; failure says why, and end_cause where the supervisor
+	// did not let it start.
 	ExecPhase_EXEC_PHASE_FAILED ExecPhase = 3
 )
 
@@ -152,7 +153,8 @@ const (
 	EndCause_END_CAUSE_TIMEOUT EndCause = 2
 	// It wrote nothing for idle_timeout_ms.
 	EndCause_END_CAUSE_IDLE_TIMEOUT EndCause = 3
-	// The supervisor ended with its container.
+	// The supervisor ended with its container, or was about to when the exec was to
+	// be started.
 	EndCause_END_CAUSE_STOP EndCause = 4
 )
 

@@ -1,0 +1,68 @@
+package supervisor
+
+import (
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/agbox/agbox/logs"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// stoppingForTest does what a stop begins with.
+func (s *Supervisor) stoppingForTest() {
+	s.registry.close()
+	s.children.stopping()
+}
+
+// stopped tells whether a record says that the stop came before a start.
+func stopped(r *guestv1.ExecRecord) bool {
+	return r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED && r.GetEndCause() == guestv1.EndCause_END_CAUSE_STOP &&
+		r.GetCancelled() && r.GetExitCode() == 143 && r.GetFailureMessage() != ""
+}
+
+// Whoever looks for the processes to be ended would not see one that is started later.
+func TestAnExecThatMeetsTheStopGetsNoProcess(t *testing.T) {
+	s := newInside(t)
+	w := s.registry.subscribe()
+	e, _ := s.registry.claim("e", &s.work)
+	s.stoppingForTest()
+	s.begin(t.Context(), e, &guestv1.StartRequest{ExecId: "e", Command: []string{"true"}})
+	if ch := s.registry.childOf(e); ch != nil {
+		t.Error("a process was started")
+		_ = unix.Waitid(unix.P_PID, ch.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		s.children.reap()
+	}
+	r := <-w.exits
+	if !stopped(r) {
+		t.Errorf("the watchers are told of %v", r)
+	}
+	if left := s.readStatus("e"); !proto.Equal(left, r) {
+		t.Errorf("the status file holds %v", left)
+	}
+}
+
+func TestAStartDuringTheStopIsAnsweredAsWhatTheStopEnded(t *testing.T) {
+	s := newInside(t)
+	old := &guestv1.ExecRecord{ExecId: "old", Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED, ExitCode: 3}
+	s.writeStatus(old, logs.StatusOptions{Owner: s.owner()})
+	s.stoppingForTest()
+	start := func(id string) *guestv1.ExecRecord {
+		r, err := s.start(t.Context(), &guestv1.StartRequest{ExecId: id, Command: []string{"true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if r := start("late"); !stopped(r) {
+		t.Errorf("what comes late is %v", r)
+	}
+	if r := start("old"); !proto.Equal(r, old) {
+		t.Errorf("what ran before is %v", r)
+	}
+	if left, _ := filepath.Glob(filepath.Join(s.cfg.LogDir, "late*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
