@@ -218,7 +218,9 @@ func (c *conn) reply(h wire.Header) error {
 	return nil
 }
 
-// Read passes on only frames that a client may send.
+// Read passes on only frames that a client may send. Whatever ends the connection is
+// its end for ttrpc, which after any other error waits for a shutdown of the server
+// and keeps goroutines and buffers until then.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
 	if !c.begun && n > 0 {
@@ -232,9 +234,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	if bad := c.in.Scan(p[:n]); bad != nil {
 		_ = c.Close() // the calls that run may not end for long
-		return 0, bad
+		return 0, io.EOF
 	}
-	return n, err
+	if err != nil {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
 // Write fails when the peer has not read for too long.
