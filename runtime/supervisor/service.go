@@ -46,7 +46,11 @@ func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloR
 
 // Release starts the container's own command if it was held back.
 func (v *service) Release(ctx context.Context, _ *guestv1.ReleaseRequest) (*guestv1.ReleaseResponse, error) {
-	return &guestv1.ReleaseResponse{MainExecId: v.s.release(ctx)}, nil
+	id, err := v.s.release(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &guestv1.ReleaseResponse{MainExecId: id}, nil
 }
 
 // Start starts an exec, at most once per id.

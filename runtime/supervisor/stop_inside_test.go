@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/logs"
@@ -64,5 +66,34 @@ func TestAStartDuringTheStopIsAnsweredAsWhatTheStopEnded(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.cfg.LogDir, "late*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestAReleaseDuringTheStopNamesNoCommand(t *testing.T) {
+	s := newInside(t)
+	s.cfg.Boot.Command = []string{"true"}
+	s.stoppingForTest()
+	v := &service{s}
+	for range 2 {
+		if r, err := v.Release(t.Context(), nil); status.Code(err) != codes.Unavailable {
+			t.Errorf("released %v, %v", r, err)
+		}
+	}
+	if r, err := v.Hello(t.Context(), nil); err != nil || r.GetMainExecId() != "" {
+		t.Errorf("it says of itself %v, %v", r, err)
+	}
+}
+
+func TestTheContainersOwnCommandTakesNoIDThatIsBeingStarted(t *testing.T) {
+	s := newInside(t)
+	s.cfg.Boot.Command = []string{"true"}
+	other, _ := s.registry.claim("main", &s.work)
+	defer s.work.Done()
+	s.children.stopping() // it need not run
+	if id, err := s.release(t.Context()); id != "main-2" || err != nil {
+		t.Errorf("it is released as %q, %v", id, err)
+	}
+	if e, _ := s.registry.get("main"); e != other {
+		t.Error("the other one is gone")
 	}
 }

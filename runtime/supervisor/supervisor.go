@@ -22,6 +22,8 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/ids"
@@ -187,7 +189,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	loops.Go(func() { s.children.run(reaping, chld) })
 	// Whoever asks for the main command must find it known, so it comes first.
 	if !s.cfg.Boot.GetHoldCommand() {
-		s.release(ctx)
+		_, _ = s.release(ctx) // nothing stops it yet
 	}
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan error, 1)
@@ -230,10 +232,17 @@ const clearing = 5 * time.Second
 const mainExec = "main"
 
 // release starts the container's own command, once, and returns its exec id; empty
-// when there is none.
-func (s *Supervisor) release(ctx context.Context) string {
+// when there is none. An id that it returns comes to a status, so once the supervisor
+// stops there is none for a command that was held back until then.
+func (s *Supervisor) release(ctx context.Context) (id string, err error) {
+	if len(s.cfg.Boot.GetCommand()) == 0 {
+		return "", nil
+	}
 	s.mainOnce.Do(func() { s.startMain(ctx) })
-	return s.mainExecID()
+	if id = s.mainExecID(); id == "" {
+		return "", status.Error(codes.Unavailable, "the supervisor is stopping and starts nothing any more")
+	}
+	return id, nil
 }
 
 func (s *Supervisor) mainExecID() string {
@@ -244,31 +253,37 @@ func (s *Supervisor) mainExecID() string {
 }
 
 // startMain claims the id of the container's own command and starts it in the
-// background, as an exec like any other, counted in work. An
-// exec id is used once for ever, so when the container is started again its
-// command runs as ID-2, ID-3 and so on, beside the logs of the lives before.
+// background, as an exec like any other, counted in work.
 func (s *Supervisor) startMain(ctx context.Context) {
-	if len(s.cfg.Boot.GetCommand()) == 0 {
+	e := s.claimMain()
+	if e == nil {
 		return
 	}
+	s.mainID.Store(&e.id)
+	// A failure is a record that the daemon asks for.
+	go s.begin(context.WithoutCancel(ctx), e, &guestv1.StartRequest{
+		ExecId:  e.id,
+		Command: s.cfg.Boot.GetCommand(),
+		User:    s.cfg.Boot.GetUser(),
+		Cwd:     s.cfg.Boot.GetCwd(),
+	})
+}
+
+// claimMain claims an exec id for the container's own command; nil once the supervisor
+// stops. An exec id is used once for ever, so when the container is started again its
+// command runs as ID-2, ID-3 and so on, beside the logs of the lives before.
+func (s *Supervisor) claimMain() *execution {
 	first := s.cfg.Boot.GetMainExecId()
 	if !ids.Valid(first) {
 		first = mainExec
 	}
 	id := first
-	for n := 2; s.readStatus(id) != nil; n++ {
+	for n := 2; ; n++ {
+		if s.readStatus(id) == nil {
+			if e, mine := s.registry.claim(id, &s.work); mine || e == nil {
+				return e
+			}
+		}
 		id = fmt.Sprintf("%s-%d", first, n)
 	}
-	e, mine := s.registry.claim(id, &s.work)
-	s.mainID.Store(&id)
-	if !mine {
-		return
-	}
-	// A failure is a record that the daemon asks for.
-	go s.begin(context.WithoutCancel(ctx), e, &guestv1.StartRequest{
-		ExecId:  id,
-		Command: s.cfg.Boot.GetCommand(),
-		User:    s.cfg.Boot.GetUser(),
-		Cwd:     s.cfg.Boot.GetCwd(),
-	})
 }
