@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -222,4 +223,40 @@ func TestTwoInstallsDoNotSeeEachOther(t *testing.T) {
 	one.Must(t, "rm", "demo")
 	one.Must(t, "daemon", "stop")
 	other.Agbox(t, "exec", "demo", "--", "echo", "untouched").Want(t, 0).WantOutput(t, "untouched\n", "")
+}
+
+func TestAStopSaysOfWhatIsJustBeingStartedThatItEndedIt(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	c := in.Client(t)
+	const execs = 40
+	accepted := make(chan string, execs)
+	var starts sync.WaitGroup
+	for range execs {
+		starts.Go(func() {
+			// Those that the stop comes before are refused.
+			if out, err := c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"sleep", "1000"}}); err == nil {
+				accepted <- out.GetExecId()
+			}
+		})
+	}
+	jobs := []string{<-accepted}
+	if err := c.StopSandbox(harness.Bounded(t), box); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitStopped(harness.Bounded(t), box); err != nil {
+		t.Fatal(err)
+	}
+	starts.Wait()
+	close(accepted)
+	for job := range accepted {
+		jobs = append(jobs, job)
+	}
+	for _, job := range jobs {
+		e := in.inspectExec(t, job)
+		if e.GetState() != agboxv1.ExecState_EXEC_STATE_CANCELLED || e.GetErrorCode() != "SANDBOX_STOPPED_UNDER_EXEC" || e.GetExitCode() == 0 {
+			t.Errorf("the exec is %v, want it ended by the stop", e)
+		}
+	}
 }
