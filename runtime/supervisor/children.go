@@ -116,6 +116,33 @@ func (c *children) stopping() {
 	}
 }
 
+// terminate sends SIGTERM, once, to processes that were seen. Those in the group of a
+// child get it through the group, because then the kernel also gives it to what one of
+// them has forked since, which would go on without its parent. A second look would find
+// that too, but also what they start in answer to the signal.
+func (c *children) terminate(seen []process) {
+	for _, p := range c.terminateGroups(seen) {
+		p.kill(syscall.SIGTERM)
+	}
+}
+
+// terminateGroups sends SIGTERM to the groups of children and returns who is in none.
+func (c *children) terminateGroups(seen []process) (others []process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := make(map[int]bool)
+	for _, p := range seen {
+		switch {
+		case c.live[p.group] == nil:
+			others = append(others, p)
+		case !told[p.group]:
+			told[p.group] = true
+			_ = syscall.Kill(-p.group, syscall.SIGTERM)
+		}
+	}
+	return others
+}
+
 // run reaps until ctx ends, whenever chld reports SIGCHLD.
 func (c *children) run(ctx context.Context, chld <-chan os.Signal) {
 	for {

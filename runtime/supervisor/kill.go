@@ -125,11 +125,7 @@ func (s *Supervisor) stopAll() {
 	close(s.stopping)
 	s.children.stopping()
 	t := &tree{known: make(map[key]bool)}
-	s.look.do(func() {
-		for _, p := range t.look(true) {
-			p.kill(syscall.SIGTERM)
-		}
-	})
+	s.look.do(func() { s.children.terminate(t.look(true)) })
 	if !waitFor(s.children.gone(), s.cfg.Grace) {
 		s.killRepeatedly(func() int {
 			found := t.look(true)

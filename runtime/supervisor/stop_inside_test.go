@@ -1,8 +1,16 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -95,5 +103,49 @@ func TestTheContainersOwnCommandTakesNoIDThatIsBeingStarted(t *testing.T) {
 	}
 	if e, _ := s.registry.get("main"); e != other {
 		t.Error("the other one is gone")
+	}
+}
+
+func TestWhatIsForkedWhileTheStopLooksGetsItsSignal(t *testing.T) {
+	c := newChildren()
+	chld := make(chan os.Signal, 1)
+	signal.Notify(chld, syscall.SIGCHLD)
+	defer signal.Stop(chld)
+	ctx, cancel := context.WithCancel(t.Context())
+	var reaping sync.WaitGroup
+	reaping.Go(func() { c.run(ctx, chld) })
+	defer reaping.Wait()
+	defer cancel()
+
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	null, err := openNull()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	ch, err := c.start("/bin/sh", []string{"sh", "-c", "sleep 1000 & echo; wait"}, &syscall.ProcAttr{
+		Env: os.Environ(), Files: []uintptr{null.Fd(), w.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	_ = w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	leader, _ := readProcess(ch.pid) // all that was there when the list was read
+	c.stopping()
+	c.terminate([]process{leader})
+	_ = r.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // both have it open
+		t.Errorf("the other process lives on: %v", err)
+		_ = syscall.Kill(-ch.pid, syscall.SIGKILL)
+	}
+	if end := <-ch.exited; end.cause != guestv1.EndCause_END_CAUSE_STOP || end.status.Signal() != syscall.SIGTERM {
+		t.Errorf("the leader ended with %v, cause %v", end.status, end.cause)
 	}
 }
