@@ -337,3 +337,15 @@ func TestAWriterIsNotForgottenWhenTheInputEnds(t *testing.T) {
 		t.Error(n, open, err)
 	}
 }
+
+func TestAWatchThatBeginsAfterTheLastExitEnds(t *testing.T) {
+	r := newRegistry()
+	before := r.subscribe()
+	r.dismissWatchers()
+	after := r.subscribe()
+	for range before.exits { // both end
+	}
+	for range after.exits {
+	}
+	r.unsubscribe(after)
+}

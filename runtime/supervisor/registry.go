@@ -50,7 +50,9 @@ type registry struct {
 	execs    map[string]*execution
 	finished []string // ids, oldest first
 	watchers map[*watcher]struct{}
-	closed   bool
+	// dismissed is true once watchers are told nothing more.
+	dismissed bool
+	closed    bool
 }
 
 func newRegistry() *registry {

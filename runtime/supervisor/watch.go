@@ -24,6 +24,9 @@ func (r *registry) subscribe() *watcher {
 	}
 	w := &watcher{exits: make(chan *guestv1.ExecRecord, watchBuffer)}
 	r.watchers[w] = struct{}{}
+	if r.dismissed {
+		r.dropLocked(w)
+	}
 	return w
 }
 
@@ -34,10 +37,12 @@ func (r *registry) unsubscribe(w *watcher) {
 	r.dropLocked(w)
 }
 
-// dismissWatchers ends all watches once what they have not sent is sent.
+// dismissWatchers ends all watches once what they have not sent is sent, also those
+// that begin later: no exit comes any more, and the stop waits for the calls.
 func (r *registry) dismissWatchers() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.dismissed = true
 	for w := range r.watchers {
 		r.dropLocked(w)
 	}
