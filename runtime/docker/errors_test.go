@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -28,7 +29,12 @@ func standIn(t *testing.T, handler http.HandlerFunc) *Engine {
 	socket := filepath.Join(t.TempDir(), "d.sock")
 	listener, err := net.Listen("unix", socket)
 	must(t, err)
-	server := &http.Server{Handler: handler}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// As an engine does. Where the answer came first, who still writes would hear of
+		// a broken pipe instead.
+		_, _ = io.Copy(io.Discard, r.Body)
+		handler(w, r)
+	})}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

@@ -158,10 +158,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case LoseRequest:
 		panic(http.ErrAbortHandler)
 	case Refuse:
+		_, _ = io.Copy(io.Discard, r.Body) // or whoever is still writing would not hear of it
 		http.Error(w, `{"message":"the engine is not there"}`, http.StatusServiceUnavailable)
 		return
 	}
 	if asked := versioned.FindStringSubmatch(r.URL.Path); version != "" && asked != nil && older(version, asked[1]) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprintf(w, `{"message":"client version %s is too new. Maximum supported API version is %s"}`, asked[1], version)
