@@ -22,6 +22,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/guest"
@@ -54,7 +55,7 @@ type Runner struct {
 	// transfers are those of files under way, removals those of trees.
 	transfers, removals turns
 
-	// mu guards links and waiting; map work only.
+	// mu guards links and waiting; map work only, and looks into the ledger's memory.
 	mu    sync.Mutex
 	links map[string]*link
 	// waiting holds a channel per sandbox that is closed when its link is made.
@@ -69,6 +70,8 @@ type link struct {
 	// that name none.
 	boot *guestv1.BootConfig
 	made time.Time
+	// asked are the execs whose state it asks for first.
+	asked map[string]machine.Exec
 	// mainKnown tells that the ledger was asked to record the container's own
 	// command; guarded by Runner.mu.
 	mainKnown bool
@@ -131,6 +134,7 @@ func (r *Runner) Connect(ctx context.Context, sandboxID string) error {
 			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
 	case <-ctx.Done():
 		_ = conn.Close()
+		<-ended // a sandbox has one listener at a time
 		return ctx.Err()
 	}
 }
@@ -153,10 +157,13 @@ func (r *Runner) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 func (r *Runner) listen(lk *link, ready chan<- struct{}) {
 	defer lk.conn.Close()
 	sb, _ := r.ledger.Sandbox(lk.sandboxID)
-	asked := slices.Collect(maps.Keys(sb.Execs))
-	err := lk.conn.Watch(r.ctx, asked, func() {
-		r.publish(lk)
+	lk.asked = sb.Execs
+	err := lk.conn.Watch(r.ctx, slices.Collect(maps.Keys(lk.asked)), func() {
+		late := r.publish(lk)
 		close(ready)
+		for _, id := range late {
+			r.startLate(lk, id)
+		}
 	}, func(rec *guestv1.ExecRecord) {
 		r.heard(lk, rec)
 	})
@@ -167,14 +174,29 @@ func (r *Runner) listen(lk *link, ready chan<- struct{}) {
 	}
 }
 
-func (r *Runner) publish(lk *link) {
+// asks tells whether the link asked for the exec when it was made.
+func (lk *link) asks(execID string) bool {
+	_, asks := lk.asked[execID]
+	return asks
+}
+
+// publish has the link used. It returns the execs that were accepted over an earlier
+// link since this one asked. The start of a later one fails and finds this link.
+func (r *Runner) publish(lk *link) (late []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.links[lk.sandboxID] = lk
+	sb, _ := r.ledger.Sandbox(lk.sandboxID)
+	for id := range sb.Execs {
+		if !lk.asks(id) {
+			late = append(late, id)
+		}
+	}
 	if ch, ok := r.waiting[lk.sandboxID]; ok {
 		delete(r.waiting, lk.sandboxID)
 		close(ch)
 	}
+	return late
 }
 
 // Drop gives up the sandbox's link, if there is one.

@@ -43,6 +43,9 @@ type supervisor struct {
 	// known are the records that Watch reports of asked execs; others are unknown.
 	known map[string]*guestv1.ExecRecord
 
+	// asked is called by Watch before it says that it watches, if not nil.
+	asked func()
+
 	// files answers calls about files, if not nil.
 	files guestv1.FilesService
 
@@ -99,6 +102,9 @@ func (s *supervisor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.R
 }
 
 func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
+	if s.asked != nil {
+		s.asked()
+	}
 	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
@@ -369,6 +375,59 @@ func TestAcceptedExecThatNeverArrivedIsStartedOnce(t *testing.T) {
 	}
 	if n := s.started(); n != 1 {
 		t.Errorf("started %d times", n)
+	}
+}
+
+// The link that was there when an exec was asked for may have been replaced when it
+// is accepted, by one that asked the supervisor for its execs before.
+func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
+	for name, boot := range map[string]string{"the same supervisor": "boot1", "its next life": "boot2"} {
+		for when, confirmed := range map[string]bool{"linked": true, "being linked": false} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				b := newBench(t)
+				end := b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+				b.connect()
+				old, err := b.runner.linked("a") // Create and RunHook begin so
+				if err != nil {
+					t.Fatal(err)
+				}
+				end()
+				<-b.lost
+				asked, gate := make(chan struct{}), make(chan struct{})
+				s := &supervisor{
+					boot:  boot,
+					start: func(*guestv1.StartRequest) *guestv1.ExecRecord { return exited(3) },
+					asked: func() { close(asked); <-gate },
+				}
+				b.serve(s)
+				linked := make(chan error, 1)
+				go func() { linked <- b.runner.Connect(context.Background(), "a") }()
+				confirm := sync.OnceFunc(func() {
+					close(gate)
+					if err := <-linked; err != nil {
+						t.Error(err)
+					}
+				})
+				defer confirm()
+				<-asked
+				if confirmed {
+					confirm()
+				}
+				req := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}}
+				if _, err := b.ledger.StartExec(t.Context(), req, old.conn.BootID()); err != nil {
+					t.Fatal(err)
+				}
+				b.runner.start(t.Context(), old, req)
+				confirm()
+				st, starts := b.ended(), s.started()
+				if boot == "boot1" && (st.GetExitCode() != 3 || starts != 1) {
+					t.Errorf("started %d times, status %v", starts, st)
+				}
+				if boot == "boot2" && (st.GetErrorCode() != "EXEC_LOST" || starts != 0) {
+					t.Errorf("started %d times, status %v", starts, st)
+				}
+			})
+		}
 	}
 }
 

@@ -46,8 +46,9 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	return decided, nil
 }
 
-// start hands an accepted exec to its supervisor. If the link breaks now, the
-// next link asks for the exec and finds out.
+// start hands an accepted exec to its supervisor. If the link breaks, or was broken
+// already, the next link asks for the exec. One that stands by now may have asked
+// before the exec was accepted: it is given the exec here.
 func (r *Runner) start(ctx context.Context, lk *link, req *agboxv1.CreateExecRequest) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -59,9 +60,34 @@ func (r *Runner) start(ctx context.Context, lk *link, req *agboxv1.CreateExecReq
 		r.log.Warn("an exec could not be handed to its supervisor; the link is made anew",
 			"sandbox_id", lk.sandboxID, "exec_id", req.GetExecId(), "error", err)
 		_ = lk.conn.Close()
+		r.mu.Lock()
+		next := r.links[lk.sandboxID]
+		r.mu.Unlock()
+		if next != nil && next != lk && !next.asks(req.GetExecId()) {
+			r.startLate(next, req.GetExecId())
+		}
 		return
 	}
 	r.record(lk, rec)
+}
+
+// startLate decides about an exec that was accepted over an earlier link, and did
+// not reach the supervisor over that.
+func (r *Runner) startLate(lk *link, execID string) {
+	sb, _ := r.ledger.Sandbox(lk.sandboxID)
+	exec, running := sb.Execs[execID]
+	switch {
+	case !running:
+	case exec.BootID == lk.conn.BootID():
+		req, err := r.ledger.ExecRequest(r.ctx, lk.sandboxID, exec.ID)
+		if err != nil {
+			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.sandboxID, "exec_id", exec.ID, "error", err)
+			return
+		}
+		r.start(r.ctx, lk, req)
+	default:
+		r.end(lk.sandboxID, lostExec(exec.ID, "The sandbox was restarted while the command was being started"))
+	}
 }
 
 func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *guestv1.StartRequest {
@@ -95,22 +121,11 @@ func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
 		return
 	}
 	sb, _ := r.ledger.Sandbox(lk.sandboxID)
-	exec, running := sb.Execs[rec.GetExecId()]
-	switch {
-	case !running:
-	case exec.Main: // nobody starts it but its supervisor
-		r.end(lk.sandboxID, lostExec(exec.ID, "The supervisor of the sandbox knows nothing of its main command"))
-	case exec.BootID == lk.conn.BootID():
-		// Accepted in this life of the supervisor and never reached it.
-		req, err := r.ledger.ExecRequest(r.ctx, lk.sandboxID, exec.ID)
-		if err != nil {
-			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.sandboxID, "exec_id", exec.ID, "error", err)
-			return
-		}
-		r.start(r.ctx, lk, req)
-	default:
-		r.end(lk.sandboxID, lostExec(exec.ID, "The sandbox was restarted while the command was being started"))
+	if sb.Execs[rec.GetExecId()].Main { // nobody starts it but its supervisor
+		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
+		return
 	}
+	r.startLate(lk, rec.GetExecId())
 }
 
 // record commits what a supervisor says of an exec, if it has ended.
