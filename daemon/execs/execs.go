@@ -162,7 +162,7 @@ func (r *Runner) listen(lk *link, ready chan<- struct{}) {
 		late := r.publish(lk)
 		close(ready)
 		for _, id := range late {
-			r.startLate(lk, id)
+			r.wg.Go(func() { r.startLate(lk, id) })
 		}
 	}, func(rec *guestv1.ExecRecord) {
 		r.heard(lk, rec)

@@ -3,6 +3,7 @@ package execs
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -427,6 +428,36 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 					t.Errorf("started %d times, status %v", starts, st)
 				}
 			})
+		}
+	}
+}
+
+// They are more than the connection keeps unread while a report is being heard.
+func TestManyAcceptedExecsThatNeverArrivedAreStartedOverOneLink(t *testing.T) {
+	b := newBench(t)
+	const many = 200
+	var accepting sync.WaitGroup
+	for i := range many {
+		accepting.Go(func() {
+			req := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: fmt.Sprint("x", i), Command: []string{"true"}}
+			if _, err := b.ledger.StartExec(t.Context(), req, "boot1"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	accepting.Wait()
+	s := &supervisor{boot: "boot1", start: func(req *guestv1.StartRequest) *guestv1.ExecRecord {
+		rec := exited(0)
+		rec.ExecId = req.GetExecId()
+		return rec
+	}}
+	b.serve(s)
+	b.connect()
+	for i := range many {
+		select {
+		case <-b.ledger.ExecDone(fmt.Sprint("x", i)):
+		case <-b.lost:
+			t.Fatalf("the link was lost after %d starts", s.started())
 		}
 	}
 }

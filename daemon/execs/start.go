@@ -125,7 +125,8 @@ func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
 		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
 		return
 	}
-	r.startLate(lk, rec.GetExecId())
+	// Not here: the answer to Start comes behind all reports that are not heard yet.
+	r.wg.Go(func() { r.startLate(lk, rec.GetExecId()) })
 }
 
 // record commits what a supervisor says of an exec, if it has ended.
