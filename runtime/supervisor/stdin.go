@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxWriters is how many writers of an exec are remembered. Who is pushed out by
-	// newer ones starts at 0 again.
-	maxWriters = 64
+	// maxWriters is how many writers of an exec are remembered; one takes some 200 bytes.
+	// Who is pushed out by newer ones starts at 0 again, and cannot go on where it was.
+	maxWriters = 1024
 	// maxWaiting bounds the bytes of all calls that wait, so that processes which do
 	// not read cannot fill the memory of the supervisor.
 	maxWaiting = 16 << 20
@@ -60,8 +60,17 @@ type typist struct {
 	count uint64
 	// eof is true once its end was passed on, which happens once.
 	eof bool
-	// last is the number of its last call; the lowest is forgotten first.
+	// last is the number of its last call.
 	last uint64
+}
+
+// goesBefore tells whether the writer is forgotten before another: those that have
+// ended are first, then those that have not typed for long.
+func (w *typist) goesBefore(other *typist) bool {
+	if w.eof != other.eof {
+		return w.eof
+	}
+	return w.last < other.last
 }
 
 func newInput(file *os.File, tty bool) *input {
@@ -207,13 +216,13 @@ func (in *input) typist(name string) *typist {
 	w := in.writers[name]
 	if w == nil {
 		if len(in.writers) >= maxWriters {
-			oldest := ""
+			first := ""
 			for other, o := range in.writers {
-				if oldest == "" || o.last < in.writers[oldest].last {
-					oldest = other
+				if first == "" || o.goesBefore(in.writers[first]) {
+					first = other
 				}
 			}
-			delete(in.writers, oldest)
+			delete(in.writers, first)
 		}
 		w = new(typist)
 		in.writers[name] = w
