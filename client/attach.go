@@ -193,7 +193,8 @@ func (s *Session) attach(ready chan<- struct{}) error {
 			wait.reset()
 		}
 		e := s.client.decode(s.ctx, err)
-		if l.attached && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
+		if l.got && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
+			// The daemon drops a reader that is slow; the cursor is good.
 			continue
 		}
 		if err := wait.again(s.ctx, e); err != nil {
@@ -216,6 +217,8 @@ type attachLink struct {
 	at       *Cursor
 	ready    chan<- struct{}
 	attached bool
+	// got tells that this connection brought output.
+	got bool
 }
 
 // serve attaches and passes output on until the connection is lost, or the
@@ -313,6 +316,7 @@ func (l *attachLink) take(m *agboxv1.AttachExecResponse) (over bool, err error) 
 		if err != nil || len(out.Data) == 0 {
 			return false, err
 		}
+		l.got = true
 		return false, l.give(out)
 	case *agboxv1.AttachExecResponse_End:
 		return true, l.give(LogItem{Cursor: *l.at, End: item.End})

@@ -314,6 +314,46 @@ func TestASessionOutlivesTheDaemonAfterItsCommandHasClosedItsInput(t *testing.T)
 	}
 }
 
+// A reader that was too slow goes on at once. Where a connection brings no output,
+// though, the daemon lacks something, and the next one would fare no better.
+func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {
+	var opened []*agboxv1.AttachOpen
+	h := serve(t, &script{attach: func(s attachStream) error {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		opened = append(opened, m.GetOpen())
+		_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{Attached: &agboxv1.Attached{
+			Exec: &agboxv1.ExecStatus{ExecId: "e"}, Cursor: m.GetOpen().GetCursor()}}})
+		switch len(opened) {
+		case 1:
+			_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Chunk{Chunk: chunk(stdout, 0, "one").GetChunk()}})
+		case 2: // what every connection to a command that has closed its input is told
+			_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{Ack: &agboxv1.InputAck{Closed: true}}})
+		default:
+			return s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: &agboxv1.LogEnd{}}})
+		}
+		return reject(codes.ResourceExhausted, agboxv1.ErrorReason_OVERLOADED, "Raise the limit.")
+	}})
+	s, err := h.client().AttachExec(t.Context(), AttachOptions{Exec: "e"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Detach()
+	got := ""
+	var last error
+	for item, err := range s.Items() {
+		got, last = got+string(item.Data), err
+	}
+	if got != "one" || !errors.Is(last, ErrExhausted) || last.Error() != "Raise the limit." {
+		t.Errorf("got %q, %v", got, last)
+	}
+	if len(opened) != 2 || opened[1].GetCursor().GetStdoutOffset() != 3 {
+		t.Errorf("opened with %v", opened)
+	}
+}
+
 func TestAttachingToNothingFailsAtOnce(t *testing.T) {
 	h := serve(t, &script{attach: func(attachStream) error {
 		return reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, "There is no such exec.")
