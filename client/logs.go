@@ -101,6 +101,8 @@ type output struct {
 	o    LogOptions
 	// create is the request to run first; nil if the exec exists.
 	create *agboxv1.CreateExecRequest
+	// moved, if not nil, is called when the reading goes to a place without an item.
+	moved func(Cursor)
 }
 
 // items reads until the end. A create is repeated until the first message shows
@@ -119,6 +121,9 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 				create, placed = nil, true
 				if moved := m.GetMoved(); moved != nil {
 					at = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
+					if p.moved != nil {
+						p.moved(at)
+					}
 					return false, nil
 				}
 				if created := m.GetCreated(); created != nil {

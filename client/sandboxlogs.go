@@ -261,7 +261,8 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 	defer timing.Wait()
 	defer stop(nil)
 	timing.Go(func() { r.g.time(mine, stop) })
-	for item, err := range r.g.client.FollowLogs(mine, r.exec.GetExecId(), r.g.o.of(r.at, r.tail)) {
+	out := output{exec: r.exec.GetExecId(), o: r.g.o.of(r.at, r.tail), moved: r.move}
+	for item, err := range out.items(mine, r.g.client) {
 		switch {
 		case err == nil:
 		case errors.Is(context.Cause(mine), errTurn):
@@ -273,10 +274,13 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 		if !r.g.give(ctx, SandboxLogItem{Exec: r.exec, LogItem: item}, err) || err != nil {
 			return true
 		}
-		r.at, r.tail = item.Cursor, false
+		r.move(item.Cursor)
 	}
 	return true
 }
+
+// move keeps the place for the next turn; it stands for the tail from then on.
+func (r *reading) move(to Cursor) { r.at, r.tail = to, false }
 
 // time ends a turn when it has lasted long enough and somebody waits.
 func (g *gathering) time(ctx context.Context, stop context.CancelCauseFunc) {

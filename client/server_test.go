@@ -36,6 +36,7 @@ type script struct {
 	exec   func(*agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error)
 	signal func(*agboxv1.SignalExecRequest) error
 	list   func(*agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error)
+	active func(*agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error)
 	logs   func(*agboxv1.FollowExecLogsRequest, grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error
 	events func(*agboxv1.SubscribeSandboxEventsRequest, grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error
 	watch  func(*agboxv1.WatchEventsRequest, grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error
@@ -81,6 +82,10 @@ func (s *script) SignalExec(_ context.Context, in *agboxv1.SignalExecRequest) (*
 
 func (s *script) ListExecs(_ context.Context, in *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
 	return s.list(in)
+}
+
+func (s *script) ListActiveExecs(_ context.Context, in *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+	return s.active(in)
 }
 
 func (s *script) FollowExecLogs(in *agboxv1.FollowExecLogsRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"google.golang.org/grpc/codes"
+)
+
+// boxOf is a sandbox in which execs run and nothing else happens.
+func boxOf(execs ...*agboxv1.ExecStatus) *script {
+	return &script{
+		get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			return &agboxv1.GetSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: "box"}}, nil
+		},
+		active: func(*agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+			return &agboxv1.ListActiveExecsResponse{Execs: execs}, nil
+		},
+		events: func(_ *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+			<-s.Context().Done()
+			return nil
+		},
+	}
+}
+
+// Once the place of a tail is known it stays, also over a turn in which nothing
+// was written: what comes between two turns would not be in the tail of then.
+func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
+	var execs []*agboxv1.ExecStatus
+	for i := range sandboxStreams + 1 {
+		execs = append(execs, &agboxv1.ExecStatus{ExecId: fmt.Sprint("e", i), State: agboxv1.ExecState_EXEC_STATE_RUNNING})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var mu sync.Mutex // guards placed
+	placed := make(map[string]bool)
+	box := boxOf(execs...)
+	box.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		mu.Lock()
+		known := placed[in.GetExecId()]
+		placed[in.GetExecId()] = in.TailLines == nil
+		mu.Unlock()
+		switch {
+		case known: // this is its next turn
+			if in.TailLines != nil || in.GetCursor().GetStdoutOffset() != 10 {
+				t.Errorf("asked again for %v", in)
+			}
+			stop()
+		case in.TailLines != nil: // has it come again in the same turn: then it knows the place
+			_ = s.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Moved{
+				Moved: &agboxv1.LogCursor{StdoutOffset: 10}}})
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		<-s.Context().Done()
+		return nil
+	}
+	for item, err := range serve(t, box).client().FollowSandboxLogs(ctx, "box", SandboxLogOptions{Follow: true, TailLines: new(uint64)}) {
+		if ctx.Err() == nil {
+			t.Errorf("got %v, %v", item, err)
+		}
+	}
+}
