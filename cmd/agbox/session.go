@@ -124,6 +124,10 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 	}
 	s.started <- sess.ExecID()
 	if withInput {
+		// Our input waits while somebody else types. Where nobody does, the command has ended.
+		if typist := sess.Attached().GetTypist(); typist != "" && !sess.MayType() {
+			s.app.say("%s", lookingOn(typist, sess.ExecID()))
+		}
 		stop, err := readInput(s.app.stdin, func(p []byte, err error) bool {
 			if err != nil { // what breaks off is an end as well, as a pipe to the command would show it
 				_ = sess.CloseWrite()
