@@ -43,8 +43,8 @@ type SandboxLogItem struct {
 
 // FollowSandboxLogs reads the output of all execs of a sandbox. Each exec's output
 // comes in its own true order, without a gap and without a duplicate, also over a
-// restart of the daemon; its last item has End. An exec whose log was removed
-// meanwhile is passed over.
+// restart of the daemon; its last item has End. An exec that was forgotten meanwhile
+// is passed over; of one whose log cannot be read, End has a notice that says why.
 //
 // However many execs there are, a bounded number of streams is open at a time, and
 // a loop that is slow holds up their writing to it, not their running.
@@ -63,10 +63,13 @@ func (c *Client) FollowSandboxLogs(ctx context.Context, sandbox string, o Sandbo
 		}
 		slices.SortStableFunc(all, byStart)
 		for _, e := range all {
-			for item, err := range c.FollowLogs(ctx, e.GetExecId(), o.of(Cursor{}, true)) {
-				if err != nil && isForgotten(err) {
+			var at Cursor
+			for item, err := range c.FollowLogs(ctx, e.GetExecId(), o.of(at, true)) {
+				if errors.Is(err, ErrNotFound) {
 					break
 				}
+				item, err = endUnreadable(e, at, item, err)
+				at = item.Cursor
 				if !yield(SandboxLogItem{Exec: e, LogItem: item}, err) || err != nil {
 					return
 				}
@@ -79,10 +82,16 @@ func byStart(a, b *agboxv1.ExecStatus) int {
 	return cmp.Or(a.GetStartedAt().AsTime().Compare(b.GetStartedAt().AsTime()), cmp.Compare(a.GetLastEventSequence(), b.GetLastEventSequence()))
 }
 
-// isForgotten tells whether a log cannot be read because it is kept no more.
-func isForgotten(err error) bool {
-	var e *Error
-	return errors.Is(err, ErrNotFound) || errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_LOG_UNREADABLE.String()
+// endUnreadable makes of an error that says that a log cannot be read the end of
+// its exec at a place: it must not keep a reader from the other execs.
+func endUnreadable(e *agboxv1.ExecStatus, at Cursor, item LogItem, err error) (LogItem, error) {
+	var told *Error
+	if !errors.As(err, &told) || told.Reason != agboxv1.ErrorReason_LOG_UNREADABLE.String() {
+		return item, err
+	}
+	return LogItem{Cursor: at, End: &agboxv1.LogEnd{
+		Exec: e, Notice: told.Message, Cursor: &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
+	}}, nil
 }
 
 // of is what to read of one exec; tail tells whether it begins now.
@@ -267,9 +276,10 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 		case err == nil:
 		case errors.Is(context.Cause(mine), errTurn):
 			return false
-		case isForgotten(err):
+		case errors.Is(err, ErrNotFound):
 			return true
 		}
+		item, err = endUnreadable(r.exec, r.at, item, err)
 		// The turn may be over here, and the item is given all the same.
 		if !r.g.give(ctx, SandboxLogItem{Exec: r.exec, LogItem: item}, err) || err != nil {
 			return true

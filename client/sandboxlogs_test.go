@@ -26,6 +26,43 @@ func boxOf(execs ...*agboxv1.ExecStatus) *script {
 	}
 }
 
+// A command that was forgotten meanwhile is nobody's loss; one whose log cannot be
+// read is told of, and keeps nobody from the others.
+func TestALogThatCannotBeReadIsNotLeftOutInSilence(t *testing.T) {
+	execs := []*agboxv1.ExecStatus{{ExecId: "forgotten"}, {ExecId: "broken"}, {ExecId: "good"}}
+	box := boxOf(execs...)
+	box.list = func(*agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+		return &agboxv1.ListExecsResponse{Execs: execs}, nil
+	}
+	box.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		switch in.GetExecId() {
+		case "forgotten":
+			return reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, "There is no such exec.")
+		case "broken":
+			_ = s.Send(chunk(stdout, 0, "one"))
+			return reject(codes.DataLoss, agboxv1.ErrorReason_LOG_UNREADABLE, "The log is damaged.")
+		}
+		return s.Send(logEnd(&agboxv1.ExecStatus{}))
+	}
+	box.events = func(*agboxv1.SubscribeSandboxEventsRequest, eventStream) error { return nil } // it is deleted
+	c := serve(t, box).client()
+	for _, follow := range []bool{false, true} {
+		got := make(map[string]SandboxLogItem)
+		for item, err := range c.FollowSandboxLogs(t.Context(), "box", SandboxLogOptions{Follow: follow}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if item.End != nil {
+				got[item.Exec.GetExecId()] = item
+			}
+		}
+		broken, good := got["broken"], got["good"]
+		if len(got) != 2 || broken.End.GetNotice() != "The log is damaged." || broken.Cursor.Stdout != 3 || good.End.GetNotice() != "" {
+			t.Errorf("follow %v: got %v", follow, got)
+		}
+	}
+}
+
 // Once the place of a tail is known it stays, also over a turn in which nothing
 // was written: what comes between two turns would not be in the tail of then.
 func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
