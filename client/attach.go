@@ -264,8 +264,8 @@ func (l *attachLink) open() *agboxv1.AttachOpen {
 	case l.s.first != nil:
 		o.ExecId = l.s.ExecID()
 		o.Typed = l.s.input.mayType()
-		if !o.Typed && o.Input == agboxv1.InputMode_INPUT_MODE_TAKE_OVER {
-			o.Input = agboxv1.InputMode_INPUT_MODE_IF_FREE // it was taken over itself
+		if o.Input == agboxv1.InputMode_INPUT_MODE_TAKE_OVER {
+			o.Input = agboxv1.InputMode_INPUT_MODE_IF_FREE // it may have been taken over itself
 		}
 	case l.s.opt.Create != nil:
 		o.Create = l.s.opt.Create

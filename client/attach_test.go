@@ -354,6 +354,38 @@ func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {
 	}
 }
 
+// Somebody may have taken over while the connection was broken. The right is asked
+// for as one that was had, and the daemon knows whether it still is.
+func TestASessionTakesOverOnce(t *testing.T) {
+	var asked record
+	h := serve(t, &script{attach: func(s attachStream) error {
+		m, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		n := asked.add(fmt.Sprintf("%v/%v", m.GetOpen().GetInput(), m.GetOpen().GetTyped()))
+		_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{Attached: &agboxv1.Attached{
+			Exec: &agboxv1.ExecStatus{ExecId: "e"}, Input: n == 1}}})
+		if n < 3 {
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		return s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: &agboxv1.LogEnd{}}})
+	}})
+	s, err := h.client().AttachExec(t.Context(), AttachOptions{Exec: "e", Input: agboxv1.InputMode_INPUT_MODE_TAKE_OVER})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Detach()
+	for _, err := range s.Items() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := "INPUT_MODE_TAKE_OVER/false INPUT_MODE_IF_FREE/true INPUT_MODE_IF_FREE/false"; asked.String() != want {
+		t.Errorf("asked %v, want %s", &asked, want)
+	}
+}
+
 func TestAttachingToNothingFailsAtOnce(t *testing.T) {
 	h := serve(t, &script{attach: func(attachStream) error {
 		return reject(codes.NotFound, agboxv1.ErrorReason_EXEC_NOT_FOUND, "There is no such exec.")
