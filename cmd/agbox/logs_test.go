@@ -157,6 +157,18 @@ func TestAHalfCharacterIsNotLostWhenTheReadingBreaksOff(t *testing.T) {
 	}
 }
 
+// A part of a log leaves bytes out, also in the middle of a character.
+func TestAHalfCharacterBeforeAGapIsWritten(t *testing.T) {
+	stdout, _ := printed(t, logsStyle{}, formatJSON, false,
+		logPiece("e", outStream, 0, time.Time{}, "a\xe2\x82"), logPiece("e", outStream, 9, time.Time{}, "b"))
+	want := `{"exec_id":"e","stream":"stdout","offset":0,"data":"a"}` + "\n" +
+		`{"exec_id":"e","stream":"stdout","offset":1,"data_base64":"4oI="}` + "\n" +
+		`{"exec_id":"e","stream":"stdout","offset":9,"data":"b"}` + "\n"
+	if stdout != want {
+		t.Errorf("got %q, want %q", stdout, want)
+	}
+}
+
 func TestEscapeSequencesAreTakenOutHoweverTheyAreCut(t *testing.T) {
 	for text, want := range map[string]string{
 		"\x1b[1;31mred\x1b[0m\n":                    "red\n",

@@ -267,12 +267,16 @@ type jsonPiece struct {
 }
 
 // json writes a piece. The beginning of a character waits for its end, unless
-// last says that nothing follows.
+// last says that it will not come.
 func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutput, offset uint64, at time.Time, data []byte, last bool) error {
-	if len(out.rest) > 0 && out.restAt+uint64(len(out.rest)) == offset {
-		data, offset = append(out.rest, data...), out.restAt
+	if rest := out.rest; len(rest) > 0 {
+		out.rest = nil
+		if out.restAt+uint64(len(rest)) == offset {
+			data, offset = append(rest, data...), out.restAt
+		} else if err := p.json(id, stream, out, out.restAt, time.Time{}, rest, true); err != nil {
+			return err
+		}
 	}
-	out.rest = nil
 	if n := cutCharacter(data); n > 0 && !last {
 		out.rest, out.restAt = bytes.Clone(data[len(data)-n:]), offset+uint64(len(data)-n)
 		data = data[:len(data)-n]
