@@ -106,10 +106,7 @@ func (o SandboxLogOptions) of(at Cursor, tail bool) LogOptions {
 func (c *Client) followSandbox(ctx context.Context, sandbox string, o SandboxLogOptions) iter.Seq2[SandboxLogItem, error] {
 	return func(yield func(SandboxLogItem, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		g := &gathering{
-			client: c, o: o, items: make(chan gathered), slots: make(chan struct{}, sandboxStreams),
-			known: make(map[string]bool), crowded: make(chan struct{}),
-		}
+		g := newGathering(c, o)
 		done := make(chan struct{})
 		go func() { // ends with ctx at the latest
 			defer close(done)
@@ -138,7 +135,8 @@ type gathering struct {
 	items  chan gathered
 	// slots bounds the streams.
 	slots chan struct{}
-	// known are the execs that are or were read; run's goroutine owns it.
+	// known are the execs whose reading has begun and whose end was not seen among
+	// the events yet; run's goroutine owns it.
 	known   map[string]bool
 	readers sync.WaitGroup
 	// crowded is closed once there are more readers than slots.
@@ -147,6 +145,13 @@ type gathering struct {
 	// mu guards running, the readers that have not ended.
 	mu      sync.Mutex
 	running int
+}
+
+func newGathering(c *Client, o SandboxLogOptions) *gathering {
+	return &gathering{
+		client: c, o: o, items: make(chan gathered), slots: make(chan struct{}, sandboxStreams),
+		known: make(map[string]bool), crowded: make(chan struct{}),
+	}
 }
 
 type gathered struct {
@@ -206,23 +211,31 @@ func (g *gathering) watch(ctx, reading context.Context, sandbox *string) error {
 		g.read(reading, e, true)
 	}
 	for ev, err := range g.client.Events(ctx, *sandbox, box.GetSandbox().GetLastEventSequence()) {
-		if err != nil {
-			return err
-		}
 		id := ev.GetExec().GetExecId()
-		if id == "" || g.known[id] {
-			continue
-		}
-		e, err := g.client.GetExec(ctx, id)
-		if errors.Is(err, ErrNotFound) {
-			continue
+		if err == nil && id != "" && !g.known[id] {
+			err = g.meet(ctx, reading, ev)
 		}
 		if err != nil {
 			return err
 		}
-		// One of which only the end is new was running when all this began.
-		g.read(reading, e, ev.GetEventType() != agboxv1.EventType_EXEC_STARTED)
+		if ev.GetEventType() != agboxv1.EventType_EXEC_STARTED {
+			delete(g.known, id) // no event of it follows its end
+		}
 	}
+	return nil
+}
+
+// meet starts a reader for the exec of an event.
+func (g *gathering) meet(ctx, reading context.Context, ev *agboxv1.SandboxEvent) error {
+	e, err := g.client.GetExec(ctx, ev.GetExec().GetExecId())
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// One of which only the end is new was running when all this began.
+	g.read(reading, e, ev.GetEventType() != agboxv1.EventType_EXEC_STARTED)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -98,5 +100,49 @@ func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
 		if ctx.Err() == nil {
 			t.Errorf("got %v, %v", item, err)
 		}
+	}
+}
+
+// One that runs from before, one that is started, and one that was seen to end
+// only are read once each, and nothing is kept of them.
+func TestWhatHasEndedIsReadOnceAndForgotten(t *testing.T) {
+	box := boxOf(&agboxv1.ExecStatus{ExecId: "before"})
+	box.execOf = func(in *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+		return &agboxv1.GetExecResponse{Exec: &agboxv1.ExecStatus{ExecId: in.GetExecId()}}, nil
+	}
+	box.events = func(_ *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+		for i, what := range []struct {
+			exec string
+			kind agboxv1.EventType
+		}{
+			{"new", agboxv1.EventType_EXEC_STARTED}, {"before", agboxv1.EventType_EXEC_FAILED},
+			{"new", agboxv1.EventType_EXEC_FINISHED}, {"seen", agboxv1.EventType_EXEC_CANCELLED},
+		} {
+			ev := event(i+1, 0)
+			ev.EventType, ev.Details = what.kind, &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{ExecId: what.exec}}
+			_ = s.Send(ev)
+		}
+		return nil
+	}
+	var read record
+	box.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		read.add(in.GetExecId())
+		return s.Send(logEnd(&agboxv1.ExecStatus{}))
+	}
+	g := newGathering(serve(t, box).client(), SandboxLogOptions{Follow: true})
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for range g.items {
+		}
+	})
+	id := "box"
+	err := g.watch(t.Context(), t.Context(), &id)
+	g.readers.Wait()
+	close(g.items)
+	taking.Wait()
+	words := strings.Fields(read.String())
+	slices.Sort(words)
+	if err != nil || !slices.Equal(words, []string{"before", "new", "seen"}) || len(g.known) != 0 {
+		t.Errorf("read %v, kept %v, %v", words, g.known, err)
 	}
 }

@@ -34,6 +34,7 @@ type script struct {
 	create func(context.Context, *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error)
 	get    func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error)
 	exec   func(*agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error)
+	execOf func(*agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error)
 	signal func(*agboxv1.SignalExecRequest) error
 	list   func(*agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error)
 	active func(*agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error)
@@ -62,6 +63,10 @@ func (s *script) GetSandbox(_ context.Context, in *agboxv1.GetSandboxRequest) (*
 
 func (s *script) CreateExec(_ context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	return s.exec(in)
+}
+
+func (s *script) GetExec(_ context.Context, in *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+	return s.execOf(in)
 }
 
 // RunExec is what its parts are.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,21 @@ func TestAHalfCharacterBeforeAGapIsWritten(t *testing.T) {
 		`{"exec_id":"e","stream":"stdout","offset":9,"data":"b"}` + "\n"
 	if stdout != want {
 		t.Errorf("got %q, want %q", stdout, want)
+	}
+}
+
+// Whoever follows a sandbox for days must not keep every command of it.
+func TestNothingIsKeptOfACommandThatHasEnded(t *testing.T) {
+	for _, f := range []format{formatText, formatJSON} {
+		p := (&app{stdout: io.Discard, stderr: io.Discard}).logPrinter(logsStyle{}, f)
+		for _, item := range []client.SandboxLogItem{logPiece("e", outStream, 0, time.Time{}, "a"), logOver("e", &agboxv1.LogEnd{})} {
+			if err := p.print(item.Exec, item.LogItem); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(p.execs) != 0 {
+			t.Errorf("%v: %d commands are kept", f, len(p.execs))
+		}
 	}
 }
 

@@ -221,13 +221,13 @@ func (p *logPrinter) flushAll() error {
 
 // end says what the output alone does not tell.
 func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.LogEnd) error {
+	delete(p.execs, e.GetExecId()) // the colours and widths of the others stay
 	if p.format == formatJSON {
 		return p.jsonEnd(e.GetExecId(), x, end)
 	}
 	if err := p.flushExec(x); err != nil {
 		return err
 	}
-	delete(p.execs, e.GetExecId()) // the colours and widths of the others stay
 	who := ""
 	if p.prefix {
 		who = x.prefix + ": "
