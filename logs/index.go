@@ -182,6 +182,41 @@ func (x *indexReader) firstAt(lo, hi, nanos int64) int64 {
 	return lo
 }
 
+// covered returns where the last record of each stream ends, within the sizes of
+// the streams. It is 0 where one is damaged that it meets, and the size where there
+// is none among the last ones that it looks at.
+func (x *indexReader) covered(sizes [2]uint64) [2]uint64 {
+	number, err := x.count()
+	if err != nil {
+		return [2]uint64{}
+	}
+	block := blocks.Get().(*[indexBlock]byte)
+	defer blocks.Put(block)
+	ends, sought := sizes, [2]bool{sizes[0] > 0, sizes[1] > 0}
+	for last := max(0, number-scanned); number > last && sought != [2]bool{}; {
+		begin := max(last, number-indexBlock/recordSize)
+		have := block[:(number-begin)*recordSize]
+		if n, _ := x.f.ReadAt(have, begin*recordSize); n < len(have) {
+			return [2]uint64{} // it was cut just now
+		}
+		for ; number > begin; number-- {
+			rec, whole := parseRecord(have[(number-begin-1)*recordSize:])
+			if !whole || rec.stream != Stdout && rec.stream != Stderr {
+				return [2]uint64{}
+			}
+			if i := rec.stream - Stdout; sought[i] {
+				ends[i], sought[i] = min(rec.end(), sizes[i]), false
+			}
+		}
+	}
+	for i := range ends {
+		if number == 0 && sought[i] {
+			ends[i] = 0
+		}
+	}
+	return ends
+}
+
 // seek goes to a record by its number.
 func (x *indexReader) seek(number int64) {
 	x.release()

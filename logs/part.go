@@ -59,8 +59,9 @@ func nanos(t time.Time) int64 {
 // bounded memory. ctx ends a long search.
 //
 // What a line is, where both streams are given: they are counted in the order of
-// their ends. A run of 1 MiB without a line break counts as a line. Where the
-// index is not sound the order is not known, and Lines of each stream are given.
+// their ends. A run of 1 MiB without a line break counts as a line. Where the index
+// is not sound, or ends before the output of a Reader that is finished, the order is
+// not known, and Lines of each stream are given, whatever their time.
 func (r *Reader) Select(ctx context.Context, p Part) error {
 	if !p.Since.IsZero() {
 		r.part.since = nanos(p.Since)
@@ -92,6 +93,10 @@ func (r *Reader) Select(ctx context.Context, p Part) error {
 	until := number
 	if !p.Until.IsZero() {
 		until = r.index.firstAt(r.part.floor, number, r.part.until)
+	}
+	if size, err := r.Size(); r.finished && until == number && (err != nil || r.Indexed() != size) {
+		r.degrade("is shorter than the output", r.Cursor())
+		return r.selectRaw(ctx, p)
 	}
 	sound, err := r.seekTail(ctx, p.Lines, r.part.floor, until, number)
 	if err != nil || sound {
@@ -240,11 +245,17 @@ func (r *Reader) passUnindexed() {
 	if err != nil {
 		return // the reading of the data tells
 	}
-	for i, end := range [2]uint64{size.Stdout, size.Stderr} {
-		// A stream that wrote nothing since the floor has all its output before it.
-		beforeFloor := r.ordered && r.part.floor > 0 && r.index.unsure[i]
-		if r.part.skip[i] || beforeFloor {
-			r.pos[i] = max(r.pos[i], end)
+	known := size
+	if r.ordered && r.part.floor > 0 && r.index.unsure != [2]bool{} {
+		known = r.Indexed()
+	}
+	for i, end := range [2]struct{ all, known uint64 }{{size.Stdout, known.Stdout}, {size.Stderr, known.Stderr}} {
+		switch {
+		case r.part.skip[i]:
+			r.pos[i] = max(r.pos[i], end.all)
+		case r.ordered && r.part.floor > 0 && r.index.unsure[i]:
+			// No record since the floor: all that records tell of lies before it.
+			r.pos[i] = max(r.pos[i], end.known)
 		}
 	}
 }

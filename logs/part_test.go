@@ -409,6 +409,32 @@ func TestAStreamThatWasQuietSinceIsLeftOutAtTheEndToo(t *testing.T) {
 	}
 }
 
+// Of such a stream too, what no record tells of may have been written since.
+func TestOfAQuietStreamWhatNoRecordTellsOfIsGivenAtTheEnd(t *testing.T) {
+	d, path := openDir(t)
+	w := create(t, d, "e1", testOptions)
+	w.Write(Stderr, testTime, []byte("old\n"))
+	w.Write(Stdout, testTime.Add(time.Hour), []byte("new\n"))
+	must(t, w.Close())
+	writeFile(t, path, StderrName("e1"), []byte("old\nrest\n"))
+	for name, c := range map[string]struct {
+		part Part
+		want []piece
+	}{
+		"since": {Part{Since: testTime.Add(time.Minute)}, []piece{{Stdout, "new\n"}, {Stderr, "rest\n"}}},
+		"tail":  {Part{Tail: true, Lines: 1}, []piece{{Stdout, "new\n"}, {Stderr, "rest\n"}}},
+		"until": {Part{Tail: true, Lines: 1, Until: testTime.Add(time.Minute)}, []piece{{Stderr, "old\n"}}},
+	} {
+		r := open(t, d, "e1", Cursor{})
+		r.Finish()
+		must(t, r.Select(t.Context(), c.part))
+		if got := gather(t, r, 10); !slices.Equal(got, c.want) || (r.Notice() == "") != (name == "until") {
+			t.Errorf("%s: read %v, want %v; notice %q", name, got, c.want, r.Notice())
+		}
+		must(t, r.Close())
+	}
+}
+
 // The clock was set back after the third line and has not caught up.
 func TestAClockThatWasSetBackHidesNothingOfAPart(t *testing.T) {
 	d, _ := openDir(t)

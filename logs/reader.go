@@ -177,6 +177,19 @@ func (r *Reader) Size() (Cursor, error) {
 	return Cursor{Stdout: size[0], Stderr: size[1]}, nil
 }
 
+// Indexed returns up to where records tell of the output now; what is beyond comes
+// without a time, and only to a Reader that is finished. Where the index is damaged
+// that may be too little, and where a stream was not written for a million records,
+// too much. Where the index is not believed it is all.
+func (r *Reader) Indexed() Cursor {
+	size, err := r.Size()
+	if err != nil || !r.ordered {
+		return size
+	}
+	ends := r.index.covered([2]uint64{size.Stdout, size.Stderr})
+	return Cursor{Stdout: ends[0], Stderr: ends[1]}
+}
+
 // Close closes the files.
 func (r *Reader) Close() error {
 	if r.Suspended() {
@@ -259,11 +272,11 @@ func (r *Reader) firstAhead() (record, error) {
 		if again := r.meet(rec); again {
 			continue
 		}
+		if rec.nanos >= r.part.until {
+			r.over = true
+			return record{}, io.EOF
+		}
 		if r.ahead(rec) {
-			if rec.nanos >= r.part.until {
-				r.over = true
-				return record{}, io.EOF
-			}
 			return rec, nil
 		}
 		r.index.advance(rec)

@@ -261,6 +261,14 @@ func (f *follower) choose(ctx context.Context) error {
 	if !f.selective {
 		return nil
 	}
+	if f.part.Tail && f.ended() {
+		// The last lines may be such as no record tells of.
+		status, err := f.s.execStatus(ctx, f.sandboxID, f.execID)
+		if err != nil {
+			return err
+		}
+		f.giveUp(status)
+	}
 	if err := f.reader.Select(ctx, f.part); err != nil {
 		return unreadable(f.execID, err)
 	}
@@ -402,13 +410,31 @@ func (f *follower) isShort(status *agboxv1.ExecStatus) bool {
 	return !f.selective && !reached(f.at, logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()})
 }
 
-// giveUnindexed sends what the process wrote and no record tells of.
+// giveUnindexed sends what the process wrote and no record tells of. It has no
+// time, so since and until leave nothing of it out; but where a record was met that
+// is beyond until, all of it is.
 func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus) error {
-	if f.reader == nil || f.selective || !f.isShort(status) {
+	if f.reader == nil || f.reader.Over() || !f.giveUp(status) {
 		return nil
 	}
-	f.reader.Finish()
 	return f.drain(ctx, true)
+}
+
+// giveUp has the reader wait for no further record, if none comes for output that
+// there is. A process in the background of an exec that exited may write on: there,
+// only the output that was counted is known to be written for good. Of an exec that
+// was lost, or killed with its container, nobody counted it, and nobody writes.
+func (f *follower) giveUp(status *agboxv1.ExecStatus) bool {
+	if status.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
+		return false
+	}
+	exited := status.GetUserTime() != nil
+	counted := logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()}
+	if exited && (reached(f.reader.Cursor(), counted) || reached(f.reader.Indexed(), counted)) {
+		return false
+	}
+	f.reader.Finish()
+	return true
 }
 
 func (f *follower) gone() error {

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,9 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -211,5 +216,83 @@ func TestAMissingDescriptorIsOverloadAndNoLostLog(t *testing.T) {
 	err := unreadable("e1", &os.PathError{Op: "open", Path: "x", Err: unix.EMFILE})
 	if !errdefs.IsResourceExhausted(err) || fault.ReasonOf(err) != agboxv1.ErrorReason_OVERLOADED {
 		t.Errorf("%v, want OVERLOADED", err)
+	}
+}
+
+// followStream is the call of a client that takes all it is sent.
+type followStream struct {
+	grpc.ServerStream
+	ctx  context.Context
+	data string
+	end  *agboxv1.LogEnd
+}
+
+func (s *followStream) Context() context.Context { return s.ctx }
+
+func (s *followStream) Send(m *agboxv1.FollowExecLogsResponse) error {
+	s.data += string(m.GetChunk().GetData())
+	s.end = m.GetEnd()
+	return nil
+}
+
+// The index falls behind the output when the supervisor is killed between the two,
+// or the host goes down.
+func TestWhatNoRecordTellsOfIsGivenOnceNobodyWritesAnyMore(t *testing.T) {
+	const lost, late = "hello", "lost\nlast\n"
+	ended := func(state agboxv1.ExecState, d *agboxv1.ExecEventDetails) *agboxv1.ExecEventDetails {
+		d.ExecId, d.ExecState = "e", state
+		return d
+	}
+	ends := map[string]*agboxv1.ExecEventDetails{
+		"lost": ended(agboxv1.ExecState_EXEC_STATE_FAILED, &agboxv1.ExecEventDetails{
+			ErrorCode: agboxv1.ErrorReason_EXEC_LOST.String()}),
+		"killed with its container": ended(agboxv1.ExecState_EXEC_STATE_CANCELLED, &agboxv1.ExecEventDetails{
+			ErrorCode: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String()}),
+		"exited": ended(agboxv1.ExecState_EXEC_STATE_FINISHED, &agboxv1.ExecEventDetails{
+			StdoutBytes: uint64(len(lost + late)), UserTime: durationpb.New(0)}),
+		"exited before the rest was written": ended(agboxv1.ExecState_EXEC_STATE_FINISHED, &agboxv1.ExecEventDetails{
+			StdoutBytes: uint64(len(lost)), UserTime: durationpb.New(0)}),
+		"running": nil,
+	}
+	parts := map[string]struct {
+		req              *agboxv1.FollowExecLogsRequest
+		indexed, covered string // what comes with the rest and without it
+	}{
+		"all":        {&agboxv1.FollowExecLogsRequest{}, lost + late, lost},
+		"a tail":     {&agboxv1.FollowExecLogsRequest{TailLines: new(uint64(1))}, "last\n", lost},
+		"no line":    {&agboxv1.FollowExecLogsRequest{TailLines: new(uint64(0))}, "", ""},
+		"since then": {&agboxv1.FollowExecLogsRequest{Since: timestamppb.New(time.Now().Add(time.Hour))}, late, ""},
+		"until then": {&agboxv1.FollowExecLogsRequest{Until: timestamppb.New(time.Now().Add(time.Hour))}, lost + late, lost},
+		"until once": {&agboxv1.FollowExecLogsRequest{Until: timestamppb.New(time.Now().Add(-time.Hour))}, "", ""},
+		"its stream": {&agboxv1.FollowExecLogsRequest{Streams: []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDOUT}}, lost + late, lost},
+		"the other":  {&agboxv1.FollowExecLogsRequest{Streams: []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDERR}}, "", ""},
+	}
+	for how, d := range ends {
+		s := attachable(t)
+		f, err := os.OpenFile(filepath.Join(s.Paths.SandboxLogs("a"), logs.StdoutName("e")), os.O_WRONLY|os.O_APPEND, 0)
+		if err == nil {
+			_, err = f.WriteString(late)
+			err = errors.Join(err, f.Close())
+		}
+		if err == nil && d != nil {
+			err = s.Ledger.EndExec(t.Context(), "a", d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, part := range parts {
+			want, notice := part.indexed, part.indexed != part.covered
+			if how == "running" || how == "exited before the rest was written" {
+				want, notice = part.covered, false
+			}
+			part.req.ExecId = "e"
+			stream := &followStream{ctx: t.Context()}
+			if err := s.FollowExecLogs(part.req, stream); err != nil {
+				t.Errorf("%s, %s: %v", how, what, err)
+			}
+			if stream.data != want || notice && stream.end.GetNotice() == "" || want == part.covered && what != "no line" && stream.end.GetNotice() != "" {
+				t.Errorf("%s, %s: %q, want %q; notice %q", how, what, stream.data, want, stream.end.GetNotice())
+			}
+		}
 	}
 }
