@@ -64,6 +64,8 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 			take: func(m *agboxv1.WatchEventsResponse) (bool, error) {
 				if m.GetEvent() == nil {
 					if stands {
+						// Up to there is nothing that the labels select.
+						at = max(at, m.GetPosition())
 						return false, nil
 					}
 					at, stands = m.GetPosition(), true

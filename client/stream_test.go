@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 type logStream = grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]
@@ -223,6 +224,37 @@ func TestAWatchOfNewEventsSkipsNothingAfterALoss(t *testing.T) {
 		h.cutter.cut()
 	}
 	if fmt.Sprint(got) != "[40 41 42]" || asked.String() != "0/true 40/false 41/false" {
+		t.Errorf("got %v, asked %v", got, &asked)
+	}
+}
+
+// What is not selected moves a watch on too, so that none of it is missed when it is
+// removed before the watch resumes.
+func TestAWatchResumesAfterWhatItHasPassed(t *testing.T) {
+	h := serve(t, &script{})
+	var asked record
+	h.script.watch = func(in *agboxv1.WatchEventsRequest, s grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
+		at := in.GetAfterPosition()
+		_ = s.Send(&agboxv1.WatchEventsResponse{Position: at})
+		if asked.add(fmt.Sprint(at)) == 1 {
+			_ = s.Send(&agboxv1.WatchEventsResponse{Position: 41, Event: event(1, 0)})
+			_ = s.Send(&agboxv1.WatchEventsResponse{Position: 120})
+			return status.Error(codes.Unavailable, "stopping")
+		}
+		_ = s.Send(&agboxv1.WatchEventsResponse{Position: 121, Event: event(2, 0)})
+		<-s.Context().Done()
+		return nil
+	}
+	var got []uint64
+	for m, err := range h.client().WatchEvents(t.Context(), WatchOptions{After: 40, Labels: map[string]string{"a": "b"}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, m.GetPosition()); len(got) == 3 {
+			break
+		}
+	}
+	if fmt.Sprint(got) != "[40 41 121]" || asked.String() != "40 120" {
 		t.Errorf("got %v, asked %v", got, &asked)
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,6 +16,12 @@ import (
 // eventPage is how many events are read at a time. No read transaction lasts
 // while events are sent.
 const eventPage = 256
+
+// passedAfter is how long a watch that has passed events which are not selected goes
+// without a word of it; it hears earlier after eventPage of them, and when the daemon
+// stops. It is well below the minute for which retention keeps an exec however many
+// there are, so that also after a crash no such event is missing where it goes on.
+const passedAfter = 10 * time.Second
 
 // SubscribeSandboxEvents replays and follows one sandbox. Replay and live are the
 // same reading after a cursor, so there is neither gap nor duplicate between.
@@ -92,6 +99,12 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 		return err
 	}
 	choose := s.selector(ctx, req.GetLabelSelector())
+	told := at.At
+	var due <-chan time.Time // when to tell what was passed; nil: nothing was
+	tell := func() error {
+		told, due = at.At, nil
+		return stream.Send(&agboxv1.WatchEventsResponse{Position: told})
+	}
 	for {
 		changed := s.Ledger.Changed("")
 		events, more, err := s.Ledger.NextOfAll(ctx, at, eventPage)
@@ -106,11 +119,32 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 			if err := stream.Send(&agboxv1.WatchEventsResponse{Position: item.Position, Event: item.Event}); err != nil {
 				return err
 			}
+			told, due = item.Position, nil
+		}
+		switch {
+		case at.At-told >= eventPage:
+			if err := tell(); err != nil {
+				return err
+			}
+		case at.At > told && due == nil:
+			due = time.After(passedAfter)
 		}
 		if more {
 			continue
 		}
-		if err := s.waitChange(ctx, changed); err != nil {
+		select {
+		case <-changed:
+		case <-due:
+			err = tell()
+		case <-s.stopping:
+			if at.At > told {
+				_ = tell() // whom it does not reach cannot be told why the stream ends either
+			}
+			err = errStopping()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -1454,7 +1454,10 @@ type WatchEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Place in the order of all events of this install; use it to resume.
 	Position uint64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	// Not set in the first message, which tells the position where the stream starts.
+	// Not set in the first message, which tells the position where the stream starts,
+	// and in those that tell now and then how far it has come without an event that
+	// label_selector selects. Resume from these positions too: further back an event
+	// may be missing that was not selected either.
 	Event *SandboxEvent `protobuf:"bytes,2,opt,name=event,proto3" json:"event,omitempty"`
 	// Of the first message: the position of the newest event that is kept, with
 	// which a replay is complete; 0 if there is none.

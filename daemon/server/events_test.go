@@ -1,0 +1,157 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// watched is a server with the READY sandboxes "mine" and "other", labelled so.
+// Their events have the positions 1 to 4.
+func watched(t *testing.T) *Server {
+	t.Helper()
+	dir := t.TempDir()
+	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s := bare(t)
+	s.stopping = make(chan struct{})
+	if s.Ledger, err = ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"mine", "other"} {
+		sb, err := s.Ledger.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Labels: map[string]string{"of": id}})
+		if err == nil {
+			_, err = s.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// ranExec has a command run in a sandbox, which makes two events.
+func ranExec(t *testing.T, s *Server, sandboxID, execID string) {
+	t.Helper()
+	_, err := s.Ledger.StartExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
+	if err == nil {
+		err = s.Ledger.EndExec(t.Context(), sandboxID, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watchStream is the call of a client that takes all it is sent.
+type watchStream struct {
+	grpc.ServerStream
+	ctx context.Context
+
+	mu     sync.Mutex
+	events []uint64 // their positions
+	passed []uint64 // the positions of messages without an event
+}
+
+func (s *watchStream) Context() context.Context { return s.ctx }
+
+func (s *watchStream) Send(m *agboxv1.WatchEventsResponse) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.GetEvent() != nil {
+		s.events = append(s.events, m.GetPosition())
+	} else {
+		s.passed = append(s.passed, m.GetPosition())
+	}
+	return nil
+}
+
+// want compares what has come once there is nothing more to do.
+func (s *watchStream) want(t *testing.T, when string, events, passed []uint64) {
+	t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.events, events) || !slices.Equal(s.passed, passed) {
+		t.Errorf("%s: events %v, passed %v; want %v, %v", when, s.events, s.passed, events, passed)
+	}
+}
+
+// watch begins a call for the events of "mine"; what it returns ends it.
+func watch(t *testing.T, s *Server, after uint64) (*watchStream, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, ended := &watchStream{ctx: ctx}, make(chan error, 1)
+	go func() {
+		ended <- s.WatchEvents(&agboxv1.WatchEventsRequest{AfterPosition: after, LabelSelector: map[string]string{"of": "mine"}}, stream)
+	}()
+	return stream, func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func TestAWatchWithLabelsIsToldWhatItHasPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := watched(t)
+		stream, end := watch(t, s, 0)
+		for _, id := range []string{"x0", "x1"} {
+			ranExec(t, s, "other", id)
+			synctest.Wait()
+		}
+		mine := []uint64{1, 2}
+		stream.want(t, "at once", mine, []uint64{0})
+		time.Sleep(passedAfter)
+		stream.want(t, "after a while", mine, []uint64{0, 8})
+		time.Sleep(time.Hour)
+		stream.want(t, "while nothing happens", mine, []uint64{0, 8})
+		for i := range eventPage / 2 {
+			ranExec(t, s, "other", fmt.Sprintf("y%d", i))
+		}
+		stream.want(t, "after many", mine, []uint64{0, 8, 8 + eventPage})
+		if err := end(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAWatchWithLabelsGoesOnThoughWhatItHasPassedIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := watched(t)
+		stream, end := watch(t, s, 0)
+		ranExec(t, s, "other", "x0")
+		synctest.Wait()
+		close(s.stopping)
+		stream.want(t, "when the daemon stops", []uint64{1, 2}, []uint64{0, 6})
+		if err := end(); fault.ReasonOf(err) != agboxv1.ErrorReason_DAEMON_STOPPING {
+			t.Errorf("%v, want DAEMON_STOPPING", err)
+		}
+		if err := s.Ledger.Forget(t.Context(), "other", []machine.TrimPart{{ExecID: "x0", Events: []uint64{3, 4}}}); err != nil {
+			t.Fatal(err)
+		}
+		ranExec(t, s, "mine", "m0")
+		s.stopping = make(chan struct{}) // the next daemon
+		stream, end = watch(t, s, slices.Max(append(stream.passed, stream.events...)))
+		stream.want(t, "after it", []uint64{7, 8}, []uint64{6})
+		if err := end(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
