@@ -53,6 +53,9 @@ type supervisor struct {
 	// unheard is how many calls of Cancel and Signal come before the exec has begun.
 	unheard atomic.Int32
 
+	// breaks is how many calls of Resize break the link; resizes counts all.
+	breaks, resizes atomic.Int32
+
 	mu     sync.Mutex // guards starts
 	starts []string
 	exits  chan *guestv1.ExecRecord
@@ -99,7 +102,12 @@ func (s *supervisor) WriteStdin(context.Context, *guestv1.WriteStdinRequest) (*g
 }
 
 func (s *supervisor) Resize(context.Context, *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
-	return &guestv1.ResizeResponse{}, nil
+	s.resizes.Add(1)
+	if s.breaks.Add(-1) >= 0 {
+		s.cut()
+		return nil, net.ErrClosed
+	}
+	return &guestv1.ResizeResponse{Running: true}, nil
 }
 
 func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {

@@ -50,8 +50,8 @@ func (r *Runner) WriteStdin(ctx context.Context, sandboxID, execID, writer strin
 	}
 }
 
-// inputPause is the pause before input is handed over again that the link or the
-// supervisor could not take.
+// inputPause is the pause before input or a size is handed over again that the link
+// or the supervisor could not take.
 const inputPause = 20 * time.Millisecond
 
 const (
@@ -74,16 +74,26 @@ func (r *Runner) ended(execID string) bool {
 }
 
 // Resize sets the window size of the terminal of an exec. That the exec has
-// ended is no error.
+// ended is no error. What a link took along when it broke goes over the next one.
 func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, columns uint32) error {
-	lk, err := r.link(ctx, sandboxID)
-	if err != nil {
-		return err
+	for {
+		lk, err := r.link(ctx, sandboxID)
+		if err != nil {
+			return err
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		_, err = lk.conn.Resize(call, execID, rows, columns)
+		unanswered := call.Err() != nil
+		cancel()
+		if unanswered || !errdefs.IsUnavailable(err) {
+			return err
+		}
+		select {
+		case <-time.After(inputPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, err = lk.conn.Resize(ctx, execID, rows, columns)
-	return err
 }
 
 // takesInput refuses an exec with input or a terminal where the supervisor is of

@@ -393,7 +393,9 @@ func (a *attachment) resize(ctx context.Context, size *agboxv1.TerminalSize) err
 	}
 	err := a.s.Execs.Resize(ctx, a.sandboxID, a.execID, size.GetRows(), size.GetColumns())
 	if errdefs.IsUnavailable(err) || errdefs.IsFailedPrecondition(err) {
-		return nil // the client sends its size again when it attaches again; what has ended has no size
+		// What has ended has no size. One that no supervisor took for long is not worth
+		// the session: the client sends the next one, or this one when it attaches again.
+		return nil
 	}
 	return err
 }
