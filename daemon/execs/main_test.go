@@ -127,20 +127,28 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 	}
 }
 
+// timesOut starts an exec with a timeout of 2 s, and returns what its supervisor
+// reports when that is over.
+func (b *bench) timesOut() *guestv1.ExecRecord {
+	b.t.Helper()
+	started, err := b.runner.Create(b.t.Context(), &agboxv1.CreateExecRequest{
+		SandboxId: "a", ExecId: "x", Command: []string{"sleep"}, Timeout: durationpb.New(2 * time.Second),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	<-started
+	rec := exited(143)
+	rec.Cancelled, rec.EndCause = true, guestv1.EndCause_END_CAUSE_TIMEOUT
+	return rec
+}
+
 func TestATimeoutIsRecordedWithItsLimit(t *testing.T) {
 	b := newBench(t)
 	s := &supervisor{boot: "boot1", start: runs("boot1")}
 	b.serve(s)
 	b.connect()
-	started, err := b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{
-		SandboxId: "a", ExecId: "x", Command: []string{"sleep"}, Timeout: durationpb.New(2 * time.Second),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-started
-	rec := exited(143)
-	rec.Cancelled, rec.EndCause = true, guestv1.EndCause_END_CAUSE_TIMEOUT
+	rec := b.timesOut()
 	s.exits <- rec
 	if st := b.ended(); st.GetErrorCode() != "EXEC_TIMEOUT" || !strings.Contains(st.GetError(), "2s") || st.GetExitCode() != 143 ||
 		st.GetTimeout().AsDuration() != 2*time.Second {
@@ -152,15 +160,7 @@ func TestATimeoutThatIsReportedWhileTheDaemonStopsIsRecordedWithItsLimit(t *test
 	b := newBench(t)
 	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
 	b.connect()
-	started, err := b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{
-		SandboxId: "a", ExecId: "x", Command: []string{"sleep"}, Timeout: durationpb.New(2 * time.Second),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-started
-	rec := exited(143)
-	rec.Cancelled, rec.EndCause = true, guestv1.EndCause_END_CAUSE_TIMEOUT
+	rec := b.timesOut()
 	b.runner.cancel() // the report is in hand already
 	b.runner.record(&link{sandboxID: "a"}, rec)
 	if sentence := b.ended().GetError(); !strings.HasSuffix(sentence, "timeout of 2s.") {
