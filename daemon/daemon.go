@@ -22,7 +22,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/doctor"
-	"github.com/agbox/agbox/daemon/execs"
+	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
