@@ -24,9 +24,6 @@ func (f fileServer) transfer(ctx context.Context, sandbox string, req *guestv1.T
 	return f.Execs.Transfer(ctx, sb.ID, req)
 }
 
-// bulkHeap is that of this process.
-var bulkHeap bulk.Heap
-
 // untilStopping ends with ctx, or when the daemon stops: a transfer may wait for
 // long.
 func (f fileServer) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -76,7 +73,7 @@ func (f fileServer) pull(ctx context.Context, sandbox string, req *guestv1.Trans
 // bytes hands all bytes of a transfer to send, which must be done with them when
 // it returns.
 func (f fileServer) bytes(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func([]byte) error) error {
-	moved := bulk.NewMeter(&bulkHeap)
+	moved := new(bulk.Meter)
 	defer moved.Close()
 	return f.pull(ctx, sandbox, req, begun, func(t *guest.Transfer) error {
 		chunk, err := t.Next()
@@ -150,7 +147,7 @@ func sendChanges(stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse], 
 // push hands all that a client sends to a transfer, and finishes it when the
 // client has closed its side. A client that breaks off leaves it unfinished.
 func push(t *guest.Transfer, recv func() ([]byte, error)) (*guestv1.TransferEnd, error) {
-	moved := bulk.NewMeter(&bulkHeap)
+	moved := new(bulk.Meter)
 	defer moved.Close()
 	for {
 		data, err := recv()

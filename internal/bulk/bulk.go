@@ -1,5 +1,10 @@
-// Package bulk keeps the collector from taking most of the time of a transfer:
-// much is moved through little memory, and every piece of it is garbage at once.
+// Package bulk lets garbage pile up while this process moves much data through
+// little memory. Every piece of the data is garbage at once, and the collector would
+// otherwise take about half of the time.
+//
+// The collector's target is one setting of the whole process, so the package alone
+// changes it and counts who needs the change. The process sets its usual target with
+// debug.SetGCPercent before it uses the package, and not again.
 package bulk
 
 import (
@@ -7,62 +12,39 @@ import (
 	"sync"
 )
 
-const (
-	// least is how much is moved until it counts, in bytes.
-	least = 4 << 20
-	// percent is the garbage that may pile up meanwhile, in percent of the live
-	// heap, and of the 4 MiB that the runtime takes for the least.
-	percent = 200
-)
+// Percent is the target while data is moved: the garbage that may pile up, in percent
+// of the live heap or of the 4 MiB that the runtime takes as the minimum.
+const Percent = 200
 
-// Heap lets garbage pile up while much is moved by this process, and gives it back
-// afterwards.
-type Heap struct {
-	// mu guards the fields below, over the calls of the runtime on purpose: they
-	// have to come in the order of the counting.
+// heap is the collector of this process.
+var heap struct {
+	// mu guards the fields below. It is held across the changes of the target, so that
+	// they happen in the order of the count.
 	mu    sync.Mutex
 	users int
-	quiet int
+	// usual is the target to go back to; meaningful while there are users.
+	usual int
 }
 
-func (h *Heap) enter() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.users++; h.users == 1 {
-		h.quiet = debug.SetGCPercent(percent)
+// raise raises the target until the caller calls lower.
+func raise() {
+	heap.mu.Lock()
+	defer heap.mu.Unlock()
+	if heap.users++; heap.users == 1 {
+		heap.usual = debug.SetGCPercent(Percent)
 	}
 }
 
-func (h *Heap) leave() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.users--; h.users == 0 {
-		debug.SetGCPercent(h.quiet)
+// lower undoes one raise. The last one returns the memory to the system.
+func lower() {
+	heap.mu.Lock()
+	heap.users--
+	last := heap.users == 0
+	if last {
+		debug.SetGCPercent(heap.usual)
+	}
+	heap.mu.Unlock()
+	if last {
 		debug.FreeOSMemory()
 	}
-}
-
-// Meter counts what one transfer moves. It may be used by one goroutine at a time.
-type Meter struct {
-	heap  *Heap
-	moved int64
-}
-
-// NewMeter makes a meter. Close it when the transfer is over.
-func NewMeter(h *Heap) *Meter { return &Meter{heap: h} }
-
-// Add counts bytes.
-func (m *Meter) Add(n int) {
-	before := m.moved
-	if m.moved += int64(n); before < least && m.moved >= least {
-		m.heap.enter()
-	}
-}
-
-// Close ends the counting.
-func (m *Meter) Close() {
-	if m.moved >= least {
-		m.heap.leave()
-	}
-	m.moved = 0
 }

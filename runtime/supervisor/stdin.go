@@ -309,7 +309,7 @@ func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest
 	if in == nil {
 		return &guestv1.WriteStdinResponse{}, nil
 	}
-	v.s.heap.flow(len(req.GetData()))
+	v.s.typing.Add(len(req.GetData()))
 	// A few bytes always get in, so that somebody can type while all else is stuck.
 	if size := int64(len(req.GetData())); size > wire.SmallStdin {
 		defer v.s.waiting.Add(-size)

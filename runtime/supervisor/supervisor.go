@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/bulk"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
@@ -80,7 +81,8 @@ type Supervisor struct {
 	look gate
 	// waiting counts the bytes of calls of WriteStdin.
 	waiting atomic.Int64
-	heap    heapRoom
+	// typing gives the heap room while big calls of WriteStdin come.
+	typing bulk.Flow
 	// quota bounds the output of all execs together.
 	quota *logs.Quota
 	// refill tells keepSpares to look.

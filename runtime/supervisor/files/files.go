@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/agbox/agbox/internal/bulk"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
@@ -39,7 +38,6 @@ type Service struct {
 	// stopping ends when all transfers are to end.
 	stopping context.Context
 	gate     chan struct{}
-	heap     bulk.Heap
 	// settling are the locks of directories in which a written file gets its name, by
 	// inode. They order the renames, so they are held across them.
 	settling [64]sync.Mutex

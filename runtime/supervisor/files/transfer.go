@@ -71,7 +71,7 @@ func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bo
 	if err := p.SendWord("", &guestv1.TransferResponse{File: first}); err != nil {
 		return nil, err
 	}
-	moved := bulk.NewMeter(&s.heap)
+	moved := new(bulk.Meter)
 	defer moved.Close()
 	defer func() {
 		if p := recover(); p != nil {
