@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 )
 
 const (
@@ -27,6 +28,11 @@ const (
 	// winnerGrace is how long another daemon may take to show up after ours
 	// ended, when the lock does not name one.
 	winnerGrace = 500 * time.Millisecond
+	// longestRestart is the longest pause before a daemon that found another one is
+	// started again; it is shorter than winnerGrace.
+	longestRestart = 200 * time.Millisecond
+	// exitRuns is the exit code of an agboxd that found another one.
+	exitRuns = 4
 	// logTail is how much of its log explains why a daemon ended.
 	logTail  = 4 << 10
 	logLines = 5
@@ -94,8 +100,8 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 			return p, err
 		}
 	}
-	s := &starting{install: install, timeout: config.Timeout}
-	if err := s.spawn(config.Binary); err != nil {
+	s := &starting{install: install, binary: config.Binary, timeout: config.Timeout, logStart: -1}
+	if err := s.spawn(); err != nil {
 		return p, err
 	}
 	if p.PID, err = s.await(ctx); err != nil {
@@ -110,18 +116,19 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 // starting is a daemon on its way.
 type starting struct {
 	install paths.Install
+	binary  string
 	timeout time.Duration
 	pid     int
 	process *os.Process
 	// ended is closed when the process has ended; status then says how.
 	ended  chan struct{}
 	status error
-	// logStart is the length of the log before the start.
+	// logStart is the length of the log before the first start; -1 until then.
 	logStart int64
 }
 
-// spawn starts the process.
-func (s *starting) spawn(binary string) error {
+// spawn starts the process. It may be called again when the process has ended.
+func (s *starting) spawn() error {
 	if err := os.MkdirAll(s.install.Data, 0o700); err != nil {
 		return startError("agboxd cannot be started, because its data directory cannot be made: %v.", err)
 	}
@@ -130,11 +137,11 @@ func (s *starting) spawn(binary string) error {
 		return startError("agboxd cannot be started, because its log cannot be opened: %v.", err)
 	}
 	defer log.Close()
-	if st, err := log.Stat(); err == nil {
+	if st, err := log.Stat(); err == nil && s.logStart < 0 {
 		s.logStart = st.Size()
 	}
 	// No context: the daemon outlives every one that the caller has.
-	cmd := exec.Command(binary, "run")
+	cmd := exec.Command(s.binary, "run")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	// The daemon must not keep the caller's file system busy; a relative
@@ -161,14 +168,16 @@ func (s *starting) spawn(binary string) error {
 	return nil
 }
 
-// await waits until a daemon answers and returns its process id.
+// await waits until a daemon answers and returns its process id. A process of ours
+// that lost against another daemon is started again if that one does not live on: it
+// was being killed.
 func (s *starting) await(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	look := time.NewTicker(startPause)
 	defer look.Stop()
-	ended := s.ended
-	var giveUp <-chan time.Time
+	ended, pause := s.ended, firstPause
+	var giveUp, restart <-chan time.Time
 	for {
 		select {
 		case <-look.C:
@@ -182,12 +191,31 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			// Perhaps it lost against another daemon, which will answer soon.
 			ended = nil
 			giveUp = time.After(winnerGrace)
+			if s.lost() {
+				restart = time.After(pause)
+				pause = min(2*pause, longestRestart)
+			}
+		case <-restart:
+			if s.rivalRuns() {
+				restart = time.After(pause)
+				continue
+			}
+			if err := s.spawn(); err != nil {
+				return 0, err
+			}
+			ended, giveUp, restart = s.ended, nil, nil
 		case <-giveUp:
 			return 0, startError("agboxd ended right after its start (%s). %s", exitText(s.status), s.explain())
 		case <-ctx.Done():
 			return 0, s.late(ctx)
 		}
 	}
+}
+
+// lost tells of a process that has ended whether it found another daemon.
+func (s *starting) lost() bool {
+	var exit *exec.ExitError
+	return errors.As(s.status, &exit) && exit.ExitCode() == exitRuns
 }
 
 // withdraw ends the process when another daemon has answered: it would only find the
@@ -214,11 +242,7 @@ func (s *starting) rivalRuns() bool {
 		return false
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 0 || pid == s.pid {
-		return false
-	}
-	err = syscall.Kill(pid, 0)
-	return err == nil || errors.Is(err, syscall.EPERM)
+	return err == nil && pid != s.pid && process.Lives(pid)
 }
 
 // explain quotes what the daemon wrote to its log since the start.
@@ -262,7 +286,7 @@ func listenerPID(ctx context.Context, socket string) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	pid, err := peerPID(conn)
+	pid, err := process.Peer(conn)
 	if err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -26,6 +27,9 @@ import (
 // keeps the contract of `agboxd run` towards whoever starts it.
 func pretendDaemon(role string) int {
 	install, err := paths.FromEnv()
+	if _, missing := os.Stat(beaten(install)); role == "beaten" && missing == nil {
+		role = "good"
+	}
 	if err != nil || len(os.Args) != 2 || os.Args[1] != "run" {
 		fmt.Fprintln(os.Stderr, "wrong start:", os.Args, err)
 		return 1
@@ -33,6 +37,13 @@ func pretendDaemon(role string) int {
 	if role == "broken" {
 		fmt.Fprintln(os.Stderr, "level=ERROR msg=\"The database is truncated.\"")
 		return 3
+	}
+	if role == "beaten" {
+		if _, err := os.Create(beaten(install)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return exitRuns
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
@@ -72,6 +83,10 @@ func pretendDaemon(role string) int {
 	_ = server.Serve(listener)
 	return 0
 }
+
+// beaten is a file that tells that a daemon of that role has run: only the first one
+// finds another daemon.
+func beaten(install paths.Install) string { return filepath.Join(install.Data, "beaten") }
 
 // inHome gives the test an install of its own and this binary as its daemon.
 func inHome(t *testing.T, role string) DaemonConfig {
@@ -133,6 +148,23 @@ func TestAStartDoesNotTakeADyingDaemonForARunningOne(t *testing.T) {
 		t.Errorf("the start gave %+v, %v", p, err)
 	}
 	<-died
+	c, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if pid, err := c.StopDaemon(t.Context()); err != nil || pid != p.PID {
+		t.Errorf("stopped %d, %v; started %d", pid, err, p.PID)
+	}
+}
+
+// It found the lock held by a daemon that was killed a moment later.
+func TestADaemonThatFoundAnotherWhichIsGoneIsStartedAgain(t *testing.T) {
+	config := inHome(t, "beaten")
+	p, err := StartDaemon(t.Context(), config)
+	if err != nil || !p.Started {
+		t.Fatalf("the start gave %+v, %v", p, err)
+	}
 	c, err := New()
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 )
 
@@ -54,25 +53,4 @@ func dialError(ctx context.Context, path string, err error) *Error {
 		e.Message = fmt.Sprintf("agboxd does not answer on %s (%v). Look at `agbox daemon status`.", path, err)
 	}
 	return e
-}
-
-// peerPID is the id of the process that listens on the socket behind conn.
-func peerPID(conn net.Conn) (int, error) {
-	u, ok := conn.(*net.UnixConn)
-	if !ok {
-		return 0, errors.New("not a Unix socket")
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
-	if err := errors.Join(err, credErr); err != nil {
-		return 0, err
-	}
-	return int(cred.Pid), nil
 }

@@ -92,9 +92,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := makeDirs(cfg.Paths); err != nil {
 		return err
 	}
-	place, err := takePlace(cfg.Paths, cfg.Log)
+	place, err := takePlace(stop.ctx, cfg.Paths, cfg.Log)
 	if err != nil {
-		return err
+		return notStarted(stop.ctx, cfg.Log, err)
 	}
 	defer place.release()
 	// For the whole life: between two generations a SIGHUP must not end it.
@@ -145,9 +145,9 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 	}
 	defer rooms.close()
 
-	lis, err := place.listen(cfg.Log)
+	lis, err := place.listen(ctx, cfg.Log)
 	if err != nil {
-		return nil, err
+		return nil, notStarted(ctx, cfg.Log, err)
 	}
 	cfg.Log.Info("agboxd is ready", "version", version.Version, "pid", os.Getpid(),
 		"socket", cfg.Paths.Socket(), "data", cfg.Paths.Data, "install_id", db.InstallID())

@@ -19,7 +19,7 @@ import (
 // what a lost database knew. Nothing is made where there is no install.
 func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorResponse, err error) {
 	if _, err := os.Stat(cfg.Paths.Data); !errors.Is(err, fs.ErrNotExist) {
-		lock, err := lockInstall(cfg.Paths)
+		lock, err := lockInstall(ctx, cfg.Paths, cfg.Log)
 		if err != nil {
 			return nil, err
 		}

@@ -17,7 +17,12 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(listenVariable) != "" {
+		os.Exit(listenAndEnd())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newPlace takes the place of a new install and listens there.
 func newPlace(t *testing.T) *place {
@@ -31,12 +36,12 @@ func newPlace(t *testing.T) *place {
 	if err := makeDirs(install); err != nil {
 		t.Fatal(err)
 	}
-	p, err := takePlace(install, slog.New(slog.DiscardHandler))
+	p, err := takePlace(t.Context(), install, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.release)
-	lis, err := p.listen(slog.New(slog.DiscardHandler))
+	lis, err := p.listen(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +84,7 @@ func TestTheNextDaemonInheritsLockAndSocket(t *testing.T) {
 	}
 	defer waiting.Close()
 	handOn(t, old, func(*handover) {})
-	next, err := takePlace(old.install, slog.New(slog.DiscardHandler))
+	next, err := takePlace(t.Context(), old.install, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,10 +96,10 @@ func TestTheNextDaemonInheritsLockAndSocket(t *testing.T) {
 	_ = old.lock.Close()
 	_ = unix.Close(old.socket)
 	old.socket = -1
-	if _, err := lockInstall(old.install); !errors.Is(err, ErrRuns) {
+	if _, err := lockInstall(t.Context(), old.install, slog.New(slog.DiscardHandler)); !errors.Is(err, ErrRuns) {
 		t.Errorf("a third daemon gets %v, want that another one runs", err)
 	}
-	lis, err := next.listen(slog.New(slog.DiscardHandler))
+	lis, err := next.listen(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +132,7 @@ func TestAHandoverThatDoesNotFitIsNotUsed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			old := newPlace(t)
 			handOn(t, old, c.change)
-			next, err := takePlace(old.install, slog.New(slog.DiscardHandler))
+			next, err := takePlace(t.Context(), old.install, slog.New(slog.DiscardHandler))
 			if c.runs {
 				if !errors.Is(err, ErrRuns) {
 					t.Errorf("takePlace gives %v, want that another daemon runs", err)
@@ -156,7 +161,7 @@ func TestABinaryThatCannotBeExecutedLeavesThePlaceAsItWas(t *testing.T) {
 			t.Errorf("descriptor %d would pass to children (%v)", fd, err)
 		}
 	}
-	lis, err := p.listen(slog.New(slog.DiscardHandler))
+	lis, err := p.listen(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

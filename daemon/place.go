@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,14 +38,14 @@ type place struct {
 
 // takePlace takes over what the process was handed, by the daemon that it was
 // before or by systemd, and otherwise takes the lock.
-func takePlace(install paths.Install, log *slog.Logger) (*place, error) {
+func takePlace(ctx context.Context, install paths.Install, log *slog.Logger) (*place, error) {
 	p, err := inherit(install)
 	if err != nil {
 		log.Error("what the daemon before this one handed on cannot be used", "error", err)
 	}
 	if p == nil {
 		p = &place{install: install, socket: -1}
-		if p.lock, err = lockInstall(install); err != nil {
+		if p.lock, err = lockInstall(ctx, install, log); err != nil {
 			return nil, err
 		}
 	}
@@ -78,9 +79,9 @@ func (p *place) leaveSocket() {
 
 // listen returns a listener on the socket of the place, which is made if there
 // is none. Closing the listener leaves the socket as it is.
-func (p *place) listen(log *slog.Logger) (*server.Listener, error) {
+func (p *place) listen(ctx context.Context, log *slog.Logger) (*server.Listener, error) {
 	if p.socket == -1 {
-		made, err := makeSocket(p.install)
+		made, err := makeSocket(ctx, p.install, log)
 		if err != nil {
 			return nil, err
 		}

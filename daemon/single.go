@@ -1,9 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 )
 
 // ErrRuns says that another daemon has the install.
@@ -60,50 +62,65 @@ func makeDirs(install paths.Install) error {
 }
 
 // lockInstall makes this the one daemon of the install; the lock file names it.
-// The lock ends with the process, whatever ends it.
-func lockInstall(install paths.Install) (*os.File, error) {
+// The lock ends with the process, whatever ends it. A holder that lives is refused
+// at once; one that was killed or is exiting is waited for.
+func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(install.Lock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the install: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		holder := readHolder(f)
-		_ = f.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", install.Lock(), err)
+	err = outlive(ctx, log, func() error {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("lock %s: %w", install.Lock(), err)
 		}
-		return nil, running(install, holder)
-	}
-	err = f.Truncate(0)
+		pid := readHolder(f)
+		if process.Lives(pid) {
+			return running("Another agboxd runs for %s (pid %d): use it, or stop it with \"agbox daemon stop\".", install.Data, pid)
+		}
+		return &inTheWay{pid: pid, what: install.Lock()}
+	})
 	if err == nil {
-		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		err = writeHolder(f)
 	}
 	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("write the lock of the install: %w", err)
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// readHolder returns the pid that the holder of the lock wrote; "?" between its
+// readHolder returns the process id that the holder of the lock wrote; 0 between its
 // locking and its writing.
-func readHolder(f *os.File) string {
-	raw, _ := io.ReadAll(io.LimitReader(f, 32))
-	if pid := strings.TrimSpace(string(raw)); pid != "" {
-		return pid
+func readHolder(f *os.File) int {
+	text := make([]byte, 32)
+	n, _ := f.ReadAt(text, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil {
+		return 0
 	}
-	return "?"
+	return pid
 }
 
-func running(install paths.Install, pid string) error {
-	return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR,
-		"Another agboxd runs for %s (pid %s): use it, or stop it with \"agbox daemon stop\".", install.Data, pid).
-		With("pid", pid).Because(ErrRuns)
+func writeHolder(f *os.File) error {
+	err := f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("write the lock of the install: %w", err)
+	}
+	return nil
+}
+
+func running(format string, args ...any) error {
+	return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR, format, args...).Because(ErrRuns)
 }
 
 // makeSocket opens the daemon's socket. A stale file is replaced under a lock; a
 // socket that somebody answers on is left alone.
-func makeSocket(install paths.Install) (*net.UnixListener, error) {
+func makeSocket(ctx context.Context, install paths.Install, log *slog.Logger) (*net.UnixListener, error) {
 	path := install.Socket()
 	lock, err := os.OpenFile(install.SocketLock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -113,7 +130,7 @@ func makeSocket(install paths.Install) (*net.UnixListener, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("lock the socket: %w", err)
 	}
-	if err := dropStale(path); err != nil {
+	if err := outlive(ctx, log, func() error { return dropStale(path) }); err != nil {
 		return nil, err
 	}
 	// The folder is private already; the mode holds also where it is not.
@@ -126,7 +143,8 @@ func makeSocket(install paths.Install) (*net.UnixListener, error) {
 	return lis, nil
 }
 
-// dropStale removes the socket of a daemon that is gone.
+// dropStale removes the socket of a daemon that is gone. One that is ending still
+// accepts connections and is reported as inTheWay.
 func dropStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -138,10 +156,12 @@ func dropStale(path string) error {
 		return fmt.Errorf("%s is not a socket; move it away, it is in the way of the daemon's", path)
 	}
 	conn, err := net.Dial("unix", path)
-	if err == nil {
-		_ = conn.Close()
-		return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"Another daemon answers on %s; stop it, or set AGBOX_HOME for a second install.", filepath.Clean(path)).Because(ErrRuns)
+	if err != nil {
+		return os.Remove(path)
 	}
-	return os.Remove(path)
+	defer conn.Close()
+	if pid, err := process.Peer(conn); err == nil && !process.Lives(pid) {
+		return &inTheWay{pid: pid, what: path}
+	}
+	return running("Another daemon answers on %s; stop it, or set AGBOX_HOME for a second install.", filepath.Clean(path))
 }

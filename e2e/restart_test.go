@@ -210,6 +210,37 @@ func TestRestartOfTheDaemonGoesUnnoticed(t *testing.T) {
 	all.Wait(t).Want(t, 130)
 }
 
+// The kernel closes the files of a killed process some time after its end shows, the
+// later the more followers the daemon had; its lock is one of them.
+func TestADaemonStartsWhileTheOneBeforeIsBeingKilled(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	var followers []*harness.Process
+	for range 3 {
+		job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "while :; do echo line; usleep 20000; done")
+		followers = append(followers, in.Start(t, "logs", "-f", job))
+	}
+	starts := map[string]func(){
+		"daemon start": func() { in.Must(t, "daemon", "start") },
+		"ls":           func() { in.Must(t, "ls") },
+		"exec":         func() { in.Agbox(t, "exec", "demo", "--", "echo", "hello").Want(t, 0).WantOutput(t, "hello\n", "") },
+		"agboxd run":   func() { in.runDaemon(t) },
+	}
+	for name, start := range starts {
+		for range 5 {
+			for i, f := range followers {
+				seen := len(f.Stdout.String())
+				harness.Eventually(t, fmt.Sprintf("follower %d goes on before %q", i, name), func() bool { return len(f.Stdout.String()) > seen })
+			}
+			if err := syscall.Kill(in.Status(t).PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			start()
+		}
+	}
+}
+
 // wantOneHistory checks that a follower of events saw each once and in order,
 // up to the end of the exec.
 func wantOneHistory(t *testing.T, follower *harness.Process, box, exec string) {

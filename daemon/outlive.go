@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// outliveWithin bounds the wait for an ending process. The kernel needs milliseconds
+// to close the files of a killed daemon, longer where a disk is slow. It is shorter
+// than a client waits for a daemon that it has started.
+var outliveWithin = 10 * time.Second
+
+// outlivePause lies between two tries. What the process holds ends without a signal
+// to anybody: its id is a zombie's before, and may be given to another.
+const outlivePause = 5 * time.Millisecond
+
+// inTheWay tells of a process that still holds something and no longer lives.
+type inTheWay struct {
+	// pid is 0 while the holder has not yet written its id.
+	pid int
+	// what is the path of the file that it holds.
+	what string
+}
+
+// Error says what to do where waiting did not help.
+func (e *inTheWay) Error() string {
+	return fmt.Sprintf("The agboxd that held %s (pid %d) was killed, but the kernel has not ended it in %v, most likely because a disk does not answer. Start agboxd again when that process is gone.",
+		e.what, e.pid, outliveWithin)
+}
+
+// Unwrap counts the process as a daemon that runs: it may still be writing.
+func (e *inTheWay) Unwrap() error { return ErrRuns }
+
+// outlive calls try until it returns something else than an inTheWay, for at most
+// outliveWithin.
+func outlive(ctx context.Context, log *slog.Logger, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, outliveWithin)
+	defer cancel()
+	again := time.NewTicker(outlivePause)
+	defer again.Stop()
+	for told := false; ; told = true {
+		err := try()
+		var held *inTheWay
+		if !errors.As(err, &held) {
+			return err
+		}
+		if !told {
+			log.Info("the agboxd before this one is still ending and is waited for", "pid", held.pid, "holds", held.what)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package process
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+)
+
+// task is what /proc shows of a task.
+type task struct {
+	state   string
+	flags   uint64
+	pending string
+}
+
+func (k task) files(fsys fstest.MapFS, pid, tid int) {
+	dir := fmt.Sprintf("%d/task/%d/", pid, tid)
+	fsys[dir+"stat"] = &fstest.MapFile{Data: fmt.Appendf(nil,
+		"%d (a) R (b) %s 1 2 3 0 -1 %d 5 0 0 0 2 1 0 0 20 0 9 0 881 1815 3\n", tid, k.state, k.flags)}
+	fsys[dir+"status"] = &fstest.MapFile{Data: fmt.Appendf(nil,
+		"Name:\ta) R (b\nSigQ:\t0/31\n%s\nSigBlk:\tfffffffffffffeff\n", k.pending)}
+}
+
+func TestWhatIsEndingDoesNotLive(t *testing.T) {
+	const none = "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000"
+	const multithreaded = 0x400000 | 0x40 // as of any living Go program
+	living := task{"S", multithreaded, none}
+	for _, c := range []struct {
+		name  string
+		tasks []task
+		lives bool
+	}{
+		{"all is well", []task{living, living}, true},
+		{"stopped", []task{{"T", multithreaded, none}}, true},
+		{"SIGTERM pends", []task{{"S", multithreaded, "SigPnd:\t0000000000000000\nShdPnd:\t0000000000004000"}}, true},
+		{"one thread has ended", []task{living, {"R", multithreaded | flagExiting, none}}, true},
+		{"the first thread has ended", []task{{"Z", multithreaded | flagExiting, none}, living}, true},
+		{"a zombie", []task{{"Z", multithreaded | flagExiting, none}}, false},
+		{"dead", []task{{"X", multithreaded, none}}, false},
+		{"the last thread closes files", []task{{"Z", flagExiting, none}, {"D", flagExiting, none}}, false},
+		{"a thread was killed", []task{living, {"R", multithreaded | flagSignaled, none}}, false},
+		{"a thread is to be killed", []task{living, {"D", multithreaded, "SigPnd:\t0000000000000100\nShdPnd:\t0000000000000000"}}, false},
+		{"it is to be killed", []task{{"S", multithreaded, "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000100"}}, false},
+		{"all tasks end while they are looked at", nil, false},
+	} {
+		proc := fstest.MapFS{"77/task": &fstest.MapFile{Mode: os.ModeDir}}
+		for i, k := range c.tasks {
+			k.files(proc, 77, 77+i)
+		}
+		lives, err := taskLives(proc, 77)
+		if err != nil || lives != c.lives {
+			t.Errorf("%s: lives is %v (%v)", c.name, lives, err)
+		}
+	}
+}
+
+// sleepVariable has the test binary sleep: a program of several threads, as agboxd is.
+const sleepVariable = "AGBOX_TEST_SLEEP"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(sleepVariable) != "" {
+		fmt.Println("asleep")
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestARealProcessLivesUntilItIsKilled(t *testing.T) {
+	if !Lives(os.Getpid()) || !Lives(1) {
+		t.Error("this process or the first one does not live")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), sleepVariable+"=yes")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if !Lives(pid) {
+		t.Error("a process that sleeps does not live")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if Lives(pid) {
+		t.Error("a process that was killed lives")
+	}
+	if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if Lives(pid) {
+		t.Error("a zombie lives")
+	}
+	_ = cmd.Wait()
+	if Lives(pid) || Lives(0) || Lives(-1) {
+		t.Error("a process lives that there is not")
+	}
+}
+
+func TestPeerIsTheProcessThatListens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	lis, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if pid, err := Peer(conn); err != nil || pid != os.Getpid() {
+		t.Errorf("Peer gives %d (%v), want %d", pid, err, os.Getpid())
+	}
+}
