@@ -1,30 +1,29 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-)
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-// maxFile is far more than a configuration file can need, in bytes.
-const maxFile = 1 << 20
+	"github.com/agbox/agbox/spec/document"
+)
 
 // fileError tells of everything that is wrong with the configuration file.
 type fileError struct {
-	path     string
+	path string
+	// problems are sentences, each with its line where it has one.
 	problems []string
 }
 
 func (e *fileError) Error() string {
-	return fmt.Sprintf("The configuration file %s is not valid; mend it or remove it.\n  %s", e.path, strings.Join(e.problems, "\n  "))
+	return fmt.Sprintf("The configuration file %s is not valid; correct it or remove it.\n  %s", e.path, strings.Join(e.problems, "\n  "))
 }
 
 // readFile takes from the file what no flag sets. There may be no file. One that
@@ -35,27 +34,40 @@ func (s *settings) readFile(path string) error {
 	if err != nil || raw == nil {
 		return err
 	}
-	file := &fileError{path: path}
-	root, problem := document(raw)
-	if problem != "" {
-		file.problems = append(file.problems, problem)
-		return file
+	report := new(document.Report)
+	if root := document.YAML(path, raw, report); root != nil {
+		s.takeAll(root, path, report)
 	}
-	if root == nil {
+	if len(report.Problems) == 0 {
 		return nil
 	}
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		key, value := root.Content[i], root.Content[i+1]
-		if problem := s.take(key, value); problem != "" {
-			file.problems = append(file.problems, fmt.Sprintf("Line %d: %s", key.Line, problem))
-		}
+	slices.SortStableFunc(report.Problems, func(a, b *agboxv1.SpecProblem) int { return cmp.Compare(a.GetLine(), b.GetLine()) })
+	file := &fileError{path: path}
+	for _, p := range report.Problems {
+		file.problems = append(file.problems, fmt.Sprintf("Line %d: %s", p.GetLine(), p.GetMessage()))
 	}
-	if len(file.problems) > 0 {
-		return file
-	}
-	return nil
+	return file
 }
 
+// takeAll takes every setting of the file and reports what is wrong.
+func (s *settings) takeAll(root *document.Node, path string, report *document.Report) {
+	if root.Kind == document.Null {
+		return
+	}
+	if root.Kind != document.Map {
+		report.Problem(&document.Origin{File: path, Line: root.Line, Column: root.Column},
+			"The file does not consist of settings, one per line, such as \"resync: 10s\"")
+		return
+	}
+	for _, e := range root.Entries {
+		if problem := s.take(e.Key.Text, e.Value); problem != "" {
+			report.Problem(&document.Origin{File: path, Line: e.Key.Line, Column: e.Key.Column}, "%s", problem)
+		}
+	}
+}
+
+// readAll reads the file, and no more of it than shows that it is too long; nil if
+// there is none.
 func readAll(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -65,53 +77,17 @@ func readAll(path string) ([]byte, error) {
 		return nil, &fileError{path: path, problems: []string{fmt.Sprintf("It cannot be opened: %v.", err)}}
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
+	raw, err := io.ReadAll(io.LimitReader(f, document.MaxBytes+1))
+	if err != nil {
 		return nil, &fileError{path: path, problems: []string{fmt.Sprintf("It cannot be read: %v.", err)}}
-	case len(raw) > maxFile:
-		return nil, &fileError{path: path, problems: []string{"It is longer than 1 MiB."}}
 	}
 	return raw, nil
 }
 
-// yamlLine finds the line in an error of the YAML library.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// document returns the map of the file; nil if the file holds nothing.
-func document(raw []byte) (root *yaml.Node, problem string) {
-	in := yaml.NewDecoder(bytes.NewReader(raw))
-	var doc, second yaml.Node
-	switch err := in.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		return nil, ""
-	case err != nil:
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
-			return nil, fmt.Sprintf("Line %s: It is not YAML: %s.", m[1], m[2])
-		}
-		return nil, fmt.Sprintf("It is not YAML: %s.", strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	root = doc.Content[0]
-	switch {
-	case root.Kind == yaml.ScalarNode && root.Tag == "!!null":
-		root = nil
-	case root.Kind != yaml.MappingNode:
-		return nil, fmt.Sprintf("Line %d: It does not consist of settings, one per line, such as \"resync: 10s\".", root.Line)
-	}
-	if err := in.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, "It holds more than one document."
-	}
-	return root, ""
-}
-
 // take sets one setting and says in a sentence what is wrong with it; empty if nothing.
-func (s *settings) take(key, value *yaml.Node) string {
-	name := key.Value
-	if key.Kind != yaml.ScalarNode || !slices.Contains(s.known(), name) {
+func (s *settings) take(name string, value *document.Node) string {
+	if !slices.Contains(s.known(), name) {
 		return fmt.Sprintf("There is no setting %q; there are %s.", name, strings.Join(s.known(), ", "))
-	}
-	if s.from[name] {
-		return fmt.Sprintf("The setting %q is here a second time; remove one of them.", name)
 	}
 	s.from[name] = true
 	flag := s.cmd.Flags().Lookup(name)
@@ -149,17 +125,19 @@ func (s *settings) try(name string, words []string) string {
 	return ""
 }
 
-func scalars(value *yaml.Node, list bool) ([]string, bool) {
-	nodes := []*yaml.Node{value}
-	if list && value.Kind == yaml.SequenceNode {
-		nodes = value.Content
+// scalars returns the words of a value: its items where it may be a list.
+func scalars(value *document.Node, list bool) ([]string, bool) {
+	nodes := []*document.Node{value}
+	if list && value.Kind == document.List {
+		nodes = value.Items
 	}
 	words := make([]string, 0, len(nodes))
 	for _, n := range nodes {
-		if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		switch n.Kind {
+		case document.List, document.Map, document.Null:
 			return nil, false
 		}
-		words = append(words, n.Value)
+		words = append(words, n.Text)
 	}
 	return words, len(words) > 0
 }

@@ -88,7 +88,7 @@ func TestEveryProblemOfTheFileIsASentenceWithItsLine(t *testing.T) {
 	}
 	for _, want := range []string{
 		"agboxd.yaml", `Line 1: The setting "resync"`, `Line 2: There is no setting "max-exec"`, "Line 3:", "give at least 1s",
-		"Line 4:", "Line 5:", "second time", "Line 6:", "10.222.0.0/16", "Line 7:", "Line 8:", "Line 9:",
+		"Line 4:", "Line 5:", "already, in line 1", "Line 6:", "10.222.0.0/16", "Line 7:", "Line 8:", "Line 9:",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in\n%v", want, err)
@@ -114,6 +114,21 @@ func TestFilesThatAreNoMapOfSettingsAreRefused(t *testing.T) {
 		if _, err := begin(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+func TestTheFileIsReadAsSandboxFilesAre(t *testing.T) {
+	home(t, "subnets: &net [10.1.0.0/16]\nkeep-execs: 2d\n")
+	if _, err := begin(); err != nil {
+		t.Errorf("an anchor: %v", err)
+	}
+	home(t, "keep-execs: &day 1d\nkeep-deleted: *day\n")
+	if cfg, err := begin(); err != nil || cfg.Retention.KeepDeleted != 24*time.Hour {
+		t.Errorf("an alias: %v, %v", cfg.Retention, err)
+	}
+	home(t, "keep-execs: !!binary MWQ=\n")
+	if _, err := begin(); err == nil || !strings.Contains(err.Error(), "Line 1: The tag !!binary is not known here") {
+		t.Errorf("a tag: %v", err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // written. It returns nil when that is not possible, and has told why.
 func JSONC(file string, content []byte, report *Report) *Node {
 	if len(content) > MaxBytes {
-		report.Problem(&Origin{File: file, Line: 1}, "The file has %d bytes, and at most %d are read: leave out what does not describe the sandbox", len(content), MaxBytes)
+		report.Problem(&Origin{File: file, Line: 1}, "The file is longer than %d bytes: remove what does not belong in it", MaxBytes)
 		return nil
 	}
 	s := &scanner{file: file, text: strings.TrimPrefix(string(content), "\ufeff"), line: 1, column: 1, report: report}
@@ -99,7 +99,7 @@ func (s *scanner) space() {
 func (s *scanner) value(path string, depth int) *Node {
 	n := &Node{Line: s.line, Column: s.column}
 	if s.nodes++; s.nodes > maxNodes {
-		s.fail("The file has more than %d values: leave out what does not describe the sandbox", maxNodes)
+		s.fail("The file has more than %d values: remove what does not belong in it", maxNodes)
 	}
 	if depth > maxDepth {
 		s.fail("The value is nested more than %d deep: write it flatter", maxDepth)

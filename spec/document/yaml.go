@@ -28,7 +28,7 @@ const (
 // that is not possible, and has told why.
 func YAML(file string, content []byte, report *Report) *Node {
 	if len(content) > MaxBytes {
-		report.Problem(&Origin{File: file, Line: 1}, "The file has %d bytes, and at most %d are read: leave out what does not describe the sandbox", len(content), MaxBytes)
+		report.Problem(&Origin{File: file, Line: 1}, "The file is longer than %d bytes: remove what does not belong in it", MaxBytes)
 		return nil
 	}
 	root, err := decode(content)
@@ -39,7 +39,7 @@ func YAML(file string, content []byte, report *Report) *Node {
 	}
 	if root.second != nil {
 		report.Problem(&Origin{File: file, Line: root.second.Line, Column: root.second.Column},
-			"The file holds more than one document, and a sandbox is described by one: remove the others")
+			"The file holds more than one document: remove the others")
 		return nil
 	}
 	if root.first == nil {
@@ -151,7 +151,7 @@ func (c *converter) fail(n *yaml.Node, format string, args ...any) *Node {
 // node reads the value at a path, which messages name.
 func (c *converter) node(n *yaml.Node, path string, depth int) *Node {
 	if c.nodes++; c.nodes > maxNodes {
-		return c.fail(n, "The file has more than %d values, with those that its aliases stand for: leave out what does not describe the sandbox", maxNodes)
+		return c.fail(n, "The file has more than %d values, with those that its aliases stand for: remove what does not belong in it", maxNodes)
 	}
 	if depth > maxDepth {
 		return c.fail(n, "The value is nested more than %d deep: write it flatter", maxDepth)
