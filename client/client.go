@@ -29,8 +29,8 @@ import (
 const (
 	// DefaultReconnect is how long a daemon that went away is waited for.
 	DefaultReconnect = 30 * time.Second
-	// DefaultDialTimeout bounds one connection attempt.
-	DefaultDialTimeout = 5 * time.Second
+	// dialTimeout bounds one connection attempt.
+	dialTimeout = 5 * time.Second
 
 	// maxMessage leaves room for lists of tens of thousands of sandboxes; gRPC's
 	// own 4 MiB would end at some ten thousand.
@@ -46,7 +46,6 @@ const (
 // Client speaks with one daemon. Its methods may be called from many goroutines.
 type Client struct {
 	socket    string
-	dial      time.Duration
 	reconnect time.Duration
 	// autostart starts a daemon when the first connection finds none; nil if not wanted.
 	autostart func(context.Context) error
@@ -99,20 +98,9 @@ func WithReconnect(d time.Duration) Option {
 	return func(c *Client) error { c.reconnect = max(d, 0); return nil }
 }
 
-// WithDialTimeout sets the bound of one connection attempt; the default is DefaultDialTimeout.
-func WithDialTimeout(d time.Duration) Option {
-	return func(c *Client) error {
-		if d <= 0 {
-			return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The dial timeout %v is not above zero.", d)}
-		}
-		c.dial = d
-		return nil
-	}
-}
-
 // New makes a client. It opens nothing; Close must be called all the same.
 func New(opts ...Option) (*Client, error) {
-	c := &Client{dial: DefaultDialTimeout, reconnect: DefaultReconnect, opening: make(chan struct{}, 1)}
+	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1)}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, err
@@ -127,8 +115,8 @@ func New(opts ...Option) (*Client, error) {
 	case err != nil || c.socket != install.Socket():
 		c.autostart = nil
 	}
-	if err := checkSocketPath(c.socket); err != nil {
-		return nil, err
+	if problem := paths.SocketProblem(c.socket); problem != "" {
+		return nil, &Error{Code: codes.InvalidArgument, Message: problem}
 	}
 	return c, nil
 }
@@ -193,7 +181,7 @@ func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error)
 
 // find connects to the daemon, and starts one if there is none and that was asked for.
 func (c *Client) find(ctx context.Context) (net.Conn, error) {
-	conn, err := dialSocket(ctx, c.socket, c.dial)
+	conn, err := dialSocket(ctx, c.socket)
 	if err == nil {
 		return conn, nil
 	}
@@ -203,7 +191,7 @@ func (c *Client) find(ctx context.Context) (net.Conn, error) {
 	if err := c.autostart(ctx); err != nil {
 		return nil, err
 	}
-	conn, err = dialSocket(ctx, c.socket, c.dial)
+	conn, err = dialSocket(ctx, c.socket)
 	if err != nil {
 		return nil, dialError(ctx, c.socket, err)
 	}
@@ -225,7 +213,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 			// because it was just being killed: it was no daemon yet to this client.
 			return c.find(ctx)
 		}
-		return dialSocket(ctx, c.socket, c.dial)
+		return dialSocket(ctx, c.socket)
 	}
 	var err error
 	live.grpc, err = grpc.NewClient("passthrough:///agboxd",
@@ -238,7 +226,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.1, MaxDelay: longestPause},
-			MinConnectTimeout: c.dial,
+			MinConnectTimeout: dialTimeout,
 		}),
 	)
 	if err != nil {
@@ -246,14 +234,4 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	}
 	live.api = agboxv1.NewSandboxServiceClient(live.grpc)
 	return live, nil
-}
-
-// checkSocketPath refuses a path that the kernel would not take.
-func checkSocketPath(path string) error {
-	if len(path) <= paths.MaxSocketPath {
-		return nil
-	}
-	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf(
-		"The socket path %s has %d bytes, and Linux allows %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
-		path, len(path), paths.MaxSocketPath)}
 }

@@ -82,8 +82,8 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 	if err != nil {
 		return DaemonProcess{}, startError("agboxd cannot be started: %v.", err)
 	}
-	if err := checkSocketPath(install.Socket()); err != nil {
-		return DaemonProcess{}, err
+	if problem := paths.SocketProblem(install.Socket()); problem != "" {
+		return DaemonProcess{}, &Error{Code: codes.InvalidArgument, Message: problem}
 	}
 	p := DaemonProcess{Log: install.DaemonLog()}
 	if p.PID, err = listenerPID(ctx, install.Socket()); err == nil {
@@ -281,7 +281,7 @@ func startError(format string, args ...any) error {
 
 // listenerPID connects to a socket and returns the id of the process behind it.
 func listenerPID(ctx context.Context, socket string) (int, error) {
-	conn, err := dialSocket(ctx, socket, DefaultDialTimeout)
+	conn, err := dialSocket(ctx, socket)
 	if err != nil {
 		return 0, err
 	}
@@ -300,7 +300,7 @@ func listenerPID(ctx context.Context, socket string) (int, error) {
 // ending: the socket of a killed daemon takes connections until the last of its
 // threads is gone. One that is slow to answer is there.
 func isEnding(ctx context.Context, socket string) bool {
-	ctx, cancel := context.WithTimeout(ctx, DefaultDialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	c, err := New(WithSocket(socket), WithReconnect(0))
 	if err != nil {

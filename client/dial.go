@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"syscall"
-	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -18,9 +17,9 @@ import (
 // of a Unix socket is 208 KiB. The kernel grants what net.core.wmem_max allows.
 const socketBuffer = 4 << 20
 
-// dialSocket opens the daemon's socket; timeout bounds it.
-func dialSocket(ctx context.Context, path string, timeout time.Duration) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: timeout}
+// dialSocket opens the daemon's socket; dialTimeout bounds it.
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/doctor"
@@ -29,6 +31,7 @@ import (
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
 	"github.com/agbox/agbox/daemon/server"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
@@ -86,8 +89,8 @@ const (
 func Run(ctx context.Context, cfg Config) error {
 	stop := catchStop(ctx)
 	defer func() { stop.release() }()
-	if err := checkSocketPath(cfg.Paths); err != nil {
-		return err
+	if problem := paths.SocketProblem(cfg.Paths.Socket()); problem != "" {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%s", problem)
 	}
 	if err := makeDirs(cfg.Paths); err != nil {
 		return err

@@ -25,18 +25,6 @@ import (
 // ErrRuns says that another daemon has the install.
 var ErrRuns = errors.New("another daemon runs")
 
-// checkSocketPath refuses an install whose socket the kernel would not take,
-// before anything is made in it.
-func checkSocketPath(install paths.Install) error {
-	path := install.Socket()
-	if len(path) <= paths.MaxSocketPath {
-		return nil
-	}
-	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-		"The socket path %s has %d bytes, and Linux takes at most %d; set XDG_RUNTIME_DIR or AGBOX_HOME to a shorter path.",
-		path, len(path), paths.MaxSocketPath)
-}
-
 // makeDirs makes the folders of the install, private to this user. A folder
 // under a shared temporary directory may have been made by somebody else.
 func makeDirs(install paths.Install) error {

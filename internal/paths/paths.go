@@ -12,9 +12,19 @@ import (
 	"strconv"
 )
 
-// MaxSocketPath is the longest path of a Unix socket on Linux in bytes: sun_path
+// maxSocketPath is the longest path of a Unix socket on Linux in bytes: sun_path
 // holds 108 with the closing NUL (unix(7)).
-const MaxSocketPath = 107
+const maxSocketPath = 107
+
+// SocketProblem says in a sentence that the path of a Unix socket is longer than
+// the kernel accepts, and what to do; empty if it is not.
+func SocketProblem(path string) string {
+	if len(path) <= maxSocketPath {
+		return ""
+	}
+	return fmt.Sprintf("The socket path %s has %d bytes, and Linux takes at most %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
+		path, len(path), maxSocketPath)
+}
 
 // app is the folder name under the XDG directories, as in the state contract.
 const app = "agents-sandbox"
