@@ -142,12 +142,3 @@ func withoutExec(r Record, ev *agboxv1.SandboxEvent) Record {
 	}
 	return r
 }
-
-// FoldAll folds a whole stream from nothing.
-func FoldAll(events []*agboxv1.SandboxEvent) Record {
-	var r Record
-	for _, ev := range events {
-		r = Fold(r, ev)
-	}
-	return r
-}

@@ -300,7 +300,7 @@ func TestFoldingInTwoPartsIsFoldingOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := legalStream(t)
 		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
-		whole, parts := FoldAll(events), FoldAll(events[:cut])
+		whole, parts := foldAll(events), foldAll(events[:cut])
 		// The second part comes with an overlap, as after a reconnect.
 		for _, ev := range events[rapid.IntRange(0, cut).Draw(t, "overlap"):] {
 			parts = Fold(parts, ev)
@@ -342,7 +342,7 @@ func TestFoldNeverChangesTheRecordItWasGiven(t *testing.T) {
 // to rest, and rest means that the wish is fulfilled or the sandbox FAILED.
 func TestNextBringsEverySandboxToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := FoldAll(legalStream(t))
+		r := foldAll(legalStream(t))
 		if !r.Exists() {
 			return
 		}
@@ -700,4 +700,13 @@ func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
 	if want := transitions(); !found || table != want {
 		t.Errorf("the table in ARCHITECTURE.md does not match the rules; it should be:\n%s", want)
 	}
+}
+
+// foldAll folds a whole stream from nothing.
+func foldAll(events []*agboxv1.SandboxEvent) Record {
+	var r Record
+	for _, ev := range events {
+		r = Fold(r, ev)
+	}
+	return r
 }

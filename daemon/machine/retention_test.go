@@ -87,7 +87,7 @@ func TestTheLastUseOutlivesItsExec(t *testing.T) {
 		}
 	}
 	left := slices.DeleteFunc(slices.Clone(events), func(ev *agboxv1.SandboxEvent) bool { return gone[ev.GetSequence()] })
-	if was, is := FoldAll(events), FoldAll(left); len(left) >= len(events) || !is.LastUse.Equal(was.LastUse) || is.LastSequence != was.LastSequence {
+	if was, is := foldAll(events), foldAll(left); len(left) >= len(events) || !is.LastUse.Equal(was.LastUse) || is.LastSequence != was.LastSequence {
 		t.Errorf("%d of %d events are left, and the last use was at %s instead of %s", len(left), len(events), is.LastUse, was.LastUse)
 	}
 }
@@ -170,7 +170,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 			MaxExecs:  rapid.IntRange(1, 5).Draw(t, "execs"), MaxEvents: rapid.IntRange(1, 40).Draw(t, "events"),
 		}
 		now := t0.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "now")) * time.Second)
-		was := FoldAll(events)
+		was := foldAll(events)
 		left := slices.Clone(events)
 		for range 2 { // the second time what the first has left
 			trim := historyOf(left...).Trim(rules, allRecorded, now)
@@ -181,7 +181,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 				left = slices.DeleteFunc(left, func(ev *agboxv1.SandboxEvent) bool { return slices.Contains(p.Events, ev.GetSequence()) })
 			}
 		}
-		is := FoldAll(left)
+		is := foldAll(left)
 		if is.State != was.State || is.Want != was.Want || is.LastSequence != was.LastSequence || !is.LastUse.Equal(was.LastUse) ||
 			!is.StateChangedAt.Equal(was.StateChangedAt) || is.PendingSequence != was.PendingSequence || len(is.Execs) != len(was.Execs) || !reflect.DeepEqual(is.Services, was.Services) {
 			t.Fatalf("was %+v, is %+v", was, is)

@@ -71,7 +71,7 @@ func FuzzRequest(f *testing.F) {
 		case "CreateSandboxRequest":
 			req := new(agboxv1.CreateSandboxRequest)
 			if proto.Unmarshal(raw, req) == nil {
-				_, _ = s.resolveSpec(req)
+				_, _ = accept(s.resolve(req))
 			}
 		case "CreateExecRequest":
 			req := new(agboxv1.CreateExecRequest)
@@ -109,7 +109,7 @@ func FuzzSandboxFile(f *testing.F) {
 	}
 	s := &Server{Options: Options{Log: slog.New(slog.DiscardHandler)}, rules: rules}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		spec, err := s.resolveSpec(&agboxv1.CreateSandboxRequest{ConfigYaml: file})
+		spec, err := accept(s.resolve(&agboxv1.CreateSandboxRequest{ConfigYaml: file}))
 		if err == nil && spec.GetImage() == "" {
 			t.Error("a spec without an image is accepted")
 		}

@@ -109,10 +109,10 @@ func TestCommandOverTheKernelsLimitIsRefused(t *testing.T) {
 
 func TestFileAndFieldsAreMerged(t *testing.T) {
 	s := bare(t)
-	spec, err := s.resolveSpec(&agboxv1.CreateSandboxRequest{
+	spec, err := accept(s.resolve(&agboxv1.CreateSandboxRequest{
 		ConfigYaml: []byte("image: base\nenvs: {A: file, B: file}\ncommand: [a]\nidle_ttl: 60s\n"),
 		CreateSpec: &agboxv1.CreateSpec{Image: "other", Envs: map[string]string{"B": "field"}, Command: []string{"b"}},
-	})
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestBadFilesAreRefusedWithTheirLine(t *testing.T) {
 		"not YAML":    {"image: [", ""},
 		"a second":    {"image: x\n---\nimage: y\n", "more than one document"},
 	} {
-		_, err := s.resolveSpec(&agboxv1.CreateSandboxRequest{ConfigYaml: []byte(tc.yaml)})
+		_, err := accept(s.resolve(&agboxv1.CreateSandboxRequest{ConfigYaml: []byte(tc.yaml)}))
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -152,7 +152,7 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 	if err := s.check(req); err != nil {
 		t.Errorf("the guard says it before: %v", err)
 	}
-	_, err := s.resolveSpec(req)
+	_, err := accept(s.resolve(req))
 	st, _ := status.FromError(s.status("CreateSandbox", err))
 	lines := strings.Split(st.Message(), "\n")
 	if st.Code() != codes.InvalidArgument || len(lines) != maxTold+1 || !strings.HasPrefix(lines[0], "box.yaml:1:1: imagee: ") || !strings.Contains(lines[maxTold], "13 more problems") {

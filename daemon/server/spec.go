@@ -24,12 +24,8 @@ func (s *Server) resolve(req *agboxv1.CreateSandboxRequest) *spec.Result {
 	})
 }
 
-// resolveSpec is the spec that a request asks for, or an error that tells all
-// that is wrong with it.
-func (s *Server) resolveSpec(req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
-	return accept(s.resolve(req))
-}
-
+// accept is the spec that a result holds, or an error that tells all that is wrong
+// with it.
 func accept(result *spec.Result) (*agboxv1.CreateSpec, error) {
 	if len(result.Problems) > 0 {
 		return nil, wrongSpec(result.Problems)

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
@@ -45,25 +44,6 @@ func Dial(ctx context.Context, linkDir string) (*Conn, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// DialWhenReady dials until the supervisor of a container that is just starting
-// answers, or ctx ends.
-func DialWhenReady(ctx context.Context, linkDir string) (*Conn, error) {
-	const first, last = time.Millisecond, 50 * time.Millisecond
-	for pause := first; ; pause = min(2*pause, last) {
-		c, err := Dial(ctx, linkDir)
-		if err == nil || !errdefs.IsUnavailable(err) {
-			return c, err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
-		}
-	}
 }
 
 // connect opens the socket beneath the folder and connects to what it opened, so

@@ -208,30 +208,6 @@ func TestASilentSupervisorCostsOnlyTheDeadline(t *testing.T) {
 	}
 }
 
-func TestDialWaitsForASupervisorThatIsJustStarting(t *testing.T) {
-	dir := play(t, &actor{})
-	link := filepath.Join(shortDir(t), "link")
-	dialed := make(chan error, 1)
-	go func() {
-		c, err := DialWhenReady(context.WithoutCancel(t.Context()), link)
-		if err == nil {
-			err = c.Close()
-		}
-		dialed <- err
-	}()
-	if err := os.Rename(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-dialed; err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := DialWhenReady(ctx, filepath.Join(link, "none")); !errdefs.IsUnavailable(err) {
-		t.Error(err)
-	}
-}
-
 func TestAPathLongerThanASocketAddressIsReached(t *testing.T) {
 	dir := play(t, &actor{})
 	long := filepath.Join(shortDir(t), strings.Repeat("x", 150))
