@@ -7,7 +7,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// BenchmarkUpdate is what CreateExec costs here: a reservation, a config and an event.
+// BenchmarkUpdate measures the writes of one CreateExec: a reservation, a config and an event.
 func BenchmarkUpdate(b *testing.B) {
 	accept := func(i int) func(tx *Tx) error {
 		id := numbered("x", i)
@@ -58,7 +58,7 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 }
 
-// BenchmarkOpenAfterUncleanStop checks a database of about 50 MB.
+// BenchmarkOpenAfterUncleanStop opens a database of about 50 MB with and without the check.
 func BenchmarkOpenAfterUncleanStop(b *testing.B) {
 	o := testOptions(b.TempDir())
 	s := open4test(b, o)

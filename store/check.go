@@ -21,27 +21,27 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Exit codes of CheckMain, after sysexits.h. None is a code that a shell, a
-// flag parser or a Go crash (2) gives.
+// Exit codes of CheckMain, taken from sysexits.h. They differ from the codes
+// that a shell, a flag parser or a Go crash (2) returns.
 const (
 	exitSound   = 0
 	exitDamaged = 65
 	exitUnknown = 75
 )
 
-// checkBanner is the first line of a check: a process that ends without it has
-// not been one, and its end says nothing of the database.
+// checkBanner is the first line that a check prints. A process that did not
+// print it was not a check, so its exit says nothing about the database.
 const checkBanner = "agbox database check"
 
-// maxProblems bounds what a check reports: after a few the verdict stands.
+// maxProblems bounds what a check reports. More would not change the verdict.
 const maxProblems = 20
 
-// maxCheckStack ends an endless descent through pages that point in a circle.
+// maxCheckStack bounds the recursion through pages that form a cycle.
 const maxCheckStack = 64 << 20
 
 // CheckMain checks the database at path, reports on stdout and returns the exit
-// code of the process: 0 for sound. It belongs in a process of its own,
-// because a file that is bad enough ends the process that maps it.
+// code for the process: 0 means sound. Run it in a separate process: mapping a
+// badly damaged file can crash the process.
 func CheckMain(path string) int {
 	debug.SetMaxStack(maxCheckStack)
 	fmt.Println(checkBanner)
@@ -60,8 +60,9 @@ func CheckMain(path string) int {
 	return exitUnknown
 }
 
-// checkFile returns ErrDamaged if the file as a whole cannot be trusted, and
-// the records that cannot be read, which is no reason to refuse the others.
+// checkFile returns ErrDamaged if the file as a whole cannot be trusted.
+// problems lists the single records that cannot be read; they do not make the
+// rest of the file unusable.
 func checkFile(path string) (problems []error, err error) {
 	db, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true, Timeout: 2 * time.Second})
 	if err != nil {
@@ -73,8 +74,8 @@ func checkFile(path string) (problems []error, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	err = guardBolt(func() error {
 		return db.View(func(b *bolt.Tx) error {
-			// First, because it says what is wrong, where bbolt's check, in a goroutine
-			// of its own, ends the process.
+			// walk goes first because it reports what is wrong. bbolt's own check runs in
+			// a separate goroutine, so a panic in it ends the process.
 			problems = walk(b)
 			return structure(b)
 		})
@@ -82,10 +83,10 @@ func checkFile(path string) (problems []error, err error) {
 	return problems, err
 }
 
-// structure is bbolt's own check: every page in use once, keys in order.
+// structure runs bbolt's own check: each page is used once, and keys are in order.
 func structure(b *bolt.Tx) error {
 	var bad []error
-	for e := range b.Check() { // to the end: its goroutine waits for a reader
+	for e := range b.Check() { // drain the channel, or bbolt's goroutine leaks
 		if len(bad) < maxProblems {
 			bad = append(bad, e)
 		}
@@ -96,8 +97,8 @@ func structure(b *bolt.Tx) error {
 	return nil
 }
 
-// check runs the check in a child process, or here if there is no command for
-// one.
+// check runs the check in a child process, or in this process if Options has
+// no CheckCommand.
 func check(ctx context.Context, o Options, f *os.File) error {
 	start := time.Now()
 	if err := rereadFromDisk(f); err != nil {
@@ -144,7 +145,7 @@ func runCheck(ctx context.Context, o Options) ([]string, error) {
 		return nil, damaged(o.Path, errors.New(text))
 	}
 	if err == nil {
-		err = errors.New("something else ran in its place")
+		err = errors.New("the command that ran was not the check")
 	}
 	if text = strings.TrimSpace(text); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
@@ -154,15 +155,16 @@ func runCheck(ctx context.Context, o Options) ([]string, error) {
 
 func unfinished(o Options, cause error) error {
 	return storeFault(errdefs.ErrUnavailable, ErrCheckUnfinished, cause,
-		"The check of the database %s after an unclean stop did not end (%v). Start again; it has %v.",
+		"The check of the database %s after an unclean stop did not finish (%v). Start the daemon again; a check may take up to %v.",
 		o.Path, cause, o.CheckTimeout).With("path", o.Path)
 }
 
-// exitCrashed is exitOf's word for a Go crash: exit code 2, or a signal that
-// means one.
+// exitCrashed is what exitOf returns for a Go crash: exit code 2, or a signal
+// that a crash raises.
 const exitCrashed = 2
 
-// exitOf returns -1 for an end that says nothing, such as SIGKILL.
+// exitOf returns the child's exit code. It returns -1 if the child ended in a
+// way that gives no verdict, such as SIGKILL.
 func exitOf(err error) int {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -178,11 +180,12 @@ func exitOf(err error) int {
 	return exit.ExitCode()
 }
 
-// rereadFromDisk makes the check see what a reboot would see: a page whose
-// write failed can stand in the page cache as if it were on the disk. The whole
-// file is read at once, because the faults of a mapping would fetch it page by page.
+// rereadFromDisk makes the check see what a reboot would see. A page whose write
+// failed can stay in the page cache although it is not on the disk, so the cache
+// is dropped first. Reading the whole file in large blocks is then faster than
+// the page faults of a mapping, which would fetch it page by page.
 func rereadFromDisk(f *os.File) error {
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // fails on no regular file
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // never fails on a regular file
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
@@ -190,7 +193,7 @@ func rereadFromDisk(f *os.File) error {
 	return err
 }
 
-// runChild returns what the child wrote to both outputs, cut to a bound.
+// runChild runs cmd and returns the first 64 KiB of its stdout and stderr together.
 func runChild(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	out := &headBuffer{limit: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, out
@@ -209,8 +212,8 @@ func runChild(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	}
 }
 
-// headBuffer keeps the first bytes and takes the rest without keeping it. Both
-// outputs of a command share one copying goroutine, so it needs no lock.
+// headBuffer keeps the first limit bytes and discards the rest. It needs no
+// lock: stdout and stderr of a command share one copying goroutine.
 type headBuffer struct {
 	bytes.Buffer
 	limit int
@@ -223,7 +226,7 @@ func (b *headBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom hides the one of bytes.Buffer, which knows no limit.
+// ReadFrom replaces bytes.Buffer.ReadFrom, which ignores the limit.
 func (b *headBuffer) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{b}, r)
 }

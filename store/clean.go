@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// The clean marker is a small file beside the database. Close writes it, Open
-// removes it. It describes the file it speaks of, so that one which outlived a
-// change of the database by any way says nothing.
+// The clean marker is a small file beside the database. Close writes it; Open
+// removes it. It records size, mtime, inode and transaction number of the
+// database, so a stale marker does not match a database that has changed since.
 
 func markerPath(database string) string { return database + ".clean" }
 
-// stamp describes a database file at rest.
+// stamp returns the text of the marker for a closed database file.
 func stamp(f *os.File, g geometry) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -29,7 +29,7 @@ func stamp(f *os.File, g geometry) (string, error) {
 		info.Size(), info.ModTime().UnixNano(), sys.Ino, g.txid), nil
 }
 
-// isClean tells whether the file is as the last Close has left it.
+// isClean reports whether the file is unchanged since the last Close.
 func isClean(f *os.File, g geometry) bool {
 	want, err := os.ReadFile(markerPath(f.Name()))
 	if err != nil {
@@ -39,7 +39,7 @@ func isClean(f *os.File, g geometry) bool {
 	return err == nil && have == string(want)
 }
 
-// markClean needs no sync: a marker that gets lost costs a check.
+// markClean does not sync: a lost marker only costs a check.
 func markClean(database string) error {
 	f, err := os.Open(database)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 const writersInChild = 16
 
-// writeUntilKilled appends events in many goroutines and says after each
-// acknowledgement which event it was. It ends by SIGKILL.
+// writeUntilKilled appends events from many goroutines and prints each event
+// after its acknowledgement. It runs until SIGKILL.
 func writeUntilKilled(args []string) int {
 	ctx := context.Background()
 	s, err := Open(ctx, testOptions(args[0]))
@@ -36,7 +36,7 @@ func writeUntilKilled(args []string) int {
 					fmt.Println("cannot write:", err)
 					os.Exit(1)
 				}
-				fmt.Println(w, ev.GetSequence()) // one write: whole or not at all
+				fmt.Println(w, ev.GetSequence()) // one write call, so a line is never cut
 			}
 		})
 	}
@@ -65,7 +65,7 @@ func runAndKill(t *testing.T, dir string, afterLines int) [writersInChild]uint64
 		}
 		acknowledged[w] = max(acknowledged[w], sequence)
 		if n == afterLines {
-			_ = cmd.Process.Kill() // what it had said until then is read to the end
+			_ = cmd.Process.Kill() // the loop still reads what it printed before
 		}
 	}
 	_ = cmd.Wait()
@@ -95,7 +95,7 @@ func TestEveryAcknowledgedWriteOutlivesSIGKILL(t *testing.T) {
 					t.Fatalf("round %d: %s lost %d to %d", round, id, tx.LastSequence(id)+1, want)
 				}
 				if len(page.Events) == 0 {
-					continue // it had no turn before the kill
+					continue // this writer committed nothing before the kill
 				}
 				if last, err := tx.ExecLastEvent(id, "x"); err != nil || last.GetSequence() != tx.LastSequence(id) {
 					t.Fatalf("round %d: last event %v, %v", round, last, err)

@@ -16,23 +16,26 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// First creation makes the database visible first and the sentinel second, each
-// complete and synced before it gets its name. So a sentinel proves that there
-// was a database, and a database without one is only a creation that broke off
-// before anything could be stored. A crash, and what the next Open finds and does:
+// Creation publishes the database first and the sentinel second. Each file is
+// complete and synced before it is renamed to its final name. Therefore a
+// sentinel proves that a database existed, and a database without a sentinel is
+// an interrupted creation in which nothing was stored yet. After a crash, the
+// next Open finds and does:
 //
-//	while the temporary database is made   nothing, perhaps *.new    creates anew
-//	before the database's rename           a whole *.new             creates anew; nobody has seen its id
+//	crash                                  finds                     does
+//	while the temporary database is made   nothing, perhaps *.new    creates again
+//	before the database's rename           a complete *.new          creates again; nobody has seen its id
 //	before the sentinel's rename           database only             opens it, writes the sentinel from its meta
 //	after the sentinel's rename            both                      opens it
 //
-// The renames cannot change places on the disk: the directory is synced between.
-// A sentinel alone is therefore a lost database, never a new install.
+// The disk cannot reorder the two renames, because the directory is synced
+// between them. So a sentinel without a database means a lost database, never a
+// new install.
 
-// newSuffix marks a file that is not complete yet.
+// newSuffix marks a file that may be incomplete.
 const newSuffix = ".new"
 
-// step is one thing to do, with nothing but a crash between it and the next.
+// step is one durable operation. Tests stop after each step to simulate a crash.
 type step struct {
 	name string
 	do   func() error
@@ -47,7 +50,7 @@ func runSteps(steps []step) error {
 	return nil
 }
 
-// createSteps makes database and sentinel of a new install.
+// createSteps returns the steps that create the database and sentinel of a new install.
 func createSteps(path, sentinel, installID string, now time.Time) []step {
 	return append(
 		publishSteps(path, func(temp string) error { return buildDatabase(temp, installID, now) }),
@@ -60,7 +63,7 @@ func sentinelSteps(sentinel, installID string) []step {
 	})
 }
 
-// publishSteps gives path, all at once, the content that write makes.
+// publishSteps returns the steps that replace path atomically with the file that write makes.
 func publishSteps(path string, write func(temp string) error) []step {
 	temp := path + newSuffix
 	return []step{
@@ -72,7 +75,7 @@ func publishSteps(path string, write func(temp string) error) []step {
 		}},
 		{"sync " + temp, func() error { return syncFile(temp) }},
 		{"rename " + temp, func() error { return os.Rename(temp, path) }},
-		{"sync the folder of " + path, func() error { return syncDir(filepath.Dir(path)) }},
+		{"sync the directory of " + path, func() error { return syncDir(filepath.Dir(path)) }},
 	}
 }
 
@@ -85,8 +88,8 @@ func syncFile(path string) error {
 	return f.Sync()
 }
 
-// buildDatabase writes an empty database of the present schema. Buckets of
-// single sandboxes come with the first write to them.
+// buildDatabase writes an empty database with the current schema. The buckets
+// of a single sandbox are created by the first write to them.
 func buildDatabase(path, installID string, now time.Time) error {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{FreelistType: bolt.FreelistMapType, Timeout: time.Second})
 	if err != nil {
@@ -109,7 +112,8 @@ func buildDatabase(path, installID string, now time.Time) error {
 	return errors.Join(err, db.Close())
 }
 
-// exists does not take a file that may not be looked at for one that is absent.
+// exists reports whether path exists. It returns an error, not false, if the
+// file cannot be examined, for example for lack of permission.
 func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
 	switch {
@@ -121,8 +125,8 @@ func exists(path string) (bool, error) {
 	return false, err
 }
 
-// readSentinel returns "" if there is none, and what stands in it, valid or
-// not, if there is.
+// readSentinel returns the content of the sentinel without checking that it is
+// a valid id. found is false if the file does not exist.
 func readSentinel(path string) (id string, found bool, err error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,8 +138,8 @@ func readSentinel(path string) (id string, found bool, err error) {
 	return strings.TrimSpace(string(raw)), true, nil
 }
 
-// prepare makes sure that there is a database to open and tells whether it has
-// just made it.
+// prepare creates the database if this is a new install or a lost one that may
+// be adopted. created reports whether it did.
 func prepare(o Options) (created bool, err error) {
 	has, err := exists(o.Path)
 	if err != nil || has {

@@ -29,7 +29,7 @@ func TestANewInstallGetsDatabaseAndSentinelWithOneID(t *testing.T) {
 	}
 }
 
-// afterCrash does the first steps of creation and no more.
+// afterCrash runs only the first steps of a creation.
 func afterCrash(t *testing.T, o Options, steps int) {
 	t.Helper()
 	if err := runSteps(createSteps(o.Path, o.Sentinel, "firstone", testTime)[:steps]); err != nil {
@@ -91,7 +91,7 @@ func TestALostDatabaseIsNeverTakenForNew(t *testing.T) {
 	if err := os.Remove(o.Path); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the refusal leaves nothing that a second try could take for its own
+	for range 2 { // the first refusal must not leave a file that makes the second Open succeed
 		_, err := Open(t.Context(), o)
 		wantFault(t, err, ErrLost)
 		if got := fault.Of(err).Metadata["install_id"]; got != s.InstallID() {

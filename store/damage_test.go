@@ -16,7 +16,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// usedDatabase is a database with some hundred pages in use.
+// usedDatabase makes a database with some hundred pages in use.
 func usedDatabase(t testing.TB) (o Options, pageSize, used int) {
 	t.Helper()
 	o = testOptions(t.TempDir())
@@ -46,15 +46,15 @@ func usedDatabase(t testing.TB) (o Options, pageSize, used int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// bbolt grows the file far ahead; what no page uses only makes tests slow.
+	// bbolt grows the file far beyond the pages in use. Cut it, to keep tests fast.
 	if err := os.Truncate(o.Path, g.pageSize*int64(g.pages)); err != nil {
 		t.Fatal(err)
 	}
 	return o, int(g.pageSize), int(g.pages)
 }
 
-// wantRefused opens a database with the given bytes and requires that it is
-// refused as damaged and stays as it is.
+// wantRefused opens a database with the given bytes. Open must refuse it as
+// damaged and leave it unchanged.
 func wantRefused(t *testing.T, o Options, name string, raw []byte) {
 	t.Helper()
 	writeFile(t, o.Path, raw)
@@ -120,15 +120,15 @@ func TestKeysOutOfOrderAreRefused(t *testing.T) {
 	raw := readFile(t, o.Path)
 	for id := 2; id < used; id++ {
 		page := raw[id*size:][:size]
-		if !bytes.Contains(page, []byte(prefixEvents)) { // a bucket that is not found shows at once
+		if !bytes.Contains(page, []byte(prefixEvents)) { // changed bucket names would be noticed for another reason
 			copy(page, bytes.ReplaceAll(page, []byte("s00003"), []byte("s00903")))
 		}
 	}
 	wantRefused(t, o, "keys", raw)
 }
 
-// pagesInUse finds the first pages of all nodes: what lies in free pages and
-// in the later pages of a long node is no structure.
+// pagesInUse finds the first page of each node. Free pages and the overflow
+// pages of a long node have no structure that the check could verify.
 func pagesInUse(t *testing.T, path string) map[int]bool {
 	t.Helper()
 	db, err := bolt.Open(path, 0, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
@@ -174,7 +174,7 @@ func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
 	if err := os.Remove(markerPath(o.Path)); err != nil {
 		t.Fatal(err)
 	}
-	s = open4test(t, o) // through the check
+	s = open4test(t, o) // runs the check
 	mustView(t, s, func(tx *Tx) {
 		page := tx.Events(id, 0, 10, 0)
 		if len(page.Events) != 2 || len(page.Bad) != 1 || page.Bad[0].Key != "2" || page.Next != 3 {

@@ -20,7 +20,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// bulky is an update that needs new pages for about so many bytes.
+// bulky returns an update that needs new pages for about size bytes.
 func bulky(id string, size int) func(tx *Tx) error {
 	return func(tx *Tx) error {
 		if err := tx.ReserveSandbox(id, testTime); err != nil {
@@ -30,7 +30,7 @@ func bulky(id string, size int) func(tx *Tx) error {
 	}
 }
 
-// fillUp writes until a write fails and returns that error, and the last id that was accepted.
+// fillUp writes until a write fails. It returns that error and the last accepted id.
 func fillUp(s *Store, size int) (last string, err error) {
 	for i := range 10_000 {
 		id := numbered("s", i)
@@ -42,7 +42,8 @@ func fillUp(s *Store, size int) (last string, err error) {
 	return last, errors.New("the disk is never full")
 }
 
-// stillReads tells what is wrong with the store after a write has failed.
+// stillReads returns an error if the last accepted id cannot be read after a
+// failed write.
 func stillReads(s *Store, last string) error {
 	return s.View(context.Background(), func(tx *Tx) error {
 		if _, ok := tx.SandboxReserved(last); !ok {
@@ -56,7 +57,7 @@ func stillReads(s *Store, last string) error {
 func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("agbox-store-test", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Logf("no tmpfs can be mounted here (%v): only TestAFileSizeLimit speaks of full disks", err)
+		t.Logf("cannot mount a tmpfs (%v): only TestAFileSizeLimitFailsWritesClearlyAndHealsWhenLifted tests a full disk", err)
 		return
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -85,14 +86,14 @@ func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
 	if err := os.Remove(markerPath(s.path)); err != nil {
 		t.Fatal(err)
 	}
-	s = open4test(t, testOptions(dir)) // through the check
+	s = open4test(t, testOptions(dir)) // runs the check
 	if err := errors.Join(stillReads(s, last), stillReads(s, "again")); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// fillUnderLimit does the same where the kernel limits the size of a file, which
-// needs no rights. It prints what is wrong.
+// fillUnderLimit does the same with a limit on the file size, which needs no
+// privileges. It prints what is wrong.
 func fillUnderLimit(args []string) int {
 	signal.Ignore(unix.SIGXFSZ)
 	s, err := Open(context.Background(), testOptions(args[0]))
@@ -130,8 +131,8 @@ func TestAFileSizeLimitFailsWritesClearlyAndHealsWhenLifted(t *testing.T) {
 	}
 }
 
-// failSyscall makes the kernel answer a system call of this process with EIO
-// from now on. There is no way back.
+// failSyscall makes a system call of this process fail with EIO from now on. It
+// cannot be undone.
 func failSyscall(nr uint32) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -168,7 +169,7 @@ func writeWithoutSync(args []string) int {
 		return 1
 	}
 	var failed error
-	if args[1] == "fsync" { // only growing the file calls it
+	if args[1] == "fsync" { // bbolt calls fsync only when it grows the file
 		_, failed = fillUp(s, 1<<20)
 	} else {
 		failed = s.Update(ctx, bulky("during", 1000))

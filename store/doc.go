@@ -1,10 +1,10 @@
-// Package store keeps what the daemon must never forget: reserved ids, configs
-// and events, in one bbolt file.
+// Package store keeps the daemon's durable state in one bbolt file: reserved
+// ids, configs and events.
 //
-// All writes go through one goroutine that puts the waiting updates into one
-// transaction (group commit), so that many callers share one wait for the disk
-// and a lone caller waits for nobody. Reads run in their own transactions.
-// What a caller was told is on the disk.
+// One goroutine does all writes. It runs all waiting updates in one transaction
+// (group commit), so concurrent callers share one fsync, and a single caller
+// never waits for others to arrive. Reads run in their own transactions. An
+// update is on the disk before its caller gets the result.
 //
-// The bucket tree stands in schema.go, the order of first creation in create.go.
+// schema.go shows the bucket tree; create.go explains the order of creation.
 package store

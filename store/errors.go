@@ -13,36 +13,38 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// What errors.Is finds in the errors of this package. All but RecordError come
-// inside a *fault.Error whose message says what to do.
+// Errors of this package, for use with errors.Is. Each is wrapped in a
+// *fault.Error whose message says what to do. A RecordError is not.
 var (
 	// ErrDamaged: the file is empty, truncated, zeroed or inconsistent.
 	ErrDamaged = errors.New("database damaged")
-	// ErrLost: the install has lost its database. The fault's metadata has the
-	// "install_id" by which the engine's objects of the install can be found.
+	// ErrLost: the install's database is missing. The fault's metadata has the
+	// "install_id"; the install's containers, networks and volumes carry it as a
+	// label.
 	ErrLost = errors.New("database lost")
 	// ErrInstallMismatch: sentinel and database name different installs.
 	ErrInstallMismatch = errors.New("database of another install")
-	// ErrNewerSchema: a newer agbox has written the database.
+	// ErrNewerSchema: a newer agbox wrote the database.
 	ErrNewerSchema = errors.New("database schema is newer")
 	// ErrLocked: another process has the database open.
 	ErrLocked = errors.New("database locked")
-	// ErrCheckUnfinished: the check ended without a verdict (killed, out of time).
+	// ErrCheckUnfinished: the check ended without a verdict, for example because
+	// it was killed or timed out.
 	ErrCheckUnfinished = errors.New("database check unfinished")
-	// ErrReadOnly: an earlier write did not reach the disk, or the file was
-	// damaged under us; only opening it again can tell what is there.
-	ErrReadOnly = errors.New("database takes no writes")
+	// ErrReadOnly: an earlier fsync failed, or the file was damaged while it was
+	// open. What is on the disk is unknown until the database is opened again.
+	ErrReadOnly = errors.New("database is read-only")
 	// ErrClosed: Close was called.
 	ErrClosed = errors.New("database closed")
-	// ErrReserved: the id was given away before.
+	// ErrReserved: the id was reserved before.
 	ErrReserved = errors.New("id is reserved")
 )
 
-// RecordError is one record that cannot be read. The others are not affected.
+// RecordError describes one record that cannot be read. Other records are not affected.
 type RecordError struct {
-	// Bucket and Key say which; a numeric key stands in decimal.
+	// Bucket and Key identify the record. A numeric key is written in decimal.
 	Bucket, Key string
-	// Err says what is wrong with it.
+	// Err says why it cannot be read.
 	Err error
 }
 
@@ -51,10 +53,10 @@ func (e *RecordError) Error() string {
 	return fmt.Sprintf("record %s in %s cannot be read: %v", e.Key, e.Bucket, e.Err)
 }
 
-// Unwrap gives the class ErrDataLoss and the error underneath.
+// Unwrap returns the class ErrDataLoss and the underlying error.
 func (e *RecordError) Unwrap() []error { return []error{errdefs.ErrDataLoss, e.Err} }
 
-// storeFault is the fault that all errors of the file as a whole are.
+// storeFault makes the fault for an error that concerns the file as a whole.
 func storeFault(class, sentinel, cause error, format string, args ...any) *fault.Error {
 	if cause != nil {
 		sentinel = fmt.Errorf("%w: %w", sentinel, cause)
@@ -69,8 +71,8 @@ func damaged(path string, cause error) error {
 			"are still there.", path, brief(cause)).With("path", path)
 }
 
-// brief is the first line of err without the words that the sentence around it
-// has said already.
+// brief returns the first line of err without the prefix "database damaged",
+// which the sentence around it already says.
 func brief(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return strings.TrimPrefix(strings.TrimSpace(line), ErrDamaged.Error()+": ")
@@ -78,27 +80,27 @@ func brief(err error) string {
 
 func lost(path, sentinel, installID string) error {
 	return storeFault(errdefs.ErrDataLoss, ErrLost, nil,
-		"The database %s is gone, but %s says that this install (%s) had one. Put the database back, for example from a backup. "+
+		"The database %s is missing, but %s says that this install (%s) had one. Put the database back, for example from a backup. "+
 			"Without one, \"agbox doctor\" shows which sandboxes are still there, and \"agbox doctor --fix\" adopts them.",
 		path, sentinel, installID).With("path", path).With("install_id", installID)
 }
 
 func mismatch(path, sentinel, inSentinel, inDatabase string) error {
 	return storeFault(errdefs.ErrFailedPrecondition, ErrInstallMismatch, nil,
-		"The database %s belongs to install %q, but %s names %q. Put back the file that belongs here; "+
-			"if the database is the right one, remove %s: it is written again from the database.",
+		"The database %s belongs to install %q, but %s names %q. Put back the file that belongs here. "+
+			"If the database is the right one, remove %s; the daemon writes it again from the database.",
 		path, inDatabase, sentinel, inSentinel, sentinel).With("path", path)
 }
 
 func newerSchema(path string, version uint32) error {
 	return storeFault(errdefs.ErrFailedPrecondition, ErrNewerSchema, nil,
-		"The database %s has schema %d, and this agbox knows up to %d. Start the newer agbox that wrote it. Nothing was changed.",
+		"The database %s has schema %d, but this agbox supports at most %d. Start the newer agbox that wrote it. Nothing was changed.",
 		path, version, SchemaVersion).With("path", path)
 }
 
 func locked(path string) error {
 	return storeFault(errdefs.ErrUnavailable, ErrLocked, nil,
-		"The database %s is open in another process. Stop that one first, or wait for it.", path).With("path", path)
+		"The database %s is open in another process. Stop that process, or wait until it ends.", path).With("path", path)
 }
 
 func closed() error {
@@ -109,30 +111,30 @@ func closed() error {
 // cannotOpen is for failures of the operating system, such as permissions.
 func cannotOpen(path string, cause error) error {
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED,
-		"The database %s cannot be opened: %v. Mend that and start again; nothing was changed.", path, cause).
+		"The database %s cannot be opened: %v. Fix the cause and start the daemon again. Nothing was changed.", path, cause).
 		Because(cause).With("path", path)
 }
 
-// readOnly is what every update gets once the store has stopped writing.
+// readOnly is the error of every update after the store has stopped writing.
 func readOnly(path string, cause error) error {
 	return storeFault(errdefs.ErrUnavailable, ErrReadOnly, cause,
-		"The database %s takes no more changes since %v. Look at the disk (dmesg), then restart the daemon: "+
-			"it finds out what has reached the disk.", path, cause).With("path", path)
+		"The database %s accepts no more changes: %v. Check the disk (see dmesg), then restart the daemon, "+
+			"which checks what has reached the disk.", path, cause).With("path", path)
 }
 
 // commitFailed is for a transaction that was rolled back; a later one may succeed.
 func commitFailed(path string, cause error) error {
 	f := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED,
-		"The database %s cannot be written: %v. Nothing was changed; try again when that is mended.", path, cause)
+		"The database %s cannot be written: %v. Nothing was changed. Fix the cause and try again.", path, cause)
 	if noSpace(cause) {
-		f.Message = fmt.Sprintf("No disk space is left for the database %s (%v). Nothing was changed; free some space and try again.",
+		f.Message = fmt.Sprintf("No disk space is left for the database %s (%v). Nothing was changed. Free some space and try again.",
 			path, cause)
 	}
 	return f.Because(cause).With("path", path)
 }
 
-// noSpace also looks at the text: the errors of growing the file carry no
-// errno.
+// noSpace also matches the text, because bbolt's errors of growing the file
+// do not wrap the errno.
 func noSpace(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
 		if errors.Is(err, errno) || strings.Contains(err.Error(), errno.Error()) {
@@ -142,12 +144,13 @@ func noSpace(err error) bool {
 	return false
 }
 
-// syncFailed tells a failed fsync from a failed write. A write that failed is
-// known not to be there. After a failed fsync the kernel may hold as clean what
-// never reached the disk, so that the next fsync succeeds and proves nothing.
+// syncFailed distinguishes a failed fsync from a failed write. A failed write
+// is known not to be on the disk. After a failed fsync the kernel may mark pages
+// as clean that never reached the disk, so a later fsync that succeeds proves
+// nothing.
 //
-// A write's error is a PathError; the bare errno is that of fdatasync; the
-// fsync after growing the file is known by its text alone.
+// A failed write is an fs.PathError. A failed fdatasync is a bare errno. The
+// fsync after growing the file can be recognized only by its text.
 func syncFailed(err error) bool {
 	var write *fs.PathError
 	if errors.As(err, &write) {

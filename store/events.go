@@ -13,46 +13,49 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// EventPage is a run of one sandbox's events.
+// EventPage is a contiguous part of one sandbox's history.
 type EventPage struct {
-	// Events in the order of their sequence. Sequences have no gap but where
-	// events were removed.
+	// Events are ordered by sequence. A gap between two sequences means that
+	// events were removed or cannot be read.
 	Events []*agboxv1.SandboxEvent
-	// Bad are the records of the run that cannot be read.
+	// Bad are the records of this page that cannot be read.
 	Bad []*RecordError
-	// Next is the sequence of the last record of the run, readable or not: the
-	// "after" of the next page. On an empty page it is what was asked for.
+	// Next is the sequence of the last record of this page, readable or not. Pass
+	// it as "after" to get the next page. On an empty page it equals the given "after".
 	Next uint64
-	// More tells that there were further records.
+	// More is true if records follow this page.
 	More bool
-	// Trimmed tells of the removals up to now.
+	// Trimmed says what was removed from this history.
 	Trimmed Trimmed
 }
 
-// OrderedEvent is an event with its place among the events of all sandboxes.
+// OrderedEvent is an event with its position among the events of all sandboxes.
 type OrderedEvent struct {
-	// Position counts from 1. Positions have no gap but where events were removed.
+	// Position counts from 1. A gap between two positions means that events were
+	// removed or cannot be read.
 	Position uint64
 	Event    *agboxv1.SandboxEvent
 }
 
-// OrderedPage is a run of the events of all sandboxes.
+// OrderedPage is a contiguous part of the events of all sandboxes.
 type OrderedPage struct {
-	// Events in the order in which they were committed.
+	// Events are ordered by commit.
 	Events []OrderedEvent
-	// Bad are the records of the run that cannot be read.
+	// Bad are the records of this page that cannot be read.
 	Bad []*RecordError
-	// Next is the position of the last record of the run, readable or not.
+	// Next is the position of the last record of this page, readable or not. On
+	// an empty page it equals the given "after".
 	Next uint64
-	// More tells that there were further records.
+	// More is true if records follow this page.
 	More bool
-	// Trimmed tells of the removals up to now.
+	// Trimmed says what was removed from the order of all events.
 	Trimmed Trimmed
 }
 
 // AppendEvent adds the event to its sandbox's history and returns its position
-// among all events. It sets sequence, position and event_id and clears replay and snapshot in ev;
-// sandbox_id and event_type must be set.
+// among the events of all sandboxes. sandbox_id and event_type must be set.
+// AppendEvent sets sequence, position and event_id in ev and clears replay and
+// snapshot.
 func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) {
 	sandboxID := ev.GetSandboxId()
 	if !ids.Valid(sandboxID) {
@@ -82,8 +85,8 @@ func (t *Tx) AppendEvent(ev *agboxv1.SandboxEvent) (position uint64, err error) 
 	return position, putRef(order, position, sandboxID, ev.Sequence)
 }
 
-// putOrder takes the next position. The bucket itself counts them, so that the position of a
-// removed event is not given again.
+// putOrder adds an entry at the next position. The bucket's own sequence counts
+// positions, so the position of a removed event is never used again.
 func putOrder(order *bolt.Bucket, sandboxID string, sequence uint64) error {
 	position, err := order.NextSequence()
 	if err != nil {
@@ -109,9 +112,10 @@ func (t *Tx) Event(sandboxID string, sequence uint64) (*agboxv1.SandboxEvent, er
 	return ev, nil
 }
 
-// Events returns the events of a sandbox after the given sequence: at most
-// limit (at least 1), and no more once their encoding has reached maxBytes (0: no bound); one in
-// any case. A sandbox without events has an empty page.
+// Events returns the events of a sandbox after the given sequence. A page has at
+// most limit records; a limit below 1 counts as 1. It ends before the record
+// whose encoding would exceed maxBytes in total (0: no bound), but always has
+// one record if there is any. A sandbox without events has an empty page.
 func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPage {
 	page := EventPage{Next: after, Trimmed: t.Trimmed(sandboxID)}
 	bucket := bucketEvents(sandboxID)
@@ -135,8 +139,8 @@ func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPa
 	return page
 }
 
-// OrderedEvents returns up to limit (at least 1) events of all sandboxes after
-// the given position.
+// OrderedEvents returns up to limit events of all sandboxes after the given
+// position. A limit below 1 counts as 1.
 func (t *Tx) OrderedEvents(after uint64, limit int) OrderedPage {
 	page := OrderedPage{Next: after, Trimmed: t.OrderTrimmed()}
 	t.eachNumber(bucketEventOrder, after, func(position uint64, key, raw []byte) bool {
@@ -174,8 +178,8 @@ func recordError(bucket, key []byte, err error) *RecordError {
 	return &RecordError{Bucket: string(bucket), Key: keyText(key), Err: err}
 }
 
-// eachNumber walks a bucket with numeric keys upwards from the one after the
-// given number, until fn returns false. Keys that are no numbers are passed over.
+// eachNumber calls fn for each numeric key above after, in ascending order,
+// until fn returns false. It skips keys that are not numbers.
 func (t *Tx) eachNumber(bucket []byte, after uint64, fn func(n uint64, key, raw []byte) bool) {
 	b := t.bolt.Bucket(bucket)
 	if b == nil {
@@ -196,10 +200,11 @@ func (t *Tx) eachNumber(bucket []byte, after uint64, fn func(n uint64, key, raw 
 // LastSequence is the sequence of the sandbox's newest event; 0 if it has none.
 func (t *Tx) LastSequence(sandboxID string) uint64 { return t.edge(bucketEvents(sandboxID), true) }
 
-// FirstSequence is the sequence of the sandbox's oldest kept event; 0 if it has none.
+// FirstSequence is the sequence of the oldest event that the sandbox still has; 0 if it has none.
 func (t *Tx) FirstSequence(sandboxID string) uint64 { return t.edge(bucketEvents(sandboxID), false) }
 
-// LastPosition is the highest position that was ever given; 0 before the first event.
+// LastPosition is the highest position ever used, also if that event was
+// removed; 0 before the first event.
 func (t *Tx) LastPosition() uint64 {
 	b := t.bolt.Bucket(bucketEventOrder)
 	if b == nil {
@@ -208,10 +213,10 @@ func (t *Tx) LastPosition() uint64 {
 	return b.Sequence()
 }
 
-// FirstPosition is the position of the oldest kept event; 0 if there is none.
+// FirstPosition is the position of the oldest event that is still stored; 0 if there is none.
 func (t *Tx) FirstPosition() uint64 { return t.edge(bucketEventOrder, false) }
 
-// NewestPosition is the position of the newest kept event; 0 if there is none.
+// NewestPosition is the position of the newest event that is still stored; 0 if there is none.
 func (t *Tx) NewestPosition() uint64 { return t.edge(bucketEventOrder, true) }
 
 // edge returns the highest or lowest numeric key; 0 if there is none.

@@ -58,7 +58,7 @@ func TestAPageIsBoundedInBytesButNeverEmpty(t *testing.T) {
 	})
 }
 
-// model is what the store must behave like.
+// model is the reference implementation that the store must match.
 type model struct {
 	store  *Store
 	order  []*agboxv1.SandboxEvent
@@ -66,7 +66,7 @@ type model struct {
 	latest map[string]uint64 // sandbox and exec -> sequence of its newest event
 }
 
-// Append adds several events in one update, sometimes in one that fails.
+// Append adds several events in one update, which sometimes fails.
 func (m *model) Append(t *rapid.T) {
 	fails := rapid.IntRange(0, 4).Draw(t, "fails") == 0
 	var evs []*agboxv1.SandboxEvent
@@ -101,7 +101,7 @@ func (m *model) Append(t *rapid.T) {
 	}
 }
 
-// Page reads one sandbox from anywhere in pages of any size.
+// Page reads one sandbox in pages of any size, starting anywhere.
 func (m *model) Page(t *rapid.T) {
 	box := rapid.SampledFrom([]string{"a", "b", "a.b"}).Draw(t, "box")
 	want := m.boxes[box]
@@ -131,7 +131,7 @@ func (m *model) Page(t *rapid.T) {
 	}
 }
 
-// PageInOrder reads all sandboxes from anywhere in pages of any size.
+// PageInOrder reads all sandboxes in pages of any size, starting anywhere.
 func (m *model) PageInOrder(t *rapid.T) {
 	after := rapid.IntRange(0, len(m.order)+1).Draw(t, "after")
 	limit := rapid.IntRange(1, 5).Draw(t, "limit")
@@ -156,7 +156,7 @@ func (m *model) PageInOrder(t *rapid.T) {
 	}
 }
 
-// Check holds the index of newest events against the model.
+// Check compares the index of newest events with the model.
 func (m *model) Check(t *rapid.T) {
 	m.read(t, func(tx *Tx) {
 		for _, box := range []string{"a", "b", "a.b"} {

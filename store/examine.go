@@ -8,9 +8,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Examine tells what Open would find, and makes and changes nothing. The error
-// is nil for a database that Open takes, errdefs.ErrNotFound where there has
-// never been one, and else as of Open. o.AdoptLost does not count.
+// Examine checks whether Open would succeed. It creates and changes nothing. The
+// error is nil for a database that Open accepts, errdefs.ErrNotFound if there
+// has never been one, and otherwise the error of Open. o.AdoptLost is ignored.
 func Examine(ctx context.Context, o Options) error {
 	o = o.withDefaults()
 	err := examine(ctx, o)
@@ -52,6 +52,6 @@ func orNever(o Options, err error) error {
 	return fmt.Errorf("there has never been a database %s: %w", o.Path, errdefs.ErrNotFound)
 }
 
-// InstallIDOf reads the install id that stands beside the database; false if
-// there is none.
+// InstallIDOf reads the install id from the sentinel file. found is false if
+// the file does not exist.
 func InstallIDOf(sentinel string) (id string, found bool, err error) { return readSentinel(sentinel) }

@@ -11,8 +11,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// ReserveExec gives the id away, for ever and over all sandboxes. An id that
-// was given before is a fault EXEC_ID_EXISTS that wraps ErrReserved.
+// ReserveExec reserves the exec id for ever. Exec ids are unique across all
+// sandboxes. If the id was reserved before, the error is a fault EXEC_ID_EXISTS
+// that wraps ErrReserved.
 func (t *Tx) ReserveExec(execID string, now time.Time) error {
 	if !ids.Valid(execID) {
 		return invalidID("exec", execID)
@@ -23,8 +24,8 @@ func (t *Tx) ReserveExec(execID string, now time.Time) error {
 	return t.put(bucketExecIDs, []byte(execID), instant(now))
 }
 
-// ExecReserved tells whether and when the id was given away. The time is zero
-// if its record is damaged; the id is taken all the same.
+// ExecReserved reports whether and when the id was reserved. If the record is
+// damaged, the id still counts as reserved and the time is zero.
 func (t *Tx) ExecReserved(execID string) (at time.Time, ok bool) {
 	raw := t.get(bucketExecIDs, []byte(execID))
 	return parseInstant(raw), raw != nil
@@ -50,22 +51,22 @@ func (t *Tx) ExecConfig(sandboxID, execID string) (*agboxv1.CreateExecRequest, e
 	return request, nil
 }
 
-// ExecIDs lists up to limit execs of a sandbox whose ids come after the given
-// one in the order of bytes; "" starts at the beginning.
+// ExecIDs lists up to limit exec ids of a sandbox, in byte order, starting after
+// the given one; "" starts at the beginning.
 func (t *Tx) ExecIDs(sandboxID, after string, limit int) []string {
 	return t.keys(bucketExecConfig(sandboxID), after, limit)
 }
 
-// ForEachExecID calls fn for each exec that has a config, sandbox by sandbox,
-// and stops at fn's first error.
+// ForEachExecID calls fn for each exec that has a config, sandbox by sandbox. It
+// stops at fn's first error and returns it.
 func (t *Tx) ForEachExecID(fn func(sandboxID, execID string) error) error {
 	return t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error {
 		return b.ForEach(func(k, _ []byte) error { return fn(sandboxID, string(k)) })
 	})
 }
 
-// ExecSandbox finds the sandbox of an exec. It looks into each sandbox: callers
-// with many look-ups keep a map made by ForEachExecID.
+// ExecSandbox finds the sandbox of an exec. It searches the sandboxes one by
+// one; for many look-ups, build a map with ForEachExecID.
 func (t *Tx) ExecSandbox(execID string) (sandboxID string, ok bool) {
 	_ = t.forEachExecBucket(func(id string, b *bolt.Bucket) error { // ErrReserved only ends the search
 		if b.Get([]byte(execID)) == nil {

@@ -16,7 +16,8 @@ import (
 
 var remake = flag.Bool("remake-fixtures", false, "write the old databases in testdata again")
 
-// TestTheSeedFixtureHasOnlyThePublishedBuckets makes the fixture anew when asked to.
+// TestTheSeedFixtureHasOnlyThePublishedBuckets first writes the fixture again if
+// -remake-fixtures is set.
 func TestTheSeedFixtureHasOnlyThePublishedBuckets(t *testing.T) {
 	if *remake {
 		makeSeedFixture(t)
@@ -31,8 +32,9 @@ func TestTheSeedFixtureHasOnlyThePublishedBuckets(t *testing.T) {
 	}
 }
 
-// makeSeedFixture writes what a daemon that knows only the published contract
-// would leave: two sandboxes, one deleted, one exec, and a clock that went back.
+// makeSeedFixture writes the database of a daemon that implements only the
+// published contract: two sandboxes, one of them deleted, one exec, and a clock
+// that went back.
 func makeSeedFixture(t *testing.T) {
 	_ = os.Remove(seedFixture)
 	db, err := bolt.Open(seedFixture, 0o644, &bolt.Options{PageSize: 4096})

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// guard turns the ways in which a damaged file shows itself while it is mapped
-// into ErrDamaged: a memory fault where the file was cut, a failed assertion of
-// bbolt. Other panics come from fn's own code and go on.
+// guard runs fn and returns ErrDamaged for the panics that a damaged mapped file
+// causes: a memory fault beyond a truncation, or a failed assertion of bbolt.
+// Other panics come from fn's own code and are raised again.
 func guard(fn func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -23,7 +23,7 @@ func guard(fn func() error) (err error) {
 	return fn()
 }
 
-// guardBolt is guard for code of bbolt alone, where every panic means damage.
+// guardBolt is guard for code that is entirely bbolt's: there every panic means damage.
 func guardBolt(fn func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -35,7 +35,8 @@ func guardBolt(fn func() error) (err error) {
 	return fn()
 }
 
-// damageOf returns nil for a panic that has another cause.
+// damageOf returns ErrDamaged for a panic caused by a damaged file, and nil for
+// any other panic.
 func damageOf(recovered any) error {
 	switch r := recovered.(type) {
 	case interface{ Addr() uintptr }: // a memory fault, see debug.SetPanicOnFault

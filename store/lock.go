@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockRetry is the time between two tries to get a lock: flock cannot be
-// waited for with a limit.
+// lockRetry is the interval between two attempts to acquire a lock. flock itself
+// has no timeout.
 const lockRetry = 20 * time.Millisecond
 
-// flock takes the lock on f or returns ErrLocked after wait. The lock goes with
-// the file's closing.
+// flock acquires the lock on f, or returns ErrLocked after wait. Closing f
+// releases the lock.
 func flock(ctx context.Context, f *os.File, how int, wait time.Duration) error {
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -42,7 +42,7 @@ func flock(ctx context.Context, f *os.File, how int, wait time.Duration) error {
 	}
 }
 
-// lockDir keeps two processes from deciding at once what is in the directory.
+// lockDir serializes processes that examine or create the files in dir.
 func lockDir(ctx context.Context, dir string, wait time.Duration) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// childRole makes this binary, started again, one of the processes that the
-// tests need beside themselves.
+// childRole is the environment variable that turns this test binary, started
+// again, into one of the child processes that the tests need.
 const childRole = "AGBOX_STORE_TEST_CHILD"
 
 var children = map[string]func(args []string) int{
@@ -116,8 +116,8 @@ func appendEvents(evs ...*agboxv1.SandboxEvent) func(tx *Tx) error {
 	}
 }
 
-// wantFault checks what is true of every refusal: errors.Is finds it, a person
-// gets a sentence and a program a reason.
+// wantFault requires that errors.Is finds want in err, and that err has a
+// message for people and a reason for programs.
 func wantFault(t *testing.T, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
@@ -125,7 +125,7 @@ func wantFault(t *testing.T, err, want error) {
 	}
 	f := fault.Of(err)
 	if f == nil || f.Message == "" || f.Reason == agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED || f.Class == nil {
-		t.Fatalf("not a whole fault: %#v", err)
+		t.Fatalf("incomplete fault: %#v", err)
 	}
 }
 

@@ -15,21 +15,21 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// migration brings a database from the schema before to its own.
+// migration upgrades a database from schema to-1 to schema to.
 type migration struct {
 	to    uint32
 	name  string
 	apply func(b *bolt.Tx) error
 }
 
-// migrations in order, without a gap, up to SchemaVersion. Each has a database
-// of the schema before in testdata. Never change one that was released.
+// migrations are in order, without a gap, up to SchemaVersion. For each, testdata
+// has a database with the schema before it. Never change a released migration.
 var migrations = []migration{
-	{1, "index the events of a database that has only the published buckets", indexSeedDatabase},
+	{1, "index the events of a database with only the published buckets", indexSeedDatabase},
 }
 
-// migrate runs what is missing, all in one transaction, and returns the meta
-// record. A database without one has schema 0.
+// migrate runs the missing migrations in one transaction and returns the meta
+// record. A database without a meta record has schema 0.
 func migrate(db *bolt.DB, list []migration, now time.Time) (meta *storev1.Meta, err error) {
 	err = db.View(func(b *bolt.Tx) (err error) {
 		meta, err = readMeta(b)
@@ -47,7 +47,7 @@ func migrate(db *bolt.DB, list []migration, now time.Time) (meta *storev1.Meta, 
 				continue
 			}
 			if err := m.apply(b); err != nil {
-				return fmt.Errorf("migration to schema %d (%s): %w", m.to, m.name, err)
+				return fmt.Errorf("migrate to schema %d (%s): %w", m.to, m.name, err)
 			}
 			meta.SchemaVersion = m.to
 		}
@@ -59,7 +59,7 @@ func migrate(db *bolt.DB, list []migration, now time.Time) (meta *storev1.Meta, 
 	return meta, nil
 }
 
-// readMeta returns nil for a database without a meta record.
+// readMeta returns nil, and no error, for a database without a meta bucket.
 func readMeta(b *bolt.Tx) (*storev1.Meta, error) {
 	bucket := b.Bucket(bucketMeta)
 	if bucket == nil {
@@ -88,14 +88,15 @@ func putMeta(b *bolt.Tx, meta *storev1.Meta) error {
 	return bucket.Put(keyMeta, raw)
 }
 
-// isSeedDatabase tells a database of the published contract, which has no meta
-// record, from some other program's bbolt file.
+// isSeedDatabase returns an error unless the database has only buckets of the
+// published contract. Such a database has no meta record, so without this test
+// another program's bbolt file could be taken for one.
 func isSeedDatabase(b *bolt.Tx) error {
 	buckets := 0
 	err := b.ForEach(func(name []byte, _ *bolt.Bucket) error {
 		buckets++
 		if !inContract(string(name)) {
-			return fmt.Errorf("it has no meta record but a bucket %q: it is not a database of agbox", name)
+			return fmt.Errorf("it has no meta record and a bucket %q: it is not a database of agbox", name)
 		}
 		return nil
 	})
@@ -105,7 +106,7 @@ func isSeedDatabase(b *bolt.Tx) error {
 	return err
 }
 
-// seedEvent is what the order of all events needs to know of one.
+// seedEvent has the fields of an event that its index entries need.
 type seedEvent struct {
 	at       time.Time
 	sandbox  string
@@ -149,8 +150,9 @@ func indexSeedDatabase(b *bolt.Tx) error {
 	return nil
 }
 
-// seedEvents lists one sandbox. Its sequence wins over its clock: an event is
-// never put before the one that it followed. An unreadable event keeps its place.
+// seedEvents lists the events of one sandbox. Its sequence takes precedence over
+// its timestamps: an event never gets a time before that of its predecessor. An
+// unreadable event gets the time of its predecessor.
 func seedEvents(sandbox string, bucket *bolt.Bucket) []seedEvent {
 	var list []seedEvent
 	var at time.Time

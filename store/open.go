@@ -18,28 +18,30 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// initialMmap is the address space taken at first: growing it later waits for
-// all readers.
+// initialMmap is the initial size of the mapping, in bytes. Growing it later
+// blocks until all readers have finished.
 const initialMmap = 64 << 20
 
 // Options say where the database is and how it is opened.
 type Options struct {
-	// Path is the bbolt file. Its folder is made if it is absent.
+	// Path is the bbolt file. Open creates its directory if it does not exist.
 	Path string
 	// Sentinel is the file with the install id.
 	Sentinel string
-	// Logger takes the few lines that opening and failing give; nil discards them.
+	// Logger gets messages about opening the database and about failures; nil
+	// discards them.
 	Logger *slog.Logger
-	// CheckCommand makes the command that runs CheckMain(path) in a new process
-	// after an unclean stop. Nil checks in this process, which a badly damaged
-	// file can end.
+	// CheckCommand returns the command that runs CheckMain(path) in a new process
+	// after an unclean stop. If it is nil, the check runs in this process, which a
+	// badly damaged file can crash.
 	CheckCommand func(path string) *exec.Cmd
 	// CheckTimeout bounds that check; 0 means 2 minutes.
 	CheckTimeout time.Duration
-	// LockTimeout is how long another process may hold the database; 0 means 2 s.
+	// LockTimeout is how long to wait while another process has the database open;
+	// 0 means 2 s.
 	LockTimeout time.Duration
-	// AdoptLost makes a new database under the old install id where the database
-	// is gone. Only for a person's explicit request.
+	// AdoptLost creates a new database with the old install id if the database is
+	// missing. Set it only if a user asks for it explicitly.
 	AdoptLost bool
 	// Now is the clock for Meta.created_at; nil means time.Now.
 	Now func() time.Time
@@ -61,12 +63,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Open opens the database of an install, or makes a new one where there has
-// never been one. A database that it refuses stays as it was, byte for byte. The errors are faults
-// that wrap ErrDamaged, ErrLost, ErrInstallMismatch, ErrNewerSchema, ErrLocked,
-// ErrCheckUnfinished or the system's error.
+// Open opens the database of an install, or creates one if there has never been
+// one. If Open refuses a database, it leaves the file unchanged, byte for byte.
+// Errors are faults that wrap ErrDamaged, ErrLost, ErrInstallMismatch,
+// ErrNewerSchema, ErrLocked, ErrCheckUnfinished or the system's error.
 //
-// ctx bounds the opening alone.
+// ctx applies to Open only, not to the returned store.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o = o.withDefaults()
 	db, meta, err := open(ctx, o)
@@ -79,7 +81,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
-// openFault gives a sentence to the errors that have none yet.
+// openFault turns errors that are not faults yet into faults. It leaves the
+// errors of ctx as they are.
 func openFault(o Options, err error) error {
 	switch {
 	case fault.Of(err) != nil:
@@ -115,15 +118,16 @@ func open(ctx context.Context, o Options) (*bolt.DB, *storev1.Meta, error) {
 	return openForWriting(o, f)
 }
 
-// inspect does all that needs no writing: is the file sound, is it ours, can
-// this build read it. It returns the file that it has seen.
+// inspect does every check that needs no write: whether the file is sound,
+// belongs to this install, and has a schema that this build supports. It returns
+// the identity of the inspected file.
 func inspect(ctx context.Context, o Options, created bool) (fs.FileInfo, error) {
 	f, err := os.Open(o.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	// Shared, so that the check can read while no other process writes.
+	// The lock is shared so that the check's process can read; it excludes writers.
 	if err := flock(ctx, f, unix.LOCK_SH, o.LockTimeout); err != nil {
 		return nil, err
 	}
@@ -142,7 +146,7 @@ func inspect(ctx context.Context, o Options, created bool) (fs.FileInfo, error) 
 	return f.Stat()
 }
 
-// vet looks at the meta record through a read-only mapping.
+// vet checks the meta record through a read-only mapping.
 func vet(o Options) error {
 	return guardBolt(func() (err error) {
 		db, err := bolt.Open(o.Path, 0, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
@@ -175,8 +179,8 @@ func vet(o Options) error {
 	})
 }
 
-// openForWriting opens the file that inspect has seen, and brings schema and
-// sentinel up to date.
+// openForWriting opens the file that inspect returned, migrates its schema, and
+// writes the sentinel if it is missing.
 func openForWriting(o Options, seen fs.FileInfo) (db *bolt.DB, meta *storev1.Meta, err error) {
 	err = guardBolt(func() (err error) {
 		db, err = bolt.Open(o.Path, 0o600, &bolt.Options{
@@ -212,8 +216,8 @@ func openForWriting(o Options, seen fs.FileInfo) (db *bolt.DB, meta *storev1.Met
 	return db, meta, nil
 }
 
-// openSame opens the file that was inspected and no other: bbolt would make a
-// new one in the place of one that has gone, and would fill an empty one.
+// openSame opens the inspected file and no other. bbolt alone would create a new
+// database if the file had disappeared, and initialize one in an empty file.
 func openSame(name string, flag int, seen fs.FileInfo) (*os.File, error) {
 	f, err := os.OpenFile(name, flag&^os.O_CREATE, 0)
 	if err != nil {

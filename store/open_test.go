@@ -27,7 +27,7 @@ func otherProgram(string) *exec.Cmd { return exec.Command("true") }
 
 func noProgram(string) *exec.Cmd { return exec.Command("/nonexistent/program") }
 
-// crashingCheck is a check that the file has killed.
+// crashingCheck is a check that the damaged file crashes.
 func crashingCheck([]string) int {
 	fmt.Println(checkBanner)
 	panic("page fault")
@@ -36,7 +36,7 @@ func crashingCheck([]string) int {
 func hangingCheck([]string) int {
 	fmt.Println(checkBanner)
 	for {
-		_ = unix.Pause() // any signal ends it, also those of the Go runtime
+		_ = unix.Pause() // any signal interrupts it, including those of the Go runtime
 	}
 }
 
@@ -166,7 +166,7 @@ func TestMigrationsRunInOrderOnceAndAllOrNone(t *testing.T) {
 	o := testOptions(t.TempDir())
 	s := open4test(t, o)
 	s.queue.close()
-	s.writer.Wait() // the writer must not run beside the migrations
+	s.writer.Wait() // the writer must not run during the migrations
 	var ran []uint32
 	list := []migration{{SchemaVersion, "done long ago", func(*bolt.Tx) error {
 		t.Error("it ran again")

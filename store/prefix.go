@@ -8,12 +8,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// KeptExec is an exec that is kept, and the sandbox that it belongs to.
+// KeptExec is an exec that is still stored, with its sandbox.
 type KeptExec struct{ SandboxID, ExecID string }
 
-// ExecsWithPrefix lists up to limit kept execs whose ids begin with prefix, in
-// the order of bytes: an id that is the prefix itself comes first. It looks into
-// each sandbox.
+// ExecsWithPrefix lists up to limit stored execs whose ids begin with prefix, in
+// byte order, so an id equal to prefix comes first. It searches every sandbox.
 func (t *Tx) ExecsWithPrefix(prefix string, limit int) []KeptExec {
 	var found []KeptExec
 	_ = t.forEachExecBucket(func(sandboxID string, b *bolt.Bucket) error { // the function returns no error

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// The two meta pages of a bbolt file: a page header of 16 bytes, then the meta,
-// all in the byte order of the machine, as in bbolt's internal/common.
+// Layout of the two meta pages of a bbolt file: a page header of 16 bytes, then
+// the meta, in the machine's byte order. Source: bbolt's internal/common.
 const (
 	metaOffset   = 16
 	metaSize     = 64
@@ -19,21 +19,23 @@ const (
 	boltVersion  = 2
 )
 
-// geometry is what the meta pages say of a file.
+// geometry is what the meta pages say about the file.
 type geometry struct {
 	pageSize int64
-	// pages is the number of pages in use, counted from the file's beginning.
+	// pages is the number of pages from the beginning of the file to the end of
+	// the last page in use.
 	pages uint64
 	// txid is the number of the last committed transaction.
 	txid uint64
 }
 
-// probe looks at the file with plain reads, so that nothing in it can hurt. It
-// finds files that are empty, too short, or without two valid meta pages.
+// probe examines the file with plain reads, which are safe on any content. It
+// returns an error for a file that is empty, too short, or without two valid
+// meta pages.
 //
-// bbolt itself is content with one valid meta page and so would quietly forget
-// the last transaction. A meta lies within one disk sector, which is written
-// whole or not at all: an invalid one is damage, not the trace of a crash.
+// bbolt itself accepts a file with one valid meta page, and so would silently
+// drop the last transaction. A meta fits into one disk sector, and disks write
+// sectors atomically. So an invalid meta page means damage, not a crash.
 func probe(f *os.File) (geometry, error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -5,10 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// update is one call of Update on its way through the writer.
+// update is one call of Update that the writer has not finished.
 type update struct {
 	fn func(*Tx) error
-	// taken is set once, by the writer that takes it or the caller that drops it.
+	// taken is set once: by the writer when it dequeues the update, or by the
+	// caller when it cancels it.
 	taken atomic.Bool
 	// done is closed when err and panicked are final.
 	done     chan struct{}
@@ -23,7 +24,7 @@ func (u *update) finish(err error) {
 
 // queue holds the updates that wait for the writer.
 type queue struct {
-	// mu guards waiting and closed; some says that one of them has changed.
+	// mu guards waiting and closed; some signals that one of them has changed.
 	mu      sync.Mutex
 	some    *sync.Cond
 	waiting []*update
@@ -32,7 +33,7 @@ type queue struct {
 
 func (q *queue) init() { q.some = sync.NewCond(&q.mu) }
 
-// add returns false once the queue is closed.
+// add returns false if the queue is closed.
 func (q *queue) add(u *update) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,8 +52,8 @@ func (q *queue) close() {
 	q.some.Broadcast()
 }
 
-// take adds up to limit-len(first) waiting updates to first. With an empty first it waits
-// for one, and returns nothing only when the queue is closed and empty.
+// take appends waiting updates to first, up to limit in all. If first is empty,
+// it waits for an update; it returns none only when the queue is closed and empty.
 func (q *queue) take(first []*update, limit int) []*update {
 	q.mu.Lock()
 	defer q.mu.Unlock()

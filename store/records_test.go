@@ -167,8 +167,8 @@ func TestKeptExecsAreFoundByPrefix(t *testing.T) {
 	})
 }
 
-// TestTheFileHasThePublishedBucketsKeysAndValues reads the file as bbolt shows it and holds
-// it against the published table.
+// TestTheFileHasThePublishedBucketsKeysAndValues reads the file with bbolt and
+// compares it with the published table.
 func TestTheFileHasThePublishedBucketsKeysAndValues(t *testing.T) {
 	o := testOptions(t.TempDir())
 	s := open4test(t, o)

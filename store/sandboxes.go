@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// ReserveSandbox gives the id away, for ever. An id that was given before is a
-// fault SANDBOX_ID_EXISTS that wraps ErrReserved.
+// ReserveSandbox reserves the sandbox id for ever. If the id was reserved
+// before, the error is a fault SANDBOX_ID_EXISTS that wraps ErrReserved.
 func (t *Tx) ReserveSandbox(sandboxID string, now time.Time) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
@@ -20,14 +20,14 @@ func (t *Tx) ReserveSandbox(sandboxID string, now time.Time) error {
 	return t.put(bucketSandboxIDs, []byte(sandboxID), instant(now))
 }
 
-// SandboxReserved tells whether and when the id was given away. The time is
-// zero if its record is damaged; the id is taken all the same.
+// SandboxReserved reports whether and when the id was reserved. If the record is
+// damaged, the id still counts as reserved and the time is zero.
 func (t *Tx) SandboxReserved(sandboxID string) (at time.Time, ok bool) {
 	raw := t.get(bucketSandboxIDs, []byte(sandboxID))
 	return parseInstant(raw), raw != nil
 }
 
-// PutSandboxConfig stores the spec as it was resolved.
+// PutSandboxConfig stores the resolved spec.
 func (t *Tx) PutSandboxConfig(sandboxID string, spec *agboxv1.CreateSpec) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
@@ -44,11 +44,12 @@ func (t *Tx) SandboxConfig(sandboxID string) (*agboxv1.CreateSpec, error) {
 	return spec, nil
 }
 
-// SandboxIDs lists, in the order of bytes, all sandboxes that have a config, deleted ones
-// too. It reads no record but the ids.
+// SandboxIDs lists all sandboxes that have a config, including deleted ones, in
+// byte order. It decodes no records.
 func (t *Tx) SandboxIDs() []string { return t.keys(bucketSandboxConfig, "", math.MaxInt) }
 
-// MarkDeleted records when the sandbox was deleted. A time that is recorded stays.
+// MarkDeleted records when the sandbox was deleted. It does not change a time
+// that is already recorded.
 func (t *Tx) MarkDeleted(sandboxID string, now time.Time) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
@@ -59,8 +60,8 @@ func (t *Tx) MarkDeleted(sandboxID string, now time.Time) error {
 	return t.put(bucketSandboxDeleted, []byte(sandboxID), instant(now))
 }
 
-// DeletedAt tells whether and when the sandbox was deleted. The time is zero if
-// its record is damaged.
+// DeletedAt reports whether and when the sandbox was deleted. The time is zero
+// if its record is damaged.
 func (t *Tx) DeletedAt(sandboxID string) (at time.Time, ok bool) {
 	raw := t.get(bucketSandboxDeleted, []byte(sandboxID))
 	return parseInstant(raw), raw != nil

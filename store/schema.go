@@ -10,15 +10,15 @@ import (
 // database with a higher number is refused.
 const SchemaVersion uint32 = 1
 
-// The bucket tree. Keys are ids (UTF-8) or numbers (8 bytes, big-endian);
-// values are protobuf messages or numbers (8 bytes, big-endian); nothing else.
+// The bucket tree. Keys are ids (UTF-8) or numbers (8 bytes, big-endian).
+// Values are protobuf messages or numbers (8 bytes, big-endian).
 //
 //	sandbox-ids                      reserved sandbox ids, never removed
 //	  {sandbox_id}                   -> int64, UnixNano of the reservation
 //	exec-ids                         reserved exec ids, never removed
 //	  {exec_id}                      -> int64, UnixNano of the reservation
 //	sandbox-config                   one per sandbox that has a history
-//	  {sandbox_id}                   -> agbox.v1.CreateSpec as it was resolved
+//	  {sandbox_id}                   -> agbox.v1.CreateSpec, resolved
 //	sandbox-deleted-at
 //	  {sandbox_id}                   -> int64, UnixNano of the deletion
 //	events:{sandbox_id}              history of one sandbox
@@ -35,9 +35,9 @@ const SchemaVersion uint32 = 1
 //	meta
 //	  "meta"                         -> store.v1.Meta
 //
-// The first six are the published contract. The others are our own:
-// exec-last-event and event-order can be computed from the first six, as
-// indexSeedDatabase in migrate.go does, and events-trimmed is there once something was removed.
+// The first six buckets are the published contract. The others are our own.
+// exec-last-event and event-order are indexes; indexSeedDatabase in migrate.go
+// computes them from the first six. events-trimmed exists only after a removal.
 var (
 	bucketSandboxIDs     = []byte("sandbox-ids")
 	bucketExecIDs        = []byte("exec-ids")
@@ -47,11 +47,12 @@ var (
 	bucketEventsTrimmed  = []byte("events-trimmed")
 	bucketMeta           = []byte("meta")
 	keyMeta              = []byte("meta")
-	// keyAllTrimmed is no sandbox's id.
+	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
 	keyAllTrimmed = []byte("*")
 )
 
-// Buckets of one sandbox: the prefix and the sandbox id. Ids hold no colon.
+// Name prefixes of the buckets of one sandbox; the sandbox id follows. Ids never
+// contain a colon.
 const (
 	prefixEvents        = "events:"
 	prefixExecConfig    = "exec-config:"
@@ -62,8 +63,8 @@ func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents +
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
 func bucketExecLastEvent(sandboxID string) []byte { return []byte(prefixExecLastEvent + sandboxID) }
 
-// inContract tells whether a bucket of that name is part of the published
-// contract, and so may stand in a database that has no meta bucket yet.
+// inContract reports whether the published contract has a bucket of that name.
+// Only such buckets may exist in a database without a meta bucket.
 func inContract(name string) bool {
 	switch name {
 	case string(bucketSandboxIDs), string(bucketExecIDs),
@@ -73,7 +74,7 @@ func inContract(name string) bool {
 	return strings.HasPrefix(name, prefixEvents) || strings.HasPrefix(name, prefixExecConfig)
 }
 
-// number is the encoding of sequences, positions and times.
+// number encodes a sequence, position or time.
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // parseNumber returns false for anything but 8 bytes.
@@ -86,7 +87,7 @@ func parseNumber(b []byte) (uint64, bool) {
 
 func instant(t time.Time) []byte { return number(uint64(t.UnixNano())) }
 
-// parseInstant returns the zero time for a value that is no time.
+// parseInstant returns the zero time for an invalid encoding.
 func parseInstant(b []byte) time.Time {
 	n, ok := parseNumber(b)
 	if !ok {

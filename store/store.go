@@ -25,7 +25,7 @@ type Store struct {
 	queue  queue
 	writer sync.WaitGroup
 
-	// stopped is the reason why nothing is written any more; nil while all is well.
+	// stopped is the reason why the store refuses writes; nil if it accepts them.
 	stopped atomic.Pointer[error]
 
 	closing  sync.Once
@@ -35,12 +35,12 @@ type Store struct {
 // InstallID is the random id of the data directory.
 func (s *Store) InstallID() string { return s.meta.GetInstallId() }
 
-// Meta describes the database: schema version, install id, time of creation.
+// Meta returns the schema version, install id and creation time of the database.
 func (s *Store) Meta() *storev1.Meta { return proto.CloneOf(s.meta) }
 
-// View runs fn in a read transaction of its own. It sees what was committed
-// before it began. fn must be short: pages that it can see are not used again
-// while it runs, and Close waits for it. It must call neither Update nor View.
+// View runs fn in its own read transaction, which sees what was committed before
+// it began. fn must be short: while it runs, bbolt cannot reuse the pages that
+// it sees, and Close waits for it. fn must not call Update or View.
 func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -66,21 +66,22 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 	return err
 }
 
-// beginError keeps the errors of bbolt apart from those of a caller's function.
+// beginError distinguishes bbolt's errors from those of the caller's function.
 type beginError struct{ error }
 
 func (e *beginError) Unwrap() error { return e.error }
 
-// Close runs the updates that are waiting, refuses new ones, waits for readers
-// and closes the file. The second call does nothing and returns the same.
+// Close refuses new updates, runs the waiting ones, waits for readers and closes
+// the file. Further calls do nothing and return the same error.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.queue.close()
 		s.writer.Wait()
 		if s.stopped.Load() == nil {
-			// Still under the lock: nobody else can change the file in between.
+			// The lock is still held, so no other process can change the file between
+			// this and db.Close.
 			if err := markClean(s.path); err != nil {
-				s.log.Warn("database not marked as cleanly closed; the next start checks it", "path", s.path, "error", err)
+				s.log.Warn("cannot mark the database as cleanly closed; the next start checks it", "path", s.path, "error", err)
 			}
 		}
 		if err := s.db.Close(); err != nil {
@@ -90,9 +91,9 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// stop ends all writing until the database is opened again. The first reason stays.
+// stop makes the store read-only until it is opened again. It keeps the first reason.
 func (s *Store) stop(reason error) {
 	if s.stopped.CompareAndSwap(nil, &reason) {
-		s.log.Error("the database takes no more changes", "path", s.path, "error", reason)
+		s.log.Error("the database accepts no more changes", "path", s.path, "error", reason)
 	}
 }

@@ -9,18 +9,18 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// Trimmed tells what was removed from a stream of events. A reader that has
-// come to UpTo or beyond has missed nothing.
+// Trimmed says what was removed from a stream of events. A reader whose cursor
+// is at UpTo or beyond has missed nothing.
 type Trimmed struct {
 	// UpTo is the highest sequence or position that was removed; 0 if none was.
 	UpTo uint64
-	// Count is how many events were removed in all: it tells whether any were
-	// since an earlier look.
+	// Count is how many events were ever removed. A reader compares it with an
+	// earlier value to detect removals in between.
 	Count uint64
 }
 
-// ForgetExecs removes what was asked of execs. Their ids stay reserved, and
-// their events are RemoveEvents' matter.
+// ForgetExecs removes the configs of execs and their entries in the index of
+// newest events. Their ids stay reserved. RemoveEvents removes their events.
 func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
 	for _, id := range execIDs {
 		err := errors.Join(
@@ -34,14 +34,14 @@ func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
 }
 
 // RemoveEvents removes events of a sandbox from its history and from the order
-// of all events, and remembers that there is a hole now. The sandbox's newest
-// event stays, because the next sequence follows from it; what is not there is
-// passed over.
+// of all events, and records the removal in Trimmed. It keeps the sandbox's
+// newest event, because the next sequence is computed from it. It ignores
+// sequences that do not exist.
 func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 	newest := t.LastSequence(sandboxID)
 	own, order := t.trimmed([]byte(sandboxID)), t.trimmed(keyAllTrimmed)
 	before := own.Count
-	lost := make(map[uint64]bool) // without a position of their own
+	lost := make(map[uint64]bool) // events that do not record their position
 	for _, sequence := range sequences {
 		raw := t.get(bucketEvents(sandboxID), number(sequence))
 		if raw == nil || sequence == newest {
@@ -69,9 +69,9 @@ func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 	return errors.Join(t.putTrimmed([]byte(sandboxID), own), t.putTrimmed(keyAllTrimmed, order))
 }
 
-// DropSandbox forgets all of a sandbox but that its id and those of its execs
-// are taken. What it costs grows with the sandbox's events: remove most of
-// them before.
+// DropSandbox removes everything of a sandbox except the reservations of its id
+// and of its execs' ids. Its cost grows with the number of the sandbox's events,
+// so remove most of them with RemoveEvents first.
 func (t *Tx) DropSandbox(sandboxID string) error {
 	order := t.trimmed(keyAllTrimmed)
 	if err := t.dropOrder(sandboxID, &order); err != nil {
@@ -110,7 +110,8 @@ func (t *Tx) dropOrder(sandboxID string, order *Trimmed) error {
 	return t.forgetOrder(sandboxID, order, func(uint64) bool { return true })
 }
 
-// positionOf is 0 for an event that cannot be read or does not tell.
+// positionOf returns 0 for an event that cannot be read or does not record its
+// position.
 func positionOf(raw []byte) uint64 {
 	ev := &agboxv1.SandboxEvent{}
 	if proto.Unmarshal(raw, ev) != nil {
@@ -124,10 +125,11 @@ func (t *Tx) removePosition(position uint64, order *Trimmed) error {
 	return t.remove(bucketEventOrder, number(position))
 }
 
-// forgetOrder removes entries of a sandbox from the order of all events by
-// reading all of it: only events of a database that was indexed later need that.
+// forgetOrder removes entries of a sandbox from the order of all events. It scans
+// the whole order, which only events without a recorded position need: those
+// that an older schema wrote and a migration indexed.
 func (t *Tx) forgetOrder(sandboxID string, order *Trimmed, gone func(sequence uint64) bool) error {
-	var positions []uint64 // a bbolt cursor must not walk what is being removed
+	var positions []uint64 // collected first: a bbolt cursor is invalid after a removal
 	t.eachNumber(bucketEventOrder, 0, func(position uint64, _, raw []byte) bool {
 		ref := &storev1.EventRef{}
 		if proto.Unmarshal(raw, ref) == nil && ref.GetSandboxId() == sandboxID && gone(ref.GetSequence()) {
@@ -148,7 +150,7 @@ func (r *Trimmed) note(n uint64) {
 	r.Count++
 }
 
-// trimmed reads a mark. One that is damaged counts as none.
+// trimmed reads the record of removals under key. A damaged record counts as none.
 func (t *Tx) trimmed(key []byte) Trimmed {
 	m := &storev1.Trimmed{}
 	if err := t.message(bucketEventsTrimmed, key, m); err != nil {
@@ -164,8 +166,8 @@ func (t *Tx) putTrimmed(key []byte, r Trimmed) error {
 	return t.putMessage(bucketEventsTrimmed, key, &storev1.Trimmed{UpTo: r.UpTo, Count: r.Count})
 }
 
-// Trimmed tells what was removed from a sandbox's history.
+// Trimmed returns what was removed from a sandbox's history.
 func (t *Tx) Trimmed(sandboxID string) Trimmed { return t.trimmed([]byte(sandboxID)) }
 
-// OrderTrimmed tells what was removed from the order of all events.
+// OrderTrimmed returns what was removed from the order of all events.
 func (t *Tx) OrderTrimmed() Trimmed { return t.trimmed(keyAllTrimmed) }

@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// left lists the positions and ids of all events that are kept.
+// left lists the positions and ids of all stored events.
 func left(tx *Tx) string {
 	var list []string
 	page := tx.OrderedEvents(0, 100)
@@ -21,7 +21,8 @@ func left(tx *Tx) string {
 	return fmt.Sprintf("%v, %d bad", list, len(page.Bad))
 }
 
-// threeExecs has one sandbox with three execs and another one between them.
+// threeExecs makes a sandbox with three execs, and an event of another sandbox
+// between theirs.
 func threeExecs(t *testing.T) *Store {
 	s := newStore(t)
 	mustUpdate(t, s, func(tx *Tx) error {
@@ -85,7 +86,7 @@ func TestRemovedEventsLeaveAMarkAndTheNextSequence(t *testing.T) {
 
 func TestEventsThatDoNotTellTheirPositionAreRemovedFromTheOrderToo(t *testing.T) {
 	s := threeExecs(t)
-	mustUpdate(t, s, func(tx *Tx) error { // as an older daemon wrote them
+	mustUpdate(t, s, func(tx *Tx) error { // older daemons did not record positions
 		for _, sequence := range []uint64{2, 4} {
 			ev, err := tx.Event("box", sequence)
 			if err != nil {

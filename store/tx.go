@@ -12,12 +12,12 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// Tx is one transaction: of View, for reading, or of Update, for both. It is
-// valid until the function that got it returns. Nothing that its methods return points
-// into the database.
+// Tx is one transaction: read-only in View, read-write in Update. It is valid
+// until the function that received it returns. Values returned by its exported
+// methods stay valid after that.
 type Tx struct {
 	bolt *bolt.Tx
-	// touched counts what would have to be taken back if the function failed.
+	// touched counts the changes that a rollback would have to undo.
 	touched  int
 	onCommit []func()
 	values   map[any]any
@@ -25,26 +25,28 @@ type Tx struct {
 
 var deterministic = proto.MarshalOptions{Deterministic: true}
 
-// OnCommit has f run once this transaction is on the disk: in the writer's
-// goroutine, in the order of registration over all updates of the batch, and
-// before any of these updates returns. f must be short, and call neither
-// Update nor View. In a read transaction f never runs.
+// OnCommit registers f to run when this transaction is on the disk. The writer's
+// goroutine calls the functions of all updates in the batch in the order of
+// registration, before any of these updates returns. f must be short and must
+// not call Update or View. In a read transaction f never runs.
 func (t *Tx) OnCommit(f func()) {
 	t.touched++
 	t.onCommit = append(t.onCommit, f)
 }
 
-// Value returns what SetValue has put under key in this transaction, by this function or by another of
-// the same batch; nil if nothing. It starts empty whenever the batch is run again.
+// Value returns the value that SetValue stored under key in this transaction, in
+// this update or in an earlier one of the same batch; nil if there is none. All
+// values are discarded when the batch runs again.
 func (t *Tx) Value(key any) any {
 	v := t.values[key]
 	if v != nil {
-		t.touched++ // it may be a pointer, and be written through
+		t.touched++ // the caller may write through a pointer
 	}
 	return v
 }
 
-// SetValue keeps v under key, which should be of a type of the caller's own, until the transaction ends.
+// SetValue stores v under key until the transaction ends. The key should have a
+// type that the caller defines, to avoid collisions.
 func (t *Tx) SetValue(key, v any) {
 	t.touched++
 	if t.values == nil {
@@ -56,7 +58,8 @@ func (t *Tx) SetValue(key, v any) {
 // Meta reads the description of the database.
 func (t *Tx) Meta() (*storev1.Meta, error) { return readMeta(t.bolt) }
 
-// get returns the raw value, valid only inside the transaction; nil if there is none.
+// get returns the raw value, which is valid only inside the transaction; nil if
+// there is none.
 func (t *Tx) get(bucket, key []byte) []byte {
 	b := t.bolt.Bucket(bucket)
 	if b == nil {
@@ -65,7 +68,7 @@ func (t *Tx) get(bucket, key []byte) []byte {
 	return b.Get(key)
 }
 
-// write returns the bucket, made if it is absent, for writing to it.
+// write returns the bucket for writing and creates it if needed.
 func (t *Tx) write(bucket []byte) (*bolt.Bucket, error) {
 	t.touched++
 	b, err := t.bolt.CreateBucketIfNotExists(bucket)
@@ -75,8 +78,8 @@ func (t *Tx) write(bucket []byte) (*bolt.Bucket, error) {
 	return b, err
 }
 
-// appendFill is how full a page is left when it is split. bbolt leaves half free
-// for keys in between, of which a bucket that only grows at its end gets none.
+// appendFill is the fill fraction of a page after a split. By default bbolt
+// leaves half of it free for keys in between; an append-only bucket gets none.
 const appendFill = 0.95
 
 func growsAtTheEnd(bucket []byte) bool {
@@ -102,7 +105,8 @@ func (t *Tx) putMessage(bucket, key []byte, m proto.Message) error {
 	return t.put(bucket, key, raw)
 }
 
-// message decodes a record into m. It returns errdefs.ErrNotFound or a *RecordError.
+// message decodes a record into m. Its errors are errdefs.ErrNotFound and
+// *RecordError.
 func (t *Tx) message(bucket, key []byte, m proto.Message) error {
 	raw := t.get(bucket, key)
 	if raw == nil {
@@ -118,7 +122,7 @@ func decode(bucket, key, raw []byte, m proto.Message) error {
 	return nil
 }
 
-// remove deletes a key; an absent one is fine.
+// remove deletes a key. A missing key is not an error.
 func (t *Tx) remove(bucket, key []byte) error {
 	b := t.bolt.Bucket(bucket)
 	if b == nil {
@@ -128,7 +132,7 @@ func (t *Tx) remove(bucket, key []byte) error {
 	return b.Delete(key)
 }
 
-// drop deletes a bucket; an absent one is fine.
+// drop deletes a bucket. A missing bucket is not an error.
 func (t *Tx) drop(bucket []byte) error {
 	if t.bolt.Bucket(bucket) == nil {
 		return nil
@@ -137,7 +141,7 @@ func (t *Tx) drop(bucket []byte) error {
 	return t.bolt.DeleteBucket(bucket)
 }
 
-// keys returns up to limit keys after the given one in the order of bytes.
+// keys returns up to limit keys after the given one, in byte order.
 func (t *Tx) keys(bucket []byte, after string, limit int) []string {
 	b := t.bolt.Bucket(bucket)
 	if b == nil {

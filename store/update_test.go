@@ -18,8 +18,9 @@ import (
 
 var errRefused = errors.New("refused")
 
-// together runs updates in one batch, in the given order: the writer is kept
-// busy until all of them wait. It returns their errors. Only inside a synctest bubble.
+// together runs updates in one batch, in the given order, and returns their
+// errors. It blocks the writer until all of them wait. It works only inside a
+// synctest bubble.
 func together(s *Store, fns ...func(tx *Tx) error) []error {
 	gate := make(chan struct{})
 	var all sync.WaitGroup
@@ -37,7 +38,7 @@ func together(s *Store, fns ...func(tx *Tx) error) []error {
 	return errs
 }
 
-// inBubble opens a store whose goroutines are all in the bubble.
+// inBubble runs body with a store whose goroutines are all in a synctest bubble.
 func inBubble(t *testing.T, body func(t *testing.T, s *Store)) {
 	o := testOptions(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +93,7 @@ func TestUpdatesThatWaitTogetherShareOneTransaction(t *testing.T) {
 
 func TestAnErrorIsNeverBasedOnWhatAnotherUpdateDidNotKeep(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
-		// The first keeps its id only when it runs before anybody failed.
+		// first succeeds in the first run of the batch and fails in the next.
 		runs := 0
 		first := func(tx *Tx) error {
 			if runs++; runs > 1 {
@@ -104,7 +105,7 @@ func TestAnErrorIsNeverBasedOnWhatAnotherUpdateDidNotKeep(t *testing.T) {
 		failing := func(tx *Tx) error { return errors.Join(tx.ReserveSandbox("z", testTime), errRefused) }
 		errs := together(s, first, second, failing)
 		if errs[1] != nil {
-			t.Fatalf("the second was told %v by an id that nobody has", errs[1])
+			t.Fatalf("the second got %v although nobody holds the id", errs[1])
 		}
 		if !errors.Is(errs[0], errRefused) || !errors.Is(errs[2], errRefused) || !isReserved(t, s, "a") {
 			t.Fatalf("errors %v", errs)
@@ -133,7 +134,7 @@ func TestOnCommitRunsInOrderAfterTheCommitAndBeforeAnyReturn(t *testing.T) {
 		step := func(id string) func(*Tx) error {
 			return func(tx *Tx) error {
 				tx.OnCommit(func() {
-					synctest.Wait() // whoever may return by now has returned
+					synctest.Wait() // every Update that can return has returned
 					if !isReserved(t, s, id) {
 						t.Errorf("%s: not committed yet", id)
 					}

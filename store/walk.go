@@ -13,8 +13,8 @@ import (
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// walk reads every record and returns those that do not decode. Buckets that
-// this build does not know are read but not judged.
+// walk reads every record and returns an error for each that does not decode, up
+// to maxProblems. It reads the values in unknown buckets without decoding them.
 func walk(b *bolt.Tx) []error {
 	var problems []error
 	_ = b.ForEach(func(name []byte, bucket *bolt.Bucket) error { // the function returns no error
@@ -32,7 +32,7 @@ func walk(b *bolt.Tx) []error {
 	return problems
 }
 
-// judgeOf returns the test that values of the bucket must pass.
+// judgeOf returns the check for values of the bucket.
 func judgeOf(bucket string) func(value []byte) error {
 	kind, _, _ := strings.Cut(bucket, ":")
 	switch kind + ":" {
@@ -69,13 +69,14 @@ func isNumber(value []byte) error {
 	return nil
 }
 
-// touch reads every byte, so that one which is not in the file is noticed.
+// touch reads every byte, so that a value beyond the end of the file causes a
+// memory fault.
 func touch(value []byte) error {
 	_ = crc32.ChecksumIEEE(value)
 	return nil
 }
 
-// keyText writes a key as people know it: a number in decimal, or an id.
+// keyText formats a key for people: a number in decimal, or a quoted id.
 func keyText(key []byte) string {
 	if n, ok := parseNumber(key); ok && key[0] == 0 {
 		return strconv.FormatUint(n, 10)

@@ -9,28 +9,28 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// maxBatch bounds one transaction, and so what a caller may have to wait for.
+// maxBatch bounds the updates in one transaction, and so the latency of one update.
 const maxBatch = 256
 
-// Update runs fn in a write transaction and returns when that is on the disk.
+// Update runs fn in a write transaction and returns when it is on the disk.
 //
-// The transaction is shared with the other updates of the moment; fn sees what
-// those before it wrote. Therefore:
-//   - An error of fn takes back what fn did and nothing else, and is returned.
-//     It is never based on another's change that did not last.
-//   - fn may run several times; only the last run counts. It must set, not
-//     add to, what lies outside of the transaction, or use OnCommit.
-//   - fn runs in the writer's goroutine: no waiting, no Update or View inside,
-//     and in tests no FailNow. A panic in it arises in the caller.
+// Concurrent updates share one transaction; fn sees what the earlier ones in
+// the batch wrote. Therefore:
+//   - If fn returns an error, only fn's changes are undone, and Update returns
+//     the error. The error never depends on a change that was itself undone.
+//   - fn may run several times; only the last run counts. Outside of the
+//     transaction it must assign state, not accumulate it, or use OnCommit.
+//   - fn runs in the writer's goroutine. It must not block, call Update or View,
+//     or, in tests, call FailNow. If fn panics, Update panics in the caller.
 //
-// When ctx ends before fn's turn, fn is never run and ctx's error returned.
-// Once its turn has come, the result counts.
+// If ctx is cancelled before the writer takes fn, fn never runs and Update
+// returns ctx's error. After that, Update ignores ctx and returns fn's result.
 //
-// If the commit fails, nothing was changed, all of the batch get a fault
-// STORE_FAILED, and later updates can succeed (disk space). After a failed
-// fsync it is unknown what has reached the disk: then all later updates fail
-// with ErrReadOnly, reads go on and may show the last batch, and only opening the database again
-// finds out. After Close the error is ErrClosed.
+// If the commit fails, nothing was changed, all updates of the batch get a fault
+// STORE_FAILED, and later updates can succeed (for example once disk space is
+// free). After a failed fsync it is unknown what has reached the disk: all later
+// updates fail with ErrReadOnly until the database is opened again. Reads still
+// work and may show the last batch. After Close the error is ErrClosed.
 func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (s *Store) Update(ctx context.Context, fn func(tx *Tx) error) error {
 	return u.err
 }
 
-// write is the writer's goroutine. It ends when the queue is closed and empty.
+// write is the writer's goroutine. It returns when the queue is closed and empty.
 func (s *Store) write() {
 	var postponed []*update
 	for {
@@ -70,10 +70,11 @@ func (s *Store) write() {
 	}
 }
 
-// attempt runs a batch in one transaction and commits it. Where a function has
-// failed after it wrote, nothing is committed, and rest is the batch without
-// it, to be tried again. A function that failed after seeing what others of
-// the batch wrote is postponed: it runs again when that has been decided.
+// attempt runs a batch in one transaction and commits it. If a function fails
+// after it wrote, attempt rolls back and returns the batch without that function
+// as rest, to be tried again. A function that fails after others of the batch
+// wrote is postponed: its error may depend on changes that are not committed
+// yet, so it runs again in a later batch.
 func (s *Store) attempt(batch []*update) (rest, postponed []*update) {
 	if reason := s.stopped.Load(); reason != nil {
 		finishAll(batch, readOnly(s.path, *reason))
@@ -120,7 +121,7 @@ func call(u *update, tx *Tx) (err error) {
 		if r := recover(); r != nil {
 			u.panicked = fmt.Sprintf("panic in an update: %v\n%s", r, debug.Stack())
 			err = errors.New("panic")
-			tx.touched++ // whatever it did must go
+			tx.touched++ // roll back whatever fn did
 		}
 	}()
 	return guard(func() error { return u.fn(tx) })
@@ -142,7 +143,7 @@ func (s *Store) commit(tx *Tx, ran []*update) {
 	finishAll(ran, nil)
 }
 
-// commitBolt leaves no transaction open, whatever happens.
+// commitBolt commits, and leaves no transaction open even if bbolt panics.
 func commitBolt(b *bolt.Tx) error {
 	err := guardBolt(b.Commit)
 	if errors.Is(err, ErrDamaged) {
@@ -151,18 +152,19 @@ func commitBolt(b *bolt.Tx) error {
 	return err
 }
 
-// commitError decides what a failed commit means for the updates after it.
+// commitError returns the error for a batch whose commit failed. It stops the
+// store if later updates cannot be trusted either.
 func (s *Store) commitError(err error) error {
 	switch {
 	case isDamage(err):
 		s.stop(err)
 		return damaged(s.path, err)
 	case syncFailed(err):
-		err = fmt.Errorf("a write that did not reach the disk: %w", err)
+		err = fmt.Errorf("an earlier sync to the disk failed: %w", err)
 		s.stop(err)
 		return readOnly(s.path, err)
 	}
-	s.log.Error("a transaction was not committed", "path", s.path, "error", err)
+	s.log.Error("commit failed; the transaction was rolled back", "path", s.path, "error", err)
 	return commitFailed(s.path, err)
 }
 

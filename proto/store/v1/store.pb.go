@@ -140,7 +140,7 @@ func (x *EventRef) GetSequence() uint64 {
 	return 0
 }
 
-// Trimmed tells what was removed from a stream of events.
+// Trimmed records what was removed from a stream of events.
 type Trimmed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The highest sequence or position that was removed.
