@@ -61,7 +61,7 @@ func BenchmarkUpdate(b *testing.B) {
 // BenchmarkOpenAfterUncleanStop opens a database of about 50 MB with and without the check.
 func BenchmarkOpenAfterUncleanStop(b *testing.B) {
 	o := testOptions(b.TempDir())
-	s := open4test(b, o)
+	s := mustOpen(b, o)
 	reason := strings.Repeat("because ", 25)
 	for box := range 200 {
 		mustUpdate(b, s, func(tx *Tx) error {

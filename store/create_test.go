@@ -10,7 +10,7 @@ import (
 
 func TestANewInstallGetsDatabaseAndSentinelWithOneID(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	if got := strings.TrimSpace(string(readFile(t, o.Sentinel))); got != s.InstallID() || got == "" {
 		t.Fatalf("sentinel %q, database %q", got, s.InstallID())
 	}
@@ -24,7 +24,7 @@ func TestANewInstallGetsDatabaseAndSentinelWithOneID(t *testing.T) {
 		}
 	})
 	closeStore(t, s)
-	if again := open4test(t, o); again.InstallID() != meta.GetInstallId() {
+	if again := mustOpen(t, o); again.InstallID() != meta.GetInstallId() {
 		t.Fatalf("install id %q became %q", meta.GetInstallId(), again.InstallID())
 	}
 }
@@ -47,7 +47,7 @@ func TestACrashAnywhereInCreationLeadsToACleanRetry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := open4test(t, o)
+			s := mustOpen(t, o)
 			if visible != (s.InstallID() == "firstone") {
 				t.Fatalf("database visible: %v, install id %q", visible, s.InstallID())
 			}
@@ -56,7 +56,7 @@ func TestACrashAnywhereInCreationLeadsToACleanRetry(t *testing.T) {
 			}
 			mustUpdate(t, s, reserve("a"))
 			closeStore(t, s)
-			if again := open4test(t, o); !isReserved(t, again, "a") {
+			if again := mustOpen(t, o); !isReserved(t, again, "a") {
 				t.Fatal("the reservation is gone")
 			}
 		})
@@ -74,7 +74,7 @@ func TestACrashInTheMiddleOfAFileLeadsToACleanRetry(t *testing.T) {
 				afterCrash(t, o, 4)
 			}
 			writeFile(t, path(o)+newSuffix, []byte("torn"))
-			s := open4test(t, o)
+			s := mustOpen(t, o)
 			if _, err := os.Stat(path(o) + newSuffix); err == nil {
 				t.Fatal("the torn file is still there")
 			}
@@ -85,7 +85,7 @@ func TestACrashInTheMiddleOfAFileLeadsToACleanRetry(t *testing.T) {
 
 func TestALostDatabaseIsNeverTakenForNew(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	mustUpdate(t, s, reserve("a"))
 	closeStore(t, s)
 	if err := os.Remove(o.Path); err != nil {
@@ -99,7 +99,7 @@ func TestALostDatabaseIsNeverTakenForNew(t *testing.T) {
 		}
 	}
 	o.AdoptLost = true
-	adopted := open4test(t, o)
+	adopted := mustOpen(t, o)
 	if adopted.InstallID() != s.InstallID() || isReserved(t, adopted, "a") {
 		t.Fatalf("adopted as %q, want %q and empty", adopted.InstallID(), s.InstallID())
 	}
@@ -107,7 +107,7 @@ func TestALostDatabaseIsNeverTakenForNew(t *testing.T) {
 
 func TestASentinelOfAnotherInstallIsRefused(t *testing.T) {
 	o := testOptions(t.TempDir())
-	closeStore(t, open4test(t, o))
+	closeStore(t, mustOpen(t, o))
 	before := readFile(t, o.Path)
 	for _, text := range []string{"another1\n", ""} {
 		writeFile(t, o.Sentinel, []byte(text))
@@ -120,5 +120,5 @@ func TestASentinelOfAnotherInstallIsRefused(t *testing.T) {
 	if err := os.Remove(o.Sentinel); err != nil {
 		t.Fatal(err)
 	}
-	open4test(t, o)
+	mustOpen(t, o)
 }

@@ -20,7 +20,7 @@ import (
 func usedDatabase(t testing.TB) (o Options, pageSize, used int) {
 	t.Helper()
 	o = testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	for i := range 40 {
 		mustUpdate(t, s, func(tx *Tx) error {
 			id := numbered("s", i)
@@ -93,7 +93,7 @@ func TestADamagedFileIsRefusedAndLeftAsItIs(t *testing.T) {
 		}
 	}
 	writeFile(t, o.Path, whole)
-	open4test(t, o)
+	mustOpen(t, o)
 }
 
 func TestAZeroedPageIsRefused(t *testing.T) {
@@ -155,7 +155,7 @@ func pagesInUse(t *testing.T, path string) map[int]bool {
 
 func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	id := "box"
 	mustUpdate(t, s, func(tx *Tx) error {
 		if err := appendEvents(event(id, 1), event(id, 2), event(id, 3))(tx); err != nil {
@@ -174,7 +174,7 @@ func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
 	if err := os.Remove(markerPath(o.Path)); err != nil {
 		t.Fatal(err)
 	}
-	s = open4test(t, o) // runs the check
+	s = mustOpen(t, o) // runs the check
 	mustView(t, s, func(tx *Tx) {
 		page := tx.Events(id, 0, 10, 0)
 		if len(page.Events) != 2 || len(page.Bad) != 1 || page.Bad[0].Key != "2" || page.Next != 3 {
@@ -208,7 +208,7 @@ func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
 
 func TestAFileCutUnderAnOpenStoreEndsWritingButNotTheProcess(t *testing.T) {
 	o, page, _ := usedDatabase(t)
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	if err := os.Truncate(o.Path, int64(4*page)); err != nil {
 		t.Fatal(err)
 	}
@@ -227,8 +227,8 @@ func TestOnlyAnUncleanStopIsChecked(t *testing.T) {
 	checks := 0
 	command := o.CheckCommand
 	o.CheckCommand = countCalls(command, &checks)
-	closeStore(t, open4test(t, o))
-	s := open4test(t, o)
+	closeStore(t, mustOpen(t, o))
+	s := mustOpen(t, o)
 	if _, err := os.Stat(markerPath(o.Path)); err == nil {
 		t.Fatal("an open database is marked as cleanly closed")
 	}
@@ -240,14 +240,14 @@ func TestOnlyAnUncleanStopIsChecked(t *testing.T) {
 	if err := os.Chtimes(o.Path, touched, touched); err != nil {
 		t.Fatal(err)
 	}
-	closeStore(t, open4test(t, o))
+	closeStore(t, mustOpen(t, o))
 	if checks != 1 {
 		t.Fatalf("%d checks after the file was touched", checks)
 	}
 	if err := os.Remove(markerPath(o.Path)); err != nil {
 		t.Fatal(err)
 	}
-	closeStore(t, open4test(t, o))
+	closeStore(t, mustOpen(t, o))
 	if checks != 2 {
 		t.Fatalf("%d checks after an unclean stop", checks)
 	}
@@ -297,13 +297,13 @@ func TestACheckThatGivesNoVerdictIsNotDamage(t *testing.T) {
 			wantFault(t, err, ErrCheckUnfinished)
 		})
 	}
-	open4test(t, o)
+	mustOpen(t, o)
 }
 
 func TestWithoutACommandTheCheckRunsHere(t *testing.T) {
 	o := uncleanDatabase(t)
 	o.CheckCommand = nil
-	closeStore(t, open4test(t, o))
+	closeStore(t, mustOpen(t, o))
 	page := os.Getpagesize()
 	inUse := pagesInUse(t, o.Path)
 	raw := readFile(t, o.Path)

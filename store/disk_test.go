@@ -63,7 +63,7 @@ func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	filler := filepath.Join(dir, "filler")
 	writeFile(t, filler, make([]byte, 2<<20))
-	s := open4test(t, testOptions(dir))
+	s := mustOpen(t, testOptions(dir))
 	last, err := fillUp(s, 60_000)
 	f := fault.Of(err)
 	if !errors.Is(err, unix.ENOSPC) || !errdefs.IsUnavailable(err) || f == nil ||
@@ -86,7 +86,7 @@ func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
 	if err := os.Remove(markerPath(s.path)); err != nil {
 		t.Fatal(err)
 	}
-	s = open4test(t, testOptions(dir)) // runs the check
+	s = mustOpen(t, testOptions(dir)) // runs the check
 	if err := errors.Join(stillReads(s, last), stillReads(s, "again")); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func TestAFailedSyncEndsWritingUntilTheNextOpenHasChecked(t *testing.T) {
 			}
 			checks := 0
 			o.CheckCommand = countCalls(o.CheckCommand, &checks)
-			s := open4test(t, o)
+			s := mustOpen(t, o)
 			if checks != 1 || !isReserved(t, s, "before") || isReserved(t, s, "during") || isReserved(t, s, "after") {
 				t.Fatalf("%d checks; before %v, during %v, after %v", checks,
 					isReserved(t, s, "before"), isReserved(t, s, "during"), isReserved(t, s, "after"))

@@ -23,7 +23,7 @@ func Examine(ctx context.Context, o Options) error {
 func examine(ctx context.Context, o Options) error {
 	folder := filepath.Dir(o.Path)
 	if has, err := exists(folder); err != nil || !has {
-		return orNever(o, err)
+		return orNotFound(o, err)
 	}
 	unlock, err := lockDir(ctx, folder, o.LockTimeout)
 	if err != nil {
@@ -40,12 +40,12 @@ func examine(ctx context.Context, o Options) error {
 	}
 	installID, hadOne, err := readSentinel(o.Sentinel)
 	if err != nil || !hadOne {
-		return orNever(o, err)
+		return orNotFound(o, err)
 	}
 	return lost(o.Path, o.Sentinel, installID)
 }
 
-func orNever(o Options, err error) error {
+func orNotFound(o Options, err error) error {
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func testOptions(dir string) Options {
 	}
 }
 
-func open4test(t testing.TB, o Options) *Store {
+func mustOpen(t testing.TB, o Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), o)
 	if err != nil {
@@ -74,7 +74,7 @@ func closeStore(t testing.TB, s *Store) {
 
 func newStore(t testing.TB) *Store {
 	t.Helper()
-	return open4test(t, testOptions(t.TempDir()))
+	return mustOpen(t, testOptions(t.TempDir()))
 }
 
 func mustUpdate(t testing.TB, s *Store, fn func(tx *Tx) error) {

@@ -140,14 +140,14 @@ func inspect(ctx context.Context, o Options, created bool) (fs.FileInfo, error) 
 			return nil, err
 		}
 	}
-	if err := vet(o); err != nil {
+	if err := checkMeta(o); err != nil {
 		return nil, err
 	}
 	return f.Stat()
 }
 
-// vet checks the meta record through a read-only mapping.
-func vet(o Options) error {
+// checkMeta checks the meta record through a read-only mapping.
+func checkMeta(o Options) error {
 	return guardBolt(func() (err error) {
 		db, err := bolt.Open(o.Path, 0, &bolt.Options{ReadOnly: true, Timeout: o.LockTimeout})
 		if err != nil {

@@ -42,18 +42,18 @@ func hangingCheck([]string) int {
 
 func TestASecondOpenIsRefusedWhileTheFirstLives(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	mustUpdate(t, s, reserve("a"))
 	_, err := Open(t.Context(), o)
 	wantFault(t, err, ErrLocked)
 	mustUpdate(t, s, reserve("b"))
 	closeStore(t, s)
-	open4test(t, o)
+	mustOpen(t, o)
 }
 
 func TestANewerSchemaIsRefusedWithoutAWrite(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	mustUpdate(t, s, func(tx *Tx) error {
 		return tx.putMessage(bucketMeta, keyMeta, &storev1.Meta{SchemaVersion: SchemaVersion + 1, InstallId: s.InstallID()})
 	})
@@ -87,7 +87,7 @@ func stat(t *testing.T, path string) os.FileInfo {
 
 func TestAnUnreadableMetaRecordIsRefused(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	mustUpdate(t, s, func(tx *Tx) error { return tx.put(bucketMeta, keyMeta, []byte{0xff}) })
 	closeStore(t, s)
 	wantRefused(t, o, "meta record", readFile(t, o.Path))
@@ -95,7 +95,7 @@ func TestAnUnreadableMetaRecordIsRefused(t *testing.T) {
 
 func TestAReplacedFileIsNotOpenedInThePlaceOfTheInspectedOne(t *testing.T) {
 	o := testOptions(t.TempDir())
-	closeStore(t, open4test(t, o))
+	closeStore(t, mustOpen(t, o))
 	seen, err := inspect(t.Context(), o, true)
 	if err != nil {
 		t.Fatal(err)
@@ -121,14 +121,14 @@ const seedFixture = "testdata/schema0.db"
 func TestADatabaseOfThePublishedContractIsIndexedOnce(t *testing.T) {
 	o := testOptions(t.TempDir())
 	writeFile(t, o.Path, readFile(t, seedFixture))
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	if s.Meta().GetSchemaVersion() != SchemaVersion || s.InstallID() == "" {
 		t.Fatalf("meta %v", s.Meta())
 	}
 	wantSeedContents(t, s)
 	mustUpdate(t, s, appendEvents(execEvent("alpha", "x1", agboxv1.EventType_EXEC_FINISHED)))
 	closeStore(t, s)
-	again := open4test(t, o)
+	again := mustOpen(t, o)
 	if again.InstallID() != s.InstallID() {
 		t.Fatal("the install id changed")
 	}
@@ -164,7 +164,7 @@ func wantSeedContents(t *testing.T, s *Store) {
 
 func TestMigrationsRunInOrderOnceAndAllOrNone(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	s.queue.close()
 	s.writer.Wait() // the writer must not run during the migrations
 	var ran []uint32

@@ -24,14 +24,14 @@ func (u *update) finish(err error) {
 
 // queue holds the updates that wait for the writer.
 type queue struct {
-	// mu guards waiting and closed; some signals that one of them has changed.
+	// mu guards waiting and closed; changed signals a change of either.
 	mu      sync.Mutex
-	some    *sync.Cond
+	changed *sync.Cond
 	waiting []*update
 	closed  bool
 }
 
-func (q *queue) init() { q.some = sync.NewCond(&q.mu) }
+func (q *queue) init() { q.changed = sync.NewCond(&q.mu) }
 
 // add returns false if the queue is closed.
 func (q *queue) add(u *update) bool {
@@ -41,7 +41,7 @@ func (q *queue) add(u *update) bool {
 		return false
 	}
 	q.waiting = append(q.waiting, u)
-	q.some.Signal()
+	q.changed.Signal()
 	return true
 }
 
@@ -49,7 +49,7 @@ func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.some.Broadcast()
+	q.changed.Broadcast()
 }
 
 // take appends waiting updates to first, up to limit in all. If first is empty,
@@ -71,7 +71,7 @@ func (q *queue) take(first []*update, limit int) []*update {
 			return batch
 		}
 		if len(q.waiting) == 0 {
-			q.some.Wait()
+			q.changed.Wait()
 		}
 	}
 }

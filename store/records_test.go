@@ -171,7 +171,7 @@ func TestKeptExecsAreFoundByPrefix(t *testing.T) {
 // compares it with the published table.
 func TestTheFileHasThePublishedBucketsKeysAndValues(t *testing.T) {
 	o := testOptions(t.TempDir())
-	s := open4test(t, o)
+	s := mustOpen(t, o)
 	ev := execEvent("box", "x1", agboxv1.EventType_EXEC_STARTED)
 	spec := &agboxv1.CreateSpec{Image: "debian"}
 	request := &agboxv1.CreateExecRequest{Command: []string{"true"}}

@@ -41,7 +41,7 @@ func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 	newest := t.LastSequence(sandboxID)
 	own, order := t.trimmed([]byte(sandboxID)), t.trimmed(keyAllTrimmed)
 	before := own.Count
-	lost := make(map[uint64]bool) // events that do not record their position
+	withoutPosition := make(map[uint64]bool) // events that do not record their position
 	for _, sequence := range sequences {
 		raw := t.get(bucketEvents(sandboxID), number(sequence))
 		if raw == nil || sequence == newest {
@@ -49,20 +49,20 @@ func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 		}
 		position := positionOf(raw)
 		if position == 0 {
-			lost[sequence] = true
+			withoutPosition[sequence] = true
 		} else if err := t.removePosition(position, &order); err != nil {
 			return err
 		}
 		if err := t.remove(bucketEvents(sandboxID), number(sequence)); err != nil {
 			return err
 		}
-		own.note(sequence)
+		own.add(sequence)
 	}
 	if own.Count == before {
 		return nil
 	}
-	if len(lost) > 0 {
-		if err := t.forgetOrder(sandboxID, &order, func(sequence uint64) bool { return lost[sequence] }); err != nil {
+	if len(withoutPosition) > 0 {
+		if err := t.removePositionsByScan(sandboxID, &order, func(sequence uint64) bool { return withoutPosition[sequence] }); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (t *Tx) RemoveEvents(sandboxID string, sequences ...uint64) error {
 // so remove most of them with RemoveEvents first.
 func (t *Tx) DropSandbox(sandboxID string) error {
 	order := t.trimmed(keyAllTrimmed)
-	if err := t.dropOrder(sandboxID, &order); err != nil {
+	if err := t.removeAllPositions(sandboxID, &order); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -87,8 +87,8 @@ func (t *Tx) DropSandbox(sandboxID string) error {
 		t.putTrimmed(keyAllTrimmed, order))
 }
 
-// dropOrder removes all of a sandbox's events from the order of all events.
-func (t *Tx) dropOrder(sandboxID string, order *Trimmed) error {
+// removeAllPositions removes all of a sandbox's events from the order of all events.
+func (t *Tx) removeAllPositions(sandboxID string, order *Trimmed) error {
 	var positions []uint64
 	complete := true
 	t.eachNumber(bucketEvents(sandboxID), 0, func(_ uint64, _, raw []byte) bool {
@@ -107,7 +107,7 @@ func (t *Tx) dropOrder(sandboxID string, order *Trimmed) error {
 	if complete {
 		return nil
 	}
-	return t.forgetOrder(sandboxID, order, func(uint64) bool { return true })
+	return t.removePositionsByScan(sandboxID, order, func(uint64) bool { return true })
 }
 
 // positionOf returns 0 for an event that cannot be read or does not record its
@@ -121,14 +121,14 @@ func positionOf(raw []byte) uint64 {
 }
 
 func (t *Tx) removePosition(position uint64, order *Trimmed) error {
-	order.note(position)
+	order.add(position)
 	return t.remove(bucketEventOrder, number(position))
 }
 
-// forgetOrder removes entries of a sandbox from the order of all events. It scans
-// the whole order, which only events without a recorded position need: those
-// that an older schema wrote and a migration indexed.
-func (t *Tx) forgetOrder(sandboxID string, order *Trimmed, gone func(sequence uint64) bool) error {
+// removePositionsByScan removes entries of a sandbox from the order of all
+// events. It scans the whole order, which only events without a recorded position
+// need: those that an older schema wrote and a migration indexed.
+func (t *Tx) removePositionsByScan(sandboxID string, order *Trimmed, gone func(sequence uint64) bool) error {
 	var positions []uint64 // collected first: a bbolt cursor is invalid after a removal
 	t.eachNumber(bucketEventOrder, 0, func(position uint64, _, raw []byte) bool {
 		ref := &storev1.EventRef{}
@@ -145,7 +145,7 @@ func (t *Tx) forgetOrder(sandboxID string, order *Trimmed, gone func(sequence ui
 	return nil
 }
 
-func (r *Trimmed) note(n uint64) {
+func (r *Trimmed) add(n uint64) {
 	r.UpTo = max(r.UpTo, n)
 	r.Count++
 }

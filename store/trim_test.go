@@ -11,8 +11,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// left lists the positions and ids of all stored events.
-func left(tx *Tx) string {
+// storedEvents lists the positions and ids of all stored events.
+func storedEvents(tx *Tx) string {
 	var list []string
 	page := tx.OrderedEvents(0, 100)
 	for _, ev := range page.Events {
@@ -69,8 +69,8 @@ func TestRemovedEventsLeaveAMarkAndTheNextSequence(t *testing.T) {
 	mustUpdate(t, s, appendEvents(event("box", agboxv1.EventType_SANDBOX_STOPPED)))
 	mustView(t, s, func(tx *Tx) {
 		// box/5 was the newest event of the box and stays.
-		if got, want := left(tx), "[1=box/1 3=box/3 4=other/1 6=box/5 7=box/6], 0 bad"; got != want {
-			t.Errorf("left %v, want %v", got, want)
+		if got, want := storedEvents(tx), "[1=box/1 3=box/3 4=other/1 6=box/5 7=box/6], 0 bad"; got != want {
+			t.Errorf("kept %v, want %v", got, want)
 		}
 		if got, want := tx.Trimmed("box"), (Trimmed{UpTo: 4, Count: 2}); got != want {
 			t.Errorf("the box was trimmed %+v, want %+v", got, want)
@@ -101,8 +101,8 @@ func TestEventsThatDoNotTellTheirPositionAreRemovedFromTheOrderToo(t *testing.T)
 	})
 	mustUpdate(t, s, func(tx *Tx) error { return tx.RemoveEvents("box", 2, 3) })
 	mustView(t, s, func(tx *Tx) {
-		if got, want := left(tx), "[1=box/1 4=other/1 5=box/4 6=box/5], 0 bad"; got != want {
-			t.Errorf("left %v, want %v", got, want)
+		if got, want := storedEvents(tx), "[1=box/1 4=other/1 5=box/4 6=box/5], 0 bad"; got != want {
+			t.Errorf("kept %v, want %v", got, want)
 		}
 		if got, want := tx.OrderTrimmed(), (Trimmed{UpTo: 3, Count: 2}); got != want {
 			t.Errorf("the order was trimmed %+v, want %+v", got, want)
@@ -110,8 +110,8 @@ func TestEventsThatDoNotTellTheirPositionAreRemovedFromTheOrderToo(t *testing.T)
 	})
 	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })
 	mustView(t, s, func(tx *Tx) {
-		if got, want := left(tx), "[4=other/1], 0 bad"; got != want {
-			t.Errorf("left %v, want %v", got, want)
+		if got, want := storedEvents(tx), "[4=other/1], 0 bad"; got != want {
+			t.Errorf("kept %v, want %v", got, want)
 		}
 		if got, want := tx.OrderTrimmed(), (Trimmed{UpTo: 6, Count: 5}); got != want {
 			t.Errorf("the order was trimmed %+v, want %+v", got, want)

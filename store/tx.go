@@ -17,8 +17,8 @@ import (
 // methods stay valid after that.
 type Tx struct {
 	bolt *bolt.Tx
-	// touched counts the changes that a rollback would have to undo.
-	touched  int
+	// changes counts the changes that a rollback would have to undo.
+	changes  int
 	onCommit []func()
 	values   map[any]any
 }
@@ -30,7 +30,7 @@ var deterministic = proto.MarshalOptions{Deterministic: true}
 // registration, before any of these updates returns. f must be short and must
 // not call Update or View. In a read transaction f never runs.
 func (t *Tx) OnCommit(f func()) {
-	t.touched++
+	t.changes++
 	t.onCommit = append(t.onCommit, f)
 }
 
@@ -40,7 +40,7 @@ func (t *Tx) OnCommit(f func()) {
 func (t *Tx) Value(key any) any {
 	v := t.values[key]
 	if v != nil {
-		t.touched++ // the caller may write through a pointer
+		t.changes++ // the caller may write through a pointer
 	}
 	return v
 }
@@ -48,7 +48,7 @@ func (t *Tx) Value(key any) any {
 // SetValue stores v under key until the transaction ends. The key should have a
 // type that the caller defines, to avoid collisions.
 func (t *Tx) SetValue(key, v any) {
-	t.touched++
+	t.changes++
 	if t.values == nil {
 		t.values = make(map[any]any)
 	}
@@ -70,7 +70,7 @@ func (t *Tx) get(bucket, key []byte) []byte {
 
 // write returns the bucket for writing and creates it if needed.
 func (t *Tx) write(bucket []byte) (*bolt.Bucket, error) {
-	t.touched++
+	t.changes++
 	b, err := t.bolt.CreateBucketIfNotExists(bucket)
 	if err == nil && growsAtTheEnd(bucket) {
 		b.FillPercent = appendFill
@@ -128,7 +128,7 @@ func (t *Tx) remove(bucket, key []byte) error {
 	if b == nil {
 		return nil
 	}
-	t.touched++
+	t.changes++
 	return b.Delete(key)
 }
 
@@ -137,7 +137,7 @@ func (t *Tx) drop(bucket []byte) error {
 	if t.bolt.Bucket(bucket) == nil {
 		return nil
 	}
-	t.touched++
+	t.changes++
 	return t.bolt.DeleteBucket(bucket)
 }
 

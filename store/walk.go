@@ -18,12 +18,12 @@ import (
 func walk(b *bolt.Tx) []error {
 	var problems []error
 	_ = b.ForEach(func(name []byte, bucket *bolt.Bucket) error { // the function returns no error
-		judge := judgeOf(string(name))
+		verify := verifierOf(string(name))
 		return bucket.ForEach(func(k, v []byte) error {
 			if v == nil || len(problems) >= maxProblems {
 				return nil
 			}
-			if err := judge(v); err != nil {
+			if err := verify(v); err != nil {
 				problems = append(problems, &RecordError{Bucket: string(name), Key: keyText(k), Err: err})
 			}
 			return nil
@@ -32,8 +32,8 @@ func walk(b *bolt.Tx) []error {
 	return problems
 }
 
-// judgeOf returns the check for values of the bucket.
-func judgeOf(bucket string) func(value []byte) error {
+// verifierOf returns the check for values of the bucket.
+func verifierOf(bucket string) func(value []byte) error {
 	kind, _, _ := strings.Cut(bucket, ":")
 	switch kind + ":" {
 	case prefixEvents:
@@ -55,7 +55,7 @@ func judgeOf(bucket string) func(value []byte) error {
 	case string(bucketMeta):
 		return decodes(&storev1.Meta{})
 	}
-	return touch
+	return readBytes
 }
 
 func decodes(m proto.Message) func([]byte) error {
@@ -69,9 +69,9 @@ func isNumber(value []byte) error {
 	return nil
 }
 
-// touch reads every byte, so that a value beyond the end of the file causes a
+// readBytes reads every byte, so that a value beyond the end of the file causes a
 // memory fault.
-func touch(value []byte) error {
+func readBytes(value []byte) error {
 	_ = crc32.ChecksumIEEE(value)
 	return nil
 }

@@ -89,7 +89,7 @@ func (s *Store) attempt(batch []*update) (rest, postponed []*update) {
 	tx := &Tx{bolt: b}
 	ran := make([]*update, 0, len(batch))
 	for i, u := range batch {
-		before := tx.touched
+		before := tx.changes
 		err := call(u, tx)
 		if err == nil {
 			ran = append(ran, u)
@@ -106,7 +106,7 @@ func (s *Store) attempt(batch []*update) (rest, postponed []*update) {
 		} else {
 			postponed = append(postponed, u)
 		}
-		if tx.touched != before {
+		if tx.changes != before {
 			_ = b.Rollback()
 			return append(ran, batch[i+1:]...), postponed
 		}
@@ -121,14 +121,14 @@ func call(u *update, tx *Tx) (err error) {
 		if r := recover(); r != nil {
 			u.panicked = fmt.Sprintf("panic in an update: %v\n%s", r, debug.Stack())
 			err = errors.New("panic")
-			tx.touched++ // roll back whatever fn did
+			tx.changes++ // roll back whatever fn did
 		}
 	}()
 	return guard(func() error { return u.fn(tx) })
 }
 
 func (s *Store) commit(tx *Tx, ran []*update) {
-	if tx.touched == 0 {
+	if tx.changes == 0 {
 		_ = tx.bolt.Rollback()
 		finishAll(ran, nil)
 		return
