@@ -153,7 +153,7 @@ func pagesInUse(t *testing.T, path string) map[int]bool {
 	return used
 }
 
-func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
+func TestABadRecordNeitherPreventsOpeningNorHidesOtherRecords(t *testing.T) {
 	o := testOptions(t.TempDir())
 	s := mustOpen(t, o)
 	id := "box"
@@ -206,7 +206,7 @@ func TestABadRecordDoesNotStopTheStartNorHideTheOthers(t *testing.T) {
 	})
 }
 
-func TestAFileCutUnderAnOpenStoreEndsWritingButNotTheProcess(t *testing.T) {
+func TestTruncatingTheFileOfAnOpenStoreMakesItReadOnly(t *testing.T) {
 	o, page, _ := usedDatabase(t)
 	s := mustOpen(t, o)
 	if err := os.Truncate(o.Path, int64(4*page)); err != nil {
@@ -300,7 +300,7 @@ func TestACheckThatGivesNoVerdictIsNotDamage(t *testing.T) {
 	mustOpen(t, o)
 }
 
-func TestWithoutACommandTheCheckRunsHere(t *testing.T) {
+func TestWithoutACommandTheCheckRunsInThisProcess(t *testing.T) {
 	o := uncleanDatabase(t)
 	o.CheckCommand = nil
 	closeStore(t, mustOpen(t, o))

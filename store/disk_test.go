@@ -54,10 +54,10 @@ func stillReads(s *Store, last string) error {
 	})
 }
 
-func TestAFullDiskFailsWritesClearlyAndHealsByItself(t *testing.T) {
+func TestWritesFailOnAFullDiskAndSucceedOnceSpaceIsFree(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("agbox-store-test", dir, "tmpfs", 0, "size=4m"); err != nil {
-		t.Logf("cannot mount a tmpfs (%v): only TestAFileSizeLimitFailsWritesClearlyAndHealsWhenLifted tests a full disk", err)
+		t.Logf("cannot mount a tmpfs (%v): only TestWritesFailAtAFileSizeLimitAndSucceedOnceItIsLifted tests a full disk", err)
 		return
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
@@ -125,7 +125,7 @@ func fillUnderLimit(args []string) int {
 	return 0
 }
 
-func TestAFileSizeLimitFailsWritesClearlyAndHealsWhenLifted(t *testing.T) {
+func TestWritesFailAtAFileSizeLimitAndSucceedOnceItIsLifted(t *testing.T) {
 	if out, err := child("fill", t.TempDir()).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -188,7 +188,7 @@ func writeWithoutSync(args []string) int {
 	return 0
 }
 
-func TestAFailedSyncEndsWritingUntilTheNextOpenHasChecked(t *testing.T) {
+func TestAfterAFailedSyncTheStoreIsReadOnlyUntilTheNextOpen(t *testing.T) {
 	for _, call := range []string{"fdatasync", "fsync"} {
 		t.Run(call, func(t *testing.T) {
 			o := testOptions(t.TempDir())

@@ -15,7 +15,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-func TestAnEventGetsItsPlaceAndLosesWhatIsSetOnTheWayOut(t *testing.T) {
+func TestAppendingSetsTheCursorAndClearsReplayAndSnapshot(t *testing.T) {
 	s := newStore(t)
 	ev := event("box", agboxv1.EventType_SANDBOX_READY)
 	ev.Sequence, ev.EventId, ev.Replay, ev.Snapshot = 99, "wrong", true, true

@@ -43,7 +43,7 @@ func threeExecs(t *testing.T) *Store {
 	return s
 }
 
-func TestForgottenExecsAreGoneButTheirIDsStayTaken(t *testing.T) {
+func TestTheIDsOfForgottenExecsStayReserved(t *testing.T) {
 	s := threeExecs(t)
 	mustUpdate(t, s, func(tx *Tx) error { return tx.ForgetExecs("box", "x1", "x3") })
 	mustView(t, s, func(tx *Tx) {
@@ -59,7 +59,7 @@ func TestForgottenExecsAreGoneButTheirIDsStayTaken(t *testing.T) {
 	})
 }
 
-func TestRemovedEventsLeaveAMarkAndTheNextSequence(t *testing.T) {
+func TestRemovingEventsRecordsItAndKeepsTheNextSequence(t *testing.T) {
 	s := threeExecs(t)
 	remove := func(sequences ...uint64) {
 		mustUpdate(t, s, func(tx *Tx) error { return tx.RemoveEvents("box", sequences...) })
@@ -84,7 +84,7 @@ func TestRemovedEventsLeaveAMarkAndTheNextSequence(t *testing.T) {
 	})
 }
 
-func TestEventsThatDoNotTellTheirPositionAreRemovedFromTheOrderToo(t *testing.T) {
+func TestEventsWithoutAPositionAreRemovedFromTheOrderToo(t *testing.T) {
 	s := threeExecs(t)
 	mustUpdate(t, s, func(tx *Tx) error { // older daemons did not record positions
 		for _, sequence := range []uint64{2, 4} {

@@ -61,7 +61,7 @@ func isReserved(t *testing.T, s *Store, id string) (ok bool) {
 	return ok
 }
 
-func TestAFailingUpdateTakesOnlyItselfOutOfTheBatch(t *testing.T) {
+func TestAFailingUpdateRollsBackOnlyItself(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		errs := together(s,
 			reserve("a"),
@@ -91,7 +91,7 @@ func TestUpdatesThatWaitTogetherShareOneTransaction(t *testing.T) {
 	})
 }
 
-func TestAnErrorIsNeverBasedOnWhatAnotherUpdateDidNotKeep(t *testing.T) {
+func TestAnErrorNeverDependsOnAChangeThatWasRolledBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		// first succeeds in the first run of the batch and fails in the next.
 		runs := 0
@@ -169,7 +169,7 @@ func TestOnCommitRunsInOrderAfterTheCommitAndBeforeAnyReturn(t *testing.T) {
 
 type overlay struct{}
 
-func TestTheScratchIsSharedByTheBatchAndEmptyWhenItIsRunAgain(t *testing.T) {
+func TestValuesAreSharedByTheBatchAndDiscardedWhenItRunsAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		var seen []any
 		count := func(id string) func(tx *Tx) error {
@@ -192,7 +192,7 @@ func TestTheScratchIsSharedByTheBatchAndEmptyWhenItIsRunAgain(t *testing.T) {
 	})
 }
 
-func TestAFailureAfterWritingThroughTheScratchRunsTheBatchAgain(t *testing.T) {
+func TestAFailureAfterWritingThroughAValueRunsTheBatchAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		var kept []string
 		add := func(id string, err error) func(tx *Tx) error {
@@ -247,7 +247,7 @@ func TestAnUpdateCancelledInTheQueueIsNeverRun(t *testing.T) {
 	})
 }
 
-func TestAnUpdateCancelledInItsTurnGivesItsResult(t *testing.T) {
+func TestAnUpdateCancelledWhileItRunsReturnsItsResult(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		gate := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -266,7 +266,7 @@ func TestAnUpdateCancelledInItsTurnGivesItsResult(t *testing.T) {
 	})
 }
 
-func TestCloseFinishesWhatWaitsAndRefusesTheRest(t *testing.T) {
+func TestCloseRunsWaitingUpdatesAndRefusesNewOnes(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		gate := make(chan struct{})
 		var all sync.WaitGroup
@@ -289,7 +289,7 @@ func TestCloseFinishesWhatWaitsAndRefusesTheRest(t *testing.T) {
 	})
 }
 
-func TestAPanicArisesInItsCallerAndHurtsNobodyElse(t *testing.T) {
+func TestAPanicReachesOnlyItsOwnCaller(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		caught, gate := "", make(chan struct{})
 		var all sync.WaitGroup
