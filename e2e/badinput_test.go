@@ -173,7 +173,7 @@ func TestAUserWhoMayNotUseDockerIsToldHow(t *testing.T) {
 		who.credential.Groups = nil
 	}
 	in := newInstall(t, options...)
-	refused(t, in.Agbox(t, "create", "demo", "--image", harness.ImageBusybox), 6, "You may not use Docker")
+	refused(t, in.Agbox(t, "create", "demo", "--image", harness.ImageBusybox), 6, "You have no permission to use Docker")
 	if boxes := in.list(t, "-a"); len(boxes) != 0 {
 		t.Errorf("ls -a shows %v, want nothing", boxes)
 	}

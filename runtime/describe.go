@@ -1,14 +1,13 @@
 package runtime
 
-// Description is what a container was made from, as far as its engine can still
-// tell. It is what a record is made anew from when the database is lost.
+// Description says what a container was created from, as far as its engine
+// still knows. If the database is lost, the daemon rebuilds records from it.
 type Description struct {
-	// ContainerSpec has only the environment and the healthcheck that are not the
-	// image's, and neither limits nor what was loosened.
+	// ContainerSpec leaves out the environment and the healthcheck that come from
+	// the image. It has neither Limits nor Security.
 	ContainerSpec
 	// Image is what the container was created from.
 	Image Image
-	// ImageName is a reference by which the image is found; its id when it has no
-	// name any more.
+	// ImageName is a reference to the image, or its id if it no longer has a name.
 	ImageName string
 }

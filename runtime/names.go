@@ -2,10 +2,10 @@ package runtime
 
 import "github.com/agbox/agbox/internal/ids"
 
-// The names of a sandbox's engine objects. They are recomputed from the ids and
-// never stored. Two sandboxes whose ids contain '-' can meet in one service name
-// ("a-b" with "c", "a" with "b-c"): labels tell such objects apart, and the second
-// one is refused as taken.
+// The names of a sandbox's engine objects are computed from the ids and never
+// stored. Two sandboxes whose ids contain '-' can get the same service name
+// ("a-b" with "c", and "a" with "b-c"). Labels distinguish such objects, and the
+// second container is refused because its name is taken.
 
 // NetworkName is the name of a sandbox's network.
 func NetworkName(sandboxID string) string {

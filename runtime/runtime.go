@@ -1,20 +1,20 @@
-// Package runtime holds the words in which the daemon speaks with a container
-// engine: what to make, and what was seen. It is data only; the Engine interface
-// stands with its consumer, daemon/reconcile.
+// Package runtime has the data types that the daemon exchanges with a container
+// engine: specs of objects to create, and observations of existing ones. The
+// Engine interface is declared by its consumer, daemon/reconcile.
 //
 // Errors of an engine carry a class of github.com/containerd/errdefs:
 // ErrNotFound, ErrConflict, ErrAlreadyExists, ErrUnavailable (the engine did not
-// answer or a deadline passed: look before you retry), ErrInvalidArgument,
-// ErrResourceExhausted, ErrInternal. Where a person must act they are
-// fault.Errors.
+// answer or a deadline passed; the call may have taken effect, so inspect before
+// a retry), ErrInvalidArgument, ErrResourceExhausted, ErrInternal. Errors that a
+// person must act on are fault.Errors.
 package runtime
 
 import "time"
 
-// Role tells what a container or network is to its sandbox.
+// Role is the function of an engine object in its sandbox.
 type Role string
 
-// The roles, as they stand in labels.
+// The roles, with their values in labels.
 const (
 	RolePrimary Role = "primary"
 	RoleService Role = "service"
@@ -22,44 +22,47 @@ const (
 	RoleVolume  Role = "volume"
 )
 
-// Identity says whose an engine object is. Labels carry it.
+// Identity says which sandbox an engine object belongs to. It is stored in labels.
 type Identity struct {
 	// InstallID is the random id of the data directory.
 	InstallID string
 	SandboxID string
-	// Nonce is the sandbox's random mark: with it an object is ours, without it
-	// the labels were spoofed or belong to an earlier life.
+	// Nonce is a random value chosen for the sandbox. An object with another nonce does
+	// not belong to the sandbox: its labels were spoofed, or an earlier sandbox
+	// with the same id made it.
 	Nonce string
 	Role  Role
-	// Service is the service's name; of a volume it is the volume's own. Empty for
-	// other roles.
+	// Service is the name of the service, or of the volume for RoleVolume. It is
+	// empty for other roles.
 	Service string
 }
 
-// EngineInfo is what an engine says of itself.
+// EngineInfo identifies an engine.
 type EngineInfo struct {
 	// Version of the engine, for example "20.10.24".
 	Version string
-	// APIVersion that was negotiated, for example "1.41".
+	// APIVersion is the negotiated version of the API, for example "1.41".
 	APIVersion string
 }
 
-// Abilities are what an engine and its host can do of what a spec may ask for.
+// Abilities says which optional features of a spec an engine and its host support.
 type Abilities struct {
-	// Local tells that the engine runs on this host, so that its ports and devices
-	// can be looked at from here.
+	// Local is true if the engine runs on this host, so that the daemon can check
+	// ports and devices itself.
 	Local bool
-	// Platform is the engine's own, for example "linux/amd64".
+	// Platform is that of the engine, for example "linux/amd64".
 	Platform string
-	// CPUs is the number of processors, Memory the size of the memory in bytes; 0: unknown.
-	CPUs   int
+	// CPUs is the number of processors; 0 means unknown.
+	CPUs int
+	// Memory is the size of the host's memory in bytes; 0 means unknown.
 	Memory int64
-	// NoDiskLimit is why the size of a container cannot be limited, as a clause;
-	// empty where it can, or where only a try can tell.
+	// NoDiskLimit is a clause that says why the size of a container cannot be
+	// limited. It is empty if it can be, or if only an attempt can show that.
 	NoDiskLimit string
-	// NoGPUs is why there are no GPUs, as a clause; empty where there may be some.
+	// NoGPUs is a clause that says why there are no GPUs. It is empty if there may
+	// be some.
 	NoGPUs string
-	// StartInterval tells whether healthchecks have one.
+	// StartInterval is true if healthchecks support a start interval.
 	StartInterval bool
 }
 
@@ -73,19 +76,19 @@ const (
 	PullNever
 )
 
-// ImageRequest is an image that is wanted.
+// ImageRequest names an image and says whether to pull it.
 type ImageRequest struct {
 	// Ref is a name with tag or digest, or an image id.
 	Ref    string
 	Policy PullPolicy
-	// Platform, for example "linux/arm64"; empty: the engine's own.
+	// Platform is for example "linux/arm64"; empty means that of the engine.
 	Platform string
 }
 
-// Image is what the daemon needs to know of an image.
+// Image has the properties of an image that the daemon uses.
 type Image struct {
-	// ID is the content id; containers are created from it, so that a tag that
-	// moves changes nothing.
+	// ID is the content id. Containers are created from it, so a moved tag does
+	// not change them.
 	ID         string
 	Entrypoint []string
 	Cmd        []string
@@ -94,90 +97,90 @@ type Image struct {
 	User string
 	// WorkingDir is the image's WORKDIR; empty means "/".
 	WorkingDir string
-	// Platform is what the image is for, for example "linux/amd64".
+	// Platform is that of the image, for example "linux/amd64".
 	Platform string
 }
 
 // ListedImage is an image in a list.
 type ListedImage struct {
 	ID string
-	// Names are its references with tags; empty for what a newer image took the
-	// name of.
+	// Names are its tagged references. It is empty if newer images took all its names.
 	Names []string
-	// Size is that of all its layers in bytes, those shared with others included.
+	// Size is the sum of all its layers in bytes, including shared layers.
 	Size      int64
 	CreatedAt time.Time
 }
 
-// BuildOptions say how an image is built.
+// BuildOptions says how to build an image.
 type BuildOptions struct {
-	// Tags are the names that the image gets.
+	// Tags are the names to give to the image.
 	Tags []string
-	// Dockerfile is its path within the context; "Dockerfile" when empty.
+	// Dockerfile is its path within the context; empty means "Dockerfile".
 	Dockerfile string
 	Args       map[string]string
-	// Target is the stage to stop at; the last one when empty.
+	// Target is the last stage to build; empty means the last one in the file.
 	Target   string
 	Platform string
 	NoCache  bool
-	// Pull looks for newer versions of the base images.
+	// Pull checks for newer versions of the base images.
 	Pull bool
 }
 
-// PullProgress is how far a pull has come.
+// PullProgress is the progress of a pull.
 type PullProgress struct {
 	LayersDone, LayersTotal int
-	// Bytes downloaded so far and in all, as far as the engine has said.
+	// BytesDone and BytesTotal count downloaded bytes of the layers whose size the
+	// engine has reported so far.
 	BytesDone, BytesTotal int64
 }
 
-// NetworkSpec is a network to make.
+// NetworkSpec describes a network to create.
 type NetworkSpec struct {
 	Identity
-	// Name in the engine; names are not unique there, so the result's id counts.
+	// Name in the engine. Names need not be unique there, so use the returned id.
 	Name string
-	// Containers is how many it must have addresses for; 0: a few.
+	// Containers is the number of containers that need an address; 0 means a few.
 	Containers int
 }
 
-// Network is a network as it was seen.
+// Network is an observed network.
 type Network struct {
 	Identity
 	ID   string
 	Name string
 }
 
-// VolumeSpec is a named volume to make. It lasts as long as its sandbox.
+// VolumeSpec describes a named volume to create. It is removed with its sandbox.
 type VolumeSpec struct {
 	Identity
 	// Name in the engine; unique there.
 	Name string
 }
 
-// Volume is a volume as it was seen. The name is its id.
+// Volume is an observed volume. Its name is its id.
 type Volume struct {
 	Identity
 	Name string
 }
 
-// VolumeMount mounts a volume that was made before.
+// VolumeMount mounts an existing volume.
 type VolumeMount struct {
 	// Volume is the name in the engine.
 	Volume, Target string
 	ReadOnly       bool
 }
 
-// Tmpfs is a folder in memory, in which programs may be executed.
+// Tmpfs mounts a directory in memory, in which programs may be executed.
 type Tmpfs struct {
 	Target string
-	// Size in bytes; 0: half of the host's memory.
+	// Size in bytes; 0 means half of the host's memory.
 	Size int64
-	// Mode is that of the folder; 0: 01777.
+	// Mode is the permission mode of the directory; 0 means 01777.
 	Mode uint32
 }
 
-// Healthcheck is what the engine runs in a container to learn whether it is well;
-// a figure of 0 is the engine's default.
+// Healthcheck is the command that the engine runs in a container to check its
+// health. A number or duration of 0 means the engine's default.
 type Healthcheck struct {
 	// Test is "NONE", or "CMD" and arguments, or "CMD-SHELL" and one command.
 	Test                                          []string
@@ -185,49 +188,52 @@ type Healthcheck struct {
 	Retries                                       int
 }
 
-// Ulimit is a limit of setrlimit(2); -1 is unlimited.
+// Ulimit is a limit of setrlimit(2); -1 means unlimited.
 type Ulimit struct {
 	Name       string
 	Soft, Hard int64
 }
 
-// DefaultPIDs bounds the processes and threads of a container whose limits do not:
-// enough for a build on many cores, too few for a fork bomb to hurt the host.
+// DefaultPIDs is the limit on processes and threads of a container without a
+// limit of its own. It suffices for a build on many cores, and keeps a fork bomb
+// from harming the host.
 const DefaultPIDs int64 = 4096
 
-// Limits bound what a container uses; 0 is no limit, or the adapter's default.
+// Limits are the resource limits of a container. 0 means no limit, except where
+// a field says otherwise.
 type Limits struct {
 	// NanoCPUs is in billionths of a processor.
 	NanoCPUs int64
-	// Memory in bytes, swap included: there is none beyond it.
+	// Memory in bytes, including swap: the container gets no swap in addition.
 	Memory int64
 	// Disk is the size of the writable layer in bytes.
 	Disk int64
-	// PIDs is the most processes and threads.
+	// PIDs is the maximum number of processes and threads; 0 means DefaultPIDs.
 	PIDs int64
-	// Shm is the size of /dev/shm in bytes.
+	// Shm is the size of /dev/shm in bytes; 0 means the engine's default.
 	Shm     int64
 	Ulimits []Ulimit
-	// GPUs is "all", a number, or device ids separated by commas; empty: none.
+	// GPUs is "all", a number, or device ids separated by commas; empty means none.
 	GPUs string
 }
 
-// Security is what of the safe defaults a container gives up, or adds to them.
-// The zero value is all of them.
+// Security says how a container deviates from the safe defaults. The zero value
+// keeps all of them.
 type Security struct {
-	// CapAdd and CapDrop are without "CAP_"; "ALL" is all of them.
-	CapAdd, CapDrop   []string
+	// CapAdd and CapDrop are names without "CAP_"; "ALL" means all capabilities.
+	CapAdd, CapDrop []string
+	// NewPrivileges allows processes to gain privileges, for example with setuid.
 	NewPrivileges     bool
 	SeccompUnconfined bool
-	// Devices are paths on the host, which are the same inside.
+	// Devices are paths on the host. They have the same paths in the container.
 	Devices      []string
 	Privileged   bool
 	ReadOnlyRoot bool
 }
 
-// Mount binds a path of the host, which must exist. Mounts that come later on one
-// side are not seen on the other. Read-only holds for mounts below it too where
-// the engine can (API 1.44 or newer).
+// Mount binds a path of the host, which must exist. Mounts that are made later on
+// one side are not visible on the other. With API 1.44 or newer, ReadOnly also
+// applies to mounts below the source.
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
@@ -235,18 +241,18 @@ type Mount struct {
 
 // Port publishes a port of the container.
 type Port struct {
-	// Container is the port inside, 1 to 65535.
+	// Container is the port in the container, 1 to 65535.
 	Container uint16
-	// Host is the port outside; 0 lets the engine choose.
+	// Host is the port on the host; 0 lets the engine choose.
 	Host uint16
-	// Protocol is "tcp", "udp" or "sctp".
+	// Protocol is "tcp", "udp" or "sctp"; empty means "tcp".
 	Protocol string
-	// HostIP is the address to listen on; empty: 127.0.0.1.
+	// HostIP is the address to listen on; empty means 127.0.0.1.
 	HostIP string
 }
 
-// ContainerSpec is a container to make. The adapter adds the safe defaults of
-// every container by itself.
+// ContainerSpec describes a container to create. The adapter adds the safe
+// defaults that apply to every container.
 type ContainerSpec struct {
 	Identity
 	// Name in the engine; unique there.
@@ -256,7 +262,7 @@ type ContainerSpec struct {
 	ImageID string
 	// Entrypoint replaces the image's; Cmd follows it.
 	Entrypoint, Cmd []string
-	// Env is "KEY=value", over the image's.
+	// Env has entries of the form "KEY=value". They take precedence over the image's.
 	Env []string
 	// User of PID 1, for example "0:0".
 	User       string
@@ -267,7 +273,7 @@ type ContainerSpec struct {
 	Volumes   []VolumeMount
 	Tmpfs     []Tmpfs
 	Ports     []Port
-	// Healthcheck replaces the image's; nil leaves that as it is. A primary has none.
+	// Healthcheck replaces the image's; nil keeps the image's. A primary never has one.
 	Healthcheck *Healthcheck
 	Limits      Limits
 	Security    Security
@@ -275,10 +281,10 @@ type ContainerSpec struct {
 	StopTimeout time.Duration
 }
 
-// ContainerState is the engine's word for a container's condition.
+// ContainerState is a container's state, in the engine's vocabulary.
 type ContainerState string
 
-// The engine's words.
+// The states.
 const (
 	StateCreated    ContainerState = "created"
 	StateRunning    ContainerState = "running"
@@ -289,90 +295,95 @@ const (
 	StateDead       ContainerState = "dead"
 )
 
-// The engine's words for what a healthcheck has found.
+// The results of a healthcheck, in the engine's vocabulary.
 const (
 	HealthStarting = "starting"
 	Healthy        = "healthy"
 	Unhealthy      = "unhealthy"
 )
 
-// PublishedPort is a port of a container as the engine has published it.
+// PublishedPort is a port that the engine publishes for a container.
 type PublishedPort struct {
-	// Port inside, with its protocol: "tcp", "udp" or "sctp".
+	// Container is the port in the container.
 	Container uint16
-	Protocol  string
-	// HostIP and Host are where it is published. Before the start they are what was
-	// asked for, and Host is 0 where the engine chooses.
+	// Protocol is "tcp", "udp" or "sctp".
+	Protocol string
+	// HostIP and Host are the address and port on the host. Before the start they
+	// are the requested ones, and Host is 0 if the engine is to choose.
 	HostIP string
 	Host   uint16
 }
 
-// Usage is what a container has used up to a moment. All is zero while it does not run.
+// Usage is the resource usage of a container at a point in time. It is zero
+// while the container does not run.
 type Usage struct {
 	At time.Time
-	// CPU is the time of all processors, since the start.
+	// CPU is the processor time since the start, summed over all processors.
 	CPU time.Duration
-	// OnlineCPUs is the number of processors that it may run on.
+	// OnlineCPUs is the number of processors that the container may run on.
 	OnlineCPUs uint32
-	// Memory in bytes, without what the kernel can drop at once. MemoryLimit is the
-	// container's, or the host's memory.
+	// Memory is in bytes, without the inactive page cache, which the kernel can
+	// reclaim at once. MemoryLimit is the container's limit, or the host's memory.
 	Memory, MemoryLimit uint64
-	// Bytes since the start.
-	NetReceived, NetSent  uint64
+	// NetReceived and NetSent are bytes since the start, over all networks.
+	NetReceived, NetSent uint64
+	// BlockRead and BlockWrite are bytes since the start, over all block devices.
 	BlockRead, BlockWrite uint64
-	PIDs, PIDsLimit       uint64
+	// PIDsLimit is 0 if there is no limit.
+	PIDs, PIDsLimit uint64
 }
 
-// Container is a container as it was seen.
+// Container is an observed container.
 type Container struct {
 	Identity
 	ID    string
 	Name  string
 	State ContainerState
-	// Detached tells that the container is attached to no network.
+	// Detached is true if the container is attached to no network.
 	Detached bool
-	// Health is one of the words below; empty without a healthcheck, or while the
-	// container does not run.
+	// Health is HealthStarting, Healthy or Unhealthy. It is empty without a
+	// healthcheck, or while the container does not run.
 	Health string
-	// Ports are what the container publishes. A list has those of running
-	// containers only.
+	// Ports are the published ports. A list has them only for running containers.
 	Ports []PublishedPort
-	// The rest is known from an inspection only, not from a list.
+	// Only an inspection fills the following fields; a list leaves them zero.
 
-	// ExitCode counts when State is exited or dead.
+	// ExitCode is valid if State is StateExited or StateDead.
 	ExitCode  int
 	OOMKilled bool
-	// HealthOutput is what the newest healthcheck has written.
+	// HealthOutput is the output of the newest run of the healthcheck.
 	HealthOutput string
-	// Error is what the engine says of a failed start.
+	// Error is the engine's message about a failed start.
 	Error                 string
 	StartedAt, FinishedAt time.Time
 }
 
-// Inventory is everything in the engine that carries an install's label.
+// Inventory lists everything in the engine that carries the labels of an install.
 type Inventory struct {
 	Containers []Container
 	Networks   []Network
 	Volumes    []Volume
 }
 
-// Empty tells whether there is nothing.
+// Empty reports whether the inventory lists nothing.
 func (i Inventory) Empty() bool {
 	return len(i.Containers)+len(i.Networks)+len(i.Volumes) == 0
 }
 
-// LogOptions select of a container's own output.
+// LogOptions selects a part of the output that the engine keeps for a container.
 type LogOptions struct {
-	// Tail is how many of the last lines to give; 0: all that is kept.
+	// Tail is the number of lines from the end; 0 means all that the engine keeps.
 	Tail int
-	// Follow goes on until the container has ended.
+	// Follow continues until the container ends.
 	Follow bool
 }
 
-// Event is a hint that something in the engine changed; never a fact to act on.
+// Event is a hint that something in the engine changed. Observe the object before
+// acting on it.
 type Event struct {
 	Identity
-	// Action is the engine's word, for example "die", "start", "destroy", "oom".
+	// Action is the engine's name of the change, for example "die", "start",
+	// "destroy" or "oom".
 	Action string
 	// ObjectID is the id of the container or network.
 	ObjectID string

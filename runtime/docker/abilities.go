@@ -39,7 +39,7 @@ func (e *Engine) Abilities(ctx context.Context) (runtime.Abilities, error) {
 
 func (e *Engine) local() bool { return strings.HasPrefix(e.host, "unix://") }
 
-// goArch is the word of images for what uname calls the machine.
+// goArch converts the machine name of uname to the architecture name in image platforms.
 func goArch(machine string) string {
 	switch machine {
 	case "x86_64":
@@ -54,7 +54,8 @@ func goArch(machine string) string {
 	return machine
 }
 
-// noDiskLimit is why the storage driver cannot limit a container's writable layer.
+// noDiskLimit says why the storage driver cannot limit a container's writable
+// layer; it is empty if it can.
 func noDiskLimit(info system.Info, local bool) string {
 	status := func(key string) string {
 		for _, pair := range info.DriverStatus {
@@ -70,18 +71,18 @@ func noDiskLimit(info system.Info, local bool) string {
 	case "overlay2":
 		backing := status("Backing Filesystem")
 		if backing != "xfs" {
-			return "its storage driver overlay2 can limit sizes on xfs only, and its folder lies on " + backing
+			return "its storage driver overlay2 can limit sizes only on xfs, and its data directory is on " + backing
 		}
 		if local && !projectQuota(info.DockerRootDir) {
-			return "its storage driver overlay2 can limit sizes only where xfs is mounted with the option pquota"
+			return "its storage driver overlay2 can limit sizes only if xfs is mounted with the option pquota"
 		}
 		return ""
 	}
 	return "its storage driver " + info.Driver + " cannot limit sizes"
 }
 
-// projectQuota tells whether the file system of a folder counts by project. What
-// cannot be found out counts as yes: the engine has the last word.
+// projectQuota reports whether the file system of a directory is mounted with
+// project quotas. If that is unknown it returns true, and the engine decides.
 func projectQuota(dir string) bool {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -102,8 +103,9 @@ func projectQuota(dir string) bool {
 	return options == "" || slices.Contains(list, "prjquota") || slices.Contains(list, "pquota")
 }
 
-// noGPUs is why no GPU can be given to a container. The engine says nothing of
-// the hook that it looks for in its own path; on the same host we can look, too.
+// noGPUs says why a container cannot get a GPU; it is empty if it may. The engine
+// does not report the NVIDIA hook that it looks up in its PATH. On the same host
+// we can look it up too.
 func noGPUs(info system.Info, local bool) string {
 	if _, ok := info.Runtimes["nvidia"]; ok {
 		return ""
@@ -114,7 +116,7 @@ func noGPUs(info system.Info, local bool) string {
 		}
 	}
 	if !local {
-		return "" // only a try can tell
+		return "" // only an attempt can show it
 	}
 	if _, err := exec.LookPath("nvidia-container-runtime-hook"); err == nil {
 		return ""
@@ -122,8 +124,9 @@ func noGPUs(info system.Info, local bool) string {
 	return "it has no runtime for GPUs (the NVIDIA Container Toolkit is not installed)"
 }
 
-// engineLacks turns what an engine says that cannot do what a spec asks for into a
-// sentence; nil for any other error. Abilities tells most of it before.
+// engineLacks returns a fault with a plain sentence if err says that the engine
+// does not support a feature of the spec, and nil for any other error. Abilities
+// detects most of these cases earlier.
 func engineLacks(err error) error {
 	if err == nil {
 		return nil
@@ -134,18 +137,19 @@ func engineLacks(err error) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "storage-opt"), strings.Contains(text, "--storage-opt"), strings.Contains(text, "Storage Option"):
-		return unsupported("The engine cannot limit the size of a container here (" + engineText(err) + "): leave disk_limit out.")
+		return unsupported("The engine cannot limit the size of a container here (" + engineText(err) + "): remove disk_limit from the spec.")
 	case strings.Contains(text, "could not select device driver"):
-		return unsupported("The engine has no runtime for GPUs: install the NVIDIA Container Toolkit, or leave gpus out.")
+		return unsupported("The engine has no runtime for GPUs: install the NVIDIA Container Toolkit, or remove gpus from the spec.")
 	case strings.Contains(text, "unable to apply caps"):
-		return unsupported("The engine's host does not have all capabilities that the container is to get: leave privileged out, and of cap_add what the host lacks.")
+		return unsupported("The engine's host does not have all capabilities that the spec requests: remove privileged, and remove the missing capabilities from cap_add.")
 	case strings.Contains(text, "gathering device information"):
-		return unsupported("A device of security.devices is not there (" + engineText(err) + "): leave it out, or load its driver.")
+		return unsupported("A device of security.devices does not exist (" + engineText(err) + "): remove it from the spec, or load its driver.")
 	}
 	return nil
 }
 
-// portLost tells that a container could not start because of a port of the host.
+// portLost reports whether a container could not start because a port of the host
+// is in use or its address does not exist.
 func portLost(err error) bool {
 	if err == nil {
 		return false
@@ -155,8 +159,9 @@ func portLost(err error) bool {
 		strings.Contains(text, "cannot assign requested address")
 }
 
-// boundAddress finds the address in what engines say: "Bind for 127.0.0.1:80
-// failed: ...", "listen tcp4 127.0.0.1:80: bind: ...", "(127.0.0.1:80:172.17.0.2:80)".
+// boundAddress finds the address in the messages of engines: "Bind for 127.0.0.1:80
+// failed: ...", "listen tcp4 127.0.0.1:80: bind: ...", "bind host port for
+// 127.0.0.1:80/tcp: ...", "exposing port TCP 127.0.0.1:80 -> ...".
 var boundAddress = regexp.MustCompile(`(?:Bind for |bind host port for |listen \w+ |exposing port \w+ )(\[?[0-9a-fA-F.:]*\]?:\d+)`)
 
 func portTaken(err error) error {
@@ -166,7 +171,7 @@ func portTaken(err error) error {
 	}
 	if strings.Contains(err.Error(), "cannot assign requested address") {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_PORT_TAKEN,
-			"The port %s cannot be published, because this host does not have the address: correct host_ip.", address).Because(err)
+			"The port %s cannot be published, because the host does not have this address: correct host_ip.", address).Because(err)
 	}
 	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_PORT_TAKEN,
 		"The port %s of the host was taken by something else in the meantime: choose another host_port, or 0 for a free one.", address).Because(errors.New(engineText(err)))

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// helperTimeout bounds one run of a credential helper: it may ask a keyring.
+	// helperTimeout bounds one run of a credential helper, which may query a keyring.
 	helperTimeout = 10 * time.Second
-	// maxCredentials bounds what is read of a configuration or a helper, in bytes.
+	// maxCredentials bounds the bytes read from a configuration or a helper.
 	maxCredentials = 1 << 20
 )
 
-// dockerConfig is what matters here of the docker command's config.json.
+// dockerConfig has the fields about credentials of the docker command's config.json.
 type dockerConfig struct {
 	Auths       map[string]storedAuth `json:"auths"`
 	CredsStore  string                `json:"credsStore"`
@@ -42,7 +42,7 @@ type storedAuth struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// configDir is where the docker command of the user keeps its configuration.
+// configDir is the directory of the docker command's configuration.
 func (e *Engine) configDir() string {
 	if e.config != "" {
 		return e.config
@@ -57,8 +57,8 @@ func (e *Engine) configDir() string {
 	return filepath.Join(home, ".docker")
 }
 
-// readConfig reads the configuration, each time anew, because a login changes it.
-// A missing one is empty.
+// readConfig reads the configuration. It does not cache it, because 'docker login'
+// changes it. A missing file counts as empty.
 func (e *Engine) readConfig() (dockerConfig, error) {
 	var config dockerConfig
 	dir := e.configDir()
@@ -75,8 +75,8 @@ func (e *Engine) readConfig() (dockerConfig, error) {
 	defer func() { _ = file.Close() }()
 	content, err := io.ReadAll(io.LimitReader(file, maxCredentials))
 	if err == nil && len(bytes.TrimSpace(content)) > 0 && json.Unmarshal(content, &config) != nil {
-		// What exactly is wrong stays unsaid: it might quote a secret.
-		err = errors.New("it is not JSON as the docker command writes it")
+		// The parser's message is withheld, because it might quote a secret.
+		err = errors.New("it is not valid JSON of the docker command")
 	}
 	if err != nil {
 		return dockerConfig{}, fmt.Errorf("%s: %w", file.Name(), err)
@@ -84,10 +84,10 @@ func (e *Engine) readConfig() (dockerConfig, error) {
 	return config, nil
 }
 
-// pullAuth returns the credentials for the registry of an image, in the form of
-// the engine's header; empty if there are none. As with the docker command,
-// credentials that cannot be had are no error: the image may be public. trouble
-// says then what is wrong.
+// pullAuth returns the credentials for the registry of an image, encoded for the
+// engine's header; empty if there are none. As with the docker command, a failure
+// to get credentials is no error, because the image may be public. trouble then
+// describes the failure.
 func (e *Engine) pullAuth(ctx context.Context, image reference.Named) (header, trouble string) {
 	config, err := e.readConfig()
 	if err != nil {
@@ -102,20 +102,20 @@ func (e *Engine) pullAuth(ctx context.Context, image reference.Named) (header, t
 	}
 	header, err = registry.EncodeAuthConfig(auth)
 	if err != nil {
-		return "", "The credentials in the Docker configuration cannot be sent."
+		return "", "The credentials in the Docker configuration cannot be encoded."
 	}
 	return header, ""
 }
 
-// registryKey is the name of a registry in configurations. That of the registry
-// of names without a host differs from its host, and the engine knows it.
+// registryKey returns the key of a registry in the configuration: its host, except
+// for the default registry, whose key the engine reports.
 func (e *Engine) registryKey(ctx context.Context, domain string) string {
 	bare, err := reference.ParseNormalizedNamed("x")
 	if err != nil || domain != reference.Domain(bare) {
 		return domain
 	}
 	key := domain
-	// If the engine does not answer, the pull that follows will say so.
+	// If the engine does not answer, the following pull reports it.
 	_ = e.call(ctx, "say which registry it uses", func(cli *client.Client) error {
 		info, err := cli.Info(ctx)
 		if err == nil && info.IndexServerAddress != "" {
@@ -126,8 +126,8 @@ func (e *Engine) registryKey(ctx context.Context, domain string) string {
 	return key
 }
 
-// allAuths returns the credentials of all registries that a configuration names,
-// for a build, whose base images only the engine will know.
+// allAuths returns the credentials of all registries in the configuration. A build
+// needs them all, because only the engine determines its base images.
 func (e *Engine) allAuths(ctx context.Context) map[string]registry.AuthConfig {
 	config, err := e.readConfig()
 	if err != nil {
@@ -140,7 +140,7 @@ func (e *Engine) allAuths(ctx context.Context) map[string]registry.AuthConfig {
 	for key := range config.CredHelpers {
 		keys[key] = true
 	}
-	// One helper that hangs mostly hangs for each of its registries.
+	// One timeout for all: a helper that hangs usually hangs for each registry.
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
 	all := make(map[string]registry.AuthConfig)
@@ -152,8 +152,8 @@ func (e *Engine) allAuths(ctx context.Context) map[string]registry.AuthConfig {
 	return all
 }
 
-// credentials looks a registry up: in its own helper, else in the common one, else
-// in the file.
+// credentials looks up a registry: first in its own helper, or in the common one
+// if it has none, then in the file.
 func (c dockerConfig) credentials(ctx context.Context, key string) (auth registry.AuthConfig, trouble string) {
 	helper := c.CredsStore
 	if own, ok := c.CredHelpers[key]; ok {
@@ -189,12 +189,12 @@ func (c dockerConfig) credentials(ctx context.Context, key string) (auth registr
 		auth.Username, auth.Password = user, password
 	}
 	if auth == (registry.AuthConfig{ServerAddress: key}) {
-		return registry.AuthConfig{}, trouble // a mark that the secret is with a helper
+		return registry.AuthConfig{}, trouble // an empty entry: the helper has the secret
 	}
 	return auth, ""
 }
 
-// hostOf drops scheme and path of a registry's name.
+// hostOf returns a registry's name without scheme and path.
 func hostOf(key string) string {
 	_, rest, found := strings.Cut(key, "://")
 	if !found {
@@ -204,26 +204,26 @@ func hostOf(key string) string {
 	return host
 }
 
-// credentialText is the output of a helper, up to maxCredentials.
+// credentialText collects the output of a helper. It fails beyond maxCredentials.
 type credentialText struct{ text []byte }
 
 func (t *credentialText) Write(p []byte) (int, error) {
 	if len(t.text)+len(p) > maxCredentials {
-		return 0, errors.New("the helper says too much")
+		return 0, errors.New("the output of the helper is too long")
 	}
 	t.text = append(t.text, p...)
 	return len(p), nil
 }
 
-// tokenUser is the user name by which a helper says that the secret is a token.
+// tokenUser is the user name with which a helper marks its secret as a token.
 const tokenUser = "<token>"
 
-// askHelper speaks the protocol of credential helpers: the registry on its standard
-// input, JSON on its output. What it says of a failure is not passed on, because it
-// could have a secret in it. No credentials are no error.
+// askHelper runs a credential helper: it gets the registry on standard input and
+// answers with JSON on standard output. Its error messages are withheld, because
+// they could contain a secret. Missing credentials are no error.
 func askHelper(ctx context.Context, name, key string) (registry.AuthConfig, error) {
 	if name != filepath.Base(name) || name == "." || name == ".." {
-		return registry.AuthConfig{}, errors.New("has a name that is none")
+		return registry.AuthConfig{}, errors.New("has an invalid name")
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
@@ -236,7 +236,7 @@ func askHelper(ctx context.Context, name, key string) (registry.AuthConfig, erro
 	out := answer.text
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return registry.AuthConfig{}, errors.New("is not installed where agboxd finds it")
+		return registry.AuthConfig{}, errors.New("is not installed in the PATH of agboxd")
 	case ctx.Err() != nil:
 		return registry.AuthConfig{}, errors.New("did not answer in time")
 	case err != nil && bytes.Contains(out, []byte("credentials not found")):

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkCreate compares network, create and start through the adapter with the
-// same three calls by hand.
+// same three calls through the client library.
 func BenchmarkCreate(b *testing.B) {
 	e, err := New(Options{})
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// BuildImage has the engine build an image of a context, a tar archive, and calls
-// output with what the build puts out, from this goroutine. It returns the image's
-// id. Faults: INVALID_REQUEST for a bad tag, IMAGE_BUILD_FAILED.
+// BuildImage builds an image from context, a tar archive, and returns its id. It
+// calls output with the output of the build, in the caller's goroutine. Faults:
+// INVALID_REQUEST for a bad tag, IMAGE_BUILD_FAILED.
 func (e *Engine) BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error) {
 	for _, tag := range opts.Tags {
 		if _, err := reference.ParseNormalizedNamed(tag); err != nil {
@@ -51,10 +51,10 @@ func (e *Engine) BuildImage(ctx context.Context, opts runtime.BuildOptions, cont
 	return id, err
 }
 
-// buildMessage is one line of the stream.
+// buildMessage is one message of the engine's stream.
 type buildMessage struct {
 	Stream string `json:"stream"`
-	// Status, ID and Progress tell of the pull of a base image.
+	// Status and ID describe the pull of a base image.
 	Status string `json:"status"`
 	ID     string `json:"id"`
 	Aux    struct {

@@ -50,8 +50,8 @@ func newHarness(t *testing.T) runtimetest.Harness {
 	}
 }
 
-// testEngine returns the machine's engine and a fresh install whose objects go with
-// the test.
+// testEngine returns the machine's engine and a new install id. It removes the
+// install's objects at the end of the test.
 func testEngine(t *testing.T) (*Engine, string) {
 	t.Helper()
 	e, err := New(Options{})
@@ -90,7 +90,7 @@ func removeAll(t *testing.T, e *Engine, install string) {
 	}
 }
 
-// rawClient speaks to the same engine without the adapter.
+// rawClient returns a client of the same engine without the adapter.
 func rawClient(t *testing.T) *client.Client {
 	t.Helper()
 	cli, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
@@ -114,8 +114,8 @@ func foreignContainer(t *testing.T, name string, claimed runtime.Identity) strin
 	return made.ID
 }
 
-// foreignNetwork speaks HTTP: the client library asks old engines to refuse a
-// second network of one name, which is what some tests need.
+// foreignNetwork creates a network over plain HTTP. The client library makes old
+// engines refuse a second network of the same name, and some tests need one.
 func foreignNetwork(t *testing.T, name string, claimed runtime.Identity) (string, bool) {
 	t.Helper()
 	cli := rawClient(t)

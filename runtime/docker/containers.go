@@ -16,9 +16,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// EnsureContainer makes the container, or finds the one that it made before: same
-// name and identity, nonce included. A foreign one of that name stays untouched and
-// is the fault NAME_TAKEN_IN_ENGINE.
+// EnsureContainer creates the container, or finds the one that it created before,
+// with the same name and identity including the nonce. A foreign container with
+// that name stays untouched; the error is then the fault NAME_TAKEN_IN_ENGINE.
 func (e *Engine) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
 	for {
 		id, err := e.createContainer(ctx, spec)
@@ -47,19 +47,20 @@ func (e *Engine) createContainer(ctx context.Context, spec runtime.ContainerSpec
 		return "", engineFailed("create the container", errors.New(engineText(err)))
 	case errdefs.IsNotFound(err):
 		return "", fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-			"The image %s was removed from Docker before its container could be created: build or load it again.", spec.ImageID).Because(err)
+			"The image %s was removed from Docker before its container was created: pull, build or load it again.", spec.ImageID).Because(err)
 	}
 	return id, err
 }
 
-// errNameReleased says that nobody has the name any more: create again.
+// errNameReleased means that the name is free again and the creation can be retried.
 var errNameReleased = errors.New("the name is free again")
 
-// releasePause is the time between two looks at a name that the engine has still
-// reserved for a container that it does not show any more.
+// releasePause is the time between two attempts to create a container while the
+// engine still reserves the name for a removed container.
 const releasePause = 20 * time.Millisecond
 
-// adopt looks who has the name after a conflict.
+// adopt examines the container that holds the name after a conflict. It returns
+// the container's id if it is ours, and errNameReleased if it has been removed.
 func (e *Engine) adopt(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
 	holder, err := e.inspect(ctx, spec.Name)
 	switch {
@@ -90,8 +91,8 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// StartContainer starts a container; one that runs already is success. It fails with
-// errdefs.ErrNotFound when the container is gone.
+// StartContainer starts a container. It succeeds if the container runs already. It
+// fails with errdefs.ErrNotFound if the container does not exist.
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	return e.call(ctx, "start the container", func(cli *client.Client) error {
 		err := cli.ContainerStart(ctx, id, container.StartOptions{})
@@ -102,19 +103,20 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 		case portLost(err):
 			return portTaken(err)
 		case errdefs.IsInvalidArgument(err) && !versionRefused(err):
-			// How the runtime reports a command that it cannot run.
+			// The runtime reports a command that it cannot run as an invalid argument.
 			return engineFailed("start the container", err)
 		case errdefs.IsNotFound(err) && !strings.Contains(err.Error(), "No such container"):
-			// It is the network that is gone, or a volume.
+			// The network or a volume is missing, not the container.
 			return engineFailed("start the container", errors.New(engineText(err)))
 		}
 		return err
 	})
 }
 
-// StopContainer sends the stop signal and kills what is left after the grace, which
-// is rounded up to seconds. A container that is stopped or gone is success. The
-// context must outlive the grace.
+// StopContainer sends the stop signal and kills the remaining processes after the
+// grace period, which is rounded up to seconds. It succeeds if the container is
+// stopped already or does not exist. The context's deadline must be later than
+// the end of the grace period.
 func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	timeout := seconds(grace)
 	err := e.call(ctx, "stop the container", func(cli *client.Client) error {
@@ -127,7 +129,7 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 }
 
 // RemoveContainer kills and removes a container with its anonymous volumes, and
-// returns when it is gone. One that is gone already is success.
+// returns when that is done. It succeeds if the container does not exist.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
 		return cli.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
@@ -136,20 +138,20 @@ func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	case errdefs.IsNotFound(err):
 		return nil
 	case errdefs.IsConflict(err):
-		return e.waitGone(ctx, id) // somebody else is removing it
+		return e.waitGone(ctx, id) // another client is removing it
 	}
 	return err
 }
 
-// waitGone returns when a removal that is under way has ended.
+// waitGone waits until a removal in progress has ended.
 func (e *Engine) waitGone(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
 		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionRemoved)
-		// One of the two always gets a message, also when the context ends.
+		// One of the two channels always gets a message, even if ctx is cancelled.
 		select {
 		case result := <-ended:
 			if result.Error != nil {
-				return fmt.Errorf("wait for its removal: %s", result.Error.Message)
+				return fmt.Errorf("wait for the removal: %s", result.Error.Message)
 			}
 			return nil
 		case err := <-failed:
@@ -162,12 +164,13 @@ func (e *Engine) waitGone(ctx context.Context, id string) error {
 	return err
 }
 
-// InspectContainer looks at one container by id. It fails with errdefs.ErrNotFound.
+// InspectContainer observes one container by id. It fails with errdefs.ErrNotFound
+// if the container does not exist.
 func (e *Engine) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
 	return e.inspect(ctx, id)
 }
 
-// inspect takes an id or a name. The identity of what we did not make is zero.
+// inspect takes an id or a name. The identity of a foreign container is zero.
 func (e *Engine) inspect(ctx context.Context, idOrName string) (runtime.Container, error) {
 	var seen runtime.Container
 	err := e.call(ctx, "inspect the container", func(cli *client.Client) error {
@@ -203,7 +206,8 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	return c
 }
 
-// engineTime is zero for what has not happened yet; the engine says year 1 then.
+// engineTime parses a time of the engine. The engine reports year 1 for an event
+// that has not happened; that becomes the zero time.
 func engineTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() <= 1 {

@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// sandbox makes a sandbox's network and the spec of a primary that sleeps.
+// sandbox creates a sandbox's network and returns the spec of a primary that sleeps.
 func sandbox(t *testing.T) (*Engine, runtime.ContainerSpec) {
 	t.Helper()
 	e, install := testEngine(t)
@@ -193,7 +193,7 @@ func TestStopGivesTheProcessItsGrace(t *testing.T) {
 	e, spec := sandbox(t)
 	spec.Entrypoint, spec.Cmd = []string{"sh"}, []string{"-c", "trap 'exit 7' TERM; : > /set; while :; do sleep 0.05; done"}
 	id := run(t, e, spec)
-	output(t, id, "sh", "-c", "until [ -e /set ]; do sleep 0.01; done") // before, the signal has no effect
+	output(t, id, "sh", "-c", "until [ -e /set ]; do sleep 0.01; done") // before that, the signal has no effect
 	must(t, e.StopContainer(t.Context(), id, 9*time.Second+time.Millisecond))
 	seen, err := e.InspectContainer(t.Context(), id)
 	must(t, err)

@@ -16,8 +16,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// DescribeContainer tells what a container was made from. It fails with
-// errdefs.ErrNotFound. An image that is gone leaves its id and nothing else.
+// DescribeContainer says what a container was created from. It fails with
+// errdefs.ErrNotFound if the container does not exist. Of an image that has been
+// removed, only the id is known.
 func (e *Engine) DescribeContainer(ctx context.Context, id string) (runtime.Description, error) {
 	var d runtime.Description
 	err := e.call(ctx, "inspect the container", func(cli *client.Client) error {
@@ -73,8 +74,8 @@ func described(reply container.InspectResponse) runtime.Description {
 	return d
 }
 
-// describeImage adds the image, and takes from the environment what came from it, and
-// the healthcheck if it did.
+// describeImage adds the image to d. It removes from d the environment and the
+// healthcheck that come from the image.
 func describeImage(d *runtime.Description, made image.InspectResponse) {
 	if len(made.RepoTags) > 0 {
 		d.ImageName = made.RepoTags[0]

@@ -51,7 +51,7 @@ func TestContainersOfOtherInstallsAreCountedOnly(t *testing.T) {
 	must(t, err)
 	foreign, err := e.OtherInstalls(t.Context(), ids.New())
 	must(t, err)
-	// Tests of other packages may make and remove containers at the same time.
+	// Tests of other packages may create and remove containers at the same time.
 	if foreign < 1 || own < 0 {
 		t.Errorf("there are %d containers of others beside our own, and %d for a stranger", own, foreign)
 	}

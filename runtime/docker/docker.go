@@ -1,9 +1,10 @@
-// Package docker drives a Docker Engine, 20.10 or newer, in the words of package
-// runtime. It alone knows names, labels, options and errors of the engine's API.
+// Package docker adapts a Docker Engine, 20.10 or newer, to the types of package
+// runtime. No other package knows the names, labels, options and errors of the
+// engine's API.
 //
-// Every method takes its deadline from the context and may be called from many
-// goroutines. A verb that fails with errdefs.ErrUnavailable may have taken effect:
-// look before you retry; all verbs find their own earlier work.
+// Every method takes its deadline from the context and is safe for concurrent use.
+// A method that fails with errdefs.ErrUnavailable may have taken effect. All
+// methods are idempotent: called again, they find the result of an earlier call.
 package docker
 
 import (
@@ -24,18 +25,19 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Options say which engine to use and what it may take. The zero value is good
-// for an ordinary machine.
+// Options say which engine to use and how. The zero value suits an ordinary machine.
 type Options struct {
-	// Host is where the engine listens, for example "unix:///var/run/docker.sock"
-	// or "tcp://127.0.0.1:2375". Empty takes DOCKER_HOST, then the engine's default
-	// socket. The TLS variables of the docker command apply to both.
+	// Host is the engine's address, for example "unix:///var/run/docker.sock" or
+	// "tcp://127.0.0.1:2375". Empty means DOCKER_HOST, or the default socket if that
+	// is not set. The TLS variables of the docker command apply too.
 	Host string
-	// SubnetRanges are the IPv4 ranges from which sandbox networks take a /28 each,
-	// tried in order. Empty takes private ranges that are seldom routed.
+	// SubnetRanges are the IPv4 ranges for the networks of sandboxes, in order of
+	// preference. A network gets a /28, or a larger subnet if it has many
+	// containers. Empty means private ranges that are seldom routed.
 	SubnetRanges []netip.Prefix
-	// ConfigDir is the folder of the docker command's config.json, which has the
-	// credentials for registries. Empty takes DOCKER_CONFIG, then ~/.docker.
+	// ConfigDir is the directory of the docker command's config.json, which has the
+	// credentials for registries. Empty means DOCKER_CONFIG, or ~/.docker if that is
+	// not set.
 	ConfigDir string
 }
 
@@ -45,15 +47,16 @@ type Engine struct {
 	config  string
 	subnets pool
 	pulls   pulls
-	// routed tells which addresses the host uses already.
+	// routed returns the prefixes that the host already uses.
 	routed func() []netip.Prefix
-	// current has a negotiated API version. It is nil before the first call and
-	// after a lost connection, so that whoever listens next is asked again.
+	// current is the client with a negotiated API version. It is nil before the
+	// first call and after a lost connection, because the next engine on the same
+	// address may have another version.
 	current atomic.Pointer[client.Client]
 }
 
-// New returns an engine without speaking to it. It fails with errdefs.ErrInvalidArgument
-// when the host or a range makes no sense.
+// New returns an engine without connecting to it. It fails with
+// errdefs.ErrInvalidArgument if the host or a range is invalid.
 func New(opts Options) (*Engine, error) {
 	host := opts.Host
 	if host == "" {
@@ -78,8 +81,8 @@ func New(opts Options) (*Engine, error) {
 	return e, cli.Close()
 }
 
-// Close lets go of idle connections. Calls that still run are ended by their contexts,
-// and must be.
+// Close waits for pulls in progress and closes idle connections. It does not end
+// other calls; the caller must cancel their contexts.
 func (e *Engine) Close() error {
 	e.pulls.wg.Wait()
 	if cli := e.current.Swap(nil); cli != nil {
@@ -88,8 +91,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Ping asks whether the engine is there; errdefs.ErrUnavailable when it does not
-// answer. Unlike Info it has the engine start no process of its own.
+// Ping checks that the engine answers. It fails with errdefs.ErrUnavailable if it
+// does not. Unlike Info, it does not make the engine start processes.
 func (e *Engine) Ping(ctx context.Context) error {
 	return e.call(ctx, "answer", func(cli *client.Client) error {
 		_, err := pinged(ctx, cli)
@@ -97,7 +100,8 @@ func (e *Engine) Ping(ctx context.Context) error {
 	})
 }
 
-// pinged is the answer to a ping, if it comes from an engine.
+// pinged returns the answer to a ping. It fails if the answer does not come from
+// an engine.
 func pinged(ctx context.Context, cli *client.Client) (types.Ping, error) {
 	ping, err := cli.Ping(ctx)
 	if err == nil && ping.APIVersion == "" {
@@ -106,7 +110,8 @@ func pinged(ctx context.Context, cli *client.Client) (types.Ping, error) {
 	return ping, err
 }
 
-// Info asks the engine who it is; errdefs.ErrUnavailable when it does not answer.
+// Info returns the engine's version. It fails with errdefs.ErrUnavailable if the
+// engine does not answer.
 func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	var info runtime.EngineInfo
 	err := e.call(ctx, "say its version", func(cli *client.Client) error {
@@ -117,7 +122,7 @@ func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	return info, err
 }
 
-// newClient makes a client that has not negotiated yet.
+// newClient returns a client that has not negotiated an API version.
 func (e *Engine) newClient() (*client.Client, error) {
 	scheme, _, _ := strings.Cut(e.host, "://")
 	switch scheme {
@@ -125,10 +130,11 @@ func (e *Engine) newClient() (*client.Client, error) {
 	default:
 		return nil, errors.New("its scheme is not supported")
 	}
-	// An engine that is being stopped listens no more but serves the connections that it
-	// has, until all containers have ended: it would show us their ends as if somebody
-	// had stopped them, and start them once more, with mounts that it then forgets. On a
-	// Unix socket a connection for each call costs next to nothing.
+	// Use a new connection for each call. An engine that is shutting down accepts no
+	// new connections but serves the existing ones until all containers have ended.
+	// Over an existing connection, those containers would look as if a user had
+	// stopped them, and the engine would start them again, with mounts that it then
+	// forgets. On a Unix socket a new connection costs next to nothing.
 	transport := &http.Transport{DisableKeepAlives: true}
 	return client.NewClientWithOpts(
 		client.WithHTTPClient(&http.Client{Transport: transport, CheckRedirect: client.CheckRedirect}),
@@ -138,9 +144,9 @@ func (e *Engine) newClient() (*client.Client, error) {
 	)
 }
 
-// negotiated returns the current client, or a new one after a ping. The client's
-// own negotiation is not used: it takes a failed ping for a very old engine and
-// never asks again.
+// negotiated returns the current client, or a new one after a ping. It does not
+// use the client library's own negotiation, which treats a failed ping as a very
+// old engine and never negotiates again.
 func (e *Engine) negotiated(ctx context.Context) (*client.Client, error) {
 	if cli := e.current.Load(); cli != nil {
 		return cli, nil
@@ -158,7 +164,7 @@ func (e *Engine) negotiated(ctx context.Context) (*client.Client, error) {
 	if e.current.CompareAndSwap(nil, cli) {
 		return cli, nil
 	}
-	_ = cli.Close() // another call was first
+	_ = cli.Close() // a concurrent call was faster
 	return e.negotiated(ctx)
 }
 
@@ -168,9 +174,10 @@ func (e *Engine) forget(cli *client.Client) {
 	_ = cli.Close()
 }
 
-// call runs f with a negotiated client and classifies its error. The verb stands
-// in sentences after "Docker could not". f runs a second time when the engine
-// refused the API version: it was replaced by another one, and has done nothing.
+// call runs f with a negotiated client and classifies its error. Messages use verb
+// after "Docker could not". If the engine refuses the API version, call negotiates
+// again and runs f a second time: the engine was replaced by another version, and
+// the first attempt had no effect.
 func (e *Engine) call(ctx context.Context, verb string, f func(*client.Client) error) error {
 	for second := false; ; second = true {
 		cli, err := e.negotiated(ctx)

@@ -22,16 +22,16 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// standIn serves the engine's API with a handler and returns an engine that speaks
-// to it: for what a healthy engine does not do.
+// standIn serves the engine's API with a handler and returns an Engine connected to
+// it, to test what a healthy engine does not do.
 func standIn(t *testing.T, handler http.HandlerFunc) *Engine {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "d.sock")
 	listener, err := net.Listen("unix", socket)
 	must(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// As an engine does. Where the answer came first, who still writes would hear of
-		// a broken pipe instead.
+		// Read the whole request first, as an engine does. Otherwise a client that still
+		// writes would get a broken pipe instead of the answer.
 		_, _ = io.Copy(io.Discard, r.Body)
 		handler(w, r)
 	})}
@@ -50,7 +50,7 @@ func standIn(t *testing.T, handler http.HandlerFunc) *Engine {
 	return e
 }
 
-// ping answers pings with an API version.
+// ping answers a ping with an API version. It returns false for other requests.
 func ping(w http.ResponseWriter, r *http.Request, version string) (answered bool) {
 	if !strings.HasSuffix(r.URL.Path, "/_ping") {
 		return false
@@ -65,7 +65,7 @@ func refuse(w http.ResponseWriter, status int, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": message})
 }
 
-// engineError is how the real engine would say it.
+// engineError returns the error of a call that the engine answers with status and message.
 func engineError(t *testing.T, status int, message string, call func(*Engine) error) error {
 	t.Helper()
 	return call(standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +152,7 @@ func TestReplyThatIsCutIsUnavailable(t *testing.T) {
 		_, _ = fmt.Fprint(w, `{"Id":"abc"`)
 	})
 	_, err := e.InspectContainer(t.Context(), "x")
-	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "broke off")
+	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")
 }
 
 func TestEngineThatChangesItsVersionIsAskedAgain(t *testing.T) {
@@ -250,7 +250,7 @@ func TestAFullDiskOfTheEngineIsSaid(t *testing.T) {
 	err := engineError(t, http.StatusInternalServerError, "mkdir /var/lib/docker/overlay2/x: no space left on device", func(e *Engine) error {
 		return e.StartContainer(t.Context(), "x")
 	})
-	if !errdefs.IsResourceExhausted(err) || fault.ReasonOf(err) != agboxv1.ErrorReason_FILE_SYSTEM_FULL || !strings.Contains(err.Error(), "make room") {
+	if !errdefs.IsResourceExhausted(err) || fault.ReasonOf(err) != agboxv1.ErrorReason_FILE_SYSTEM_FULL || !strings.Contains(err.Error(), "free some space") {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -13,23 +13,25 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// eventActions are the changes that may concern us. The rest, above all the steps
-// of every 'docker exec', never leaves the engine. With health_status the engine
-// compares beginnings of words.
+// eventActions are the changes that the daemon needs. The engine filters out the
+// others, above all the steps of every 'docker exec'. It compares health_status as
+// a prefix.
 var eventActions = []events.Action{
 	events.ActionCreate, events.ActionStart, events.ActionRestart, events.ActionDie, events.ActionOOM,
 	events.ActionStop, events.ActionPause, events.ActionUnPause, events.ActionRename, events.ActionDestroy,
 	events.ActionHealthStatus,
 }
 
-// openingOverlap covers the moment between the engine's reply and its subscription.
+// openingOverlap replays events of the time between the engine's reply and the
+// begin of its subscription, which would be lost otherwise.
 const openingOverlap = time.Second
 
-// Events calls ready once the stream is open, then handle for each change of a
-// container of the install, until ctx ends or the stream breaks; the error says
-// which and is never nil. handle must not block: the engine drops events for slow
-// readers. since is the time from which to replay; give some overlap, the engine
-// remembers the last 256 events of all containers. Zero means from now.
+// Events calls ready once when the stream is open, then handle for each change of
+// a container of the install. It returns when ctx is cancelled or the stream
+// breaks; the error says which and is never nil. handle must not block, because
+// the engine drops events for slow readers. Events after since are replayed; zero
+// means from now. Choose since with some overlap. The engine keeps only the last
+// 256 events of all containers.
 func (e *Engine) Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error {
 	if since.IsZero() {
 		since = time.Now().Add(-openingOverlap)
@@ -39,7 +41,8 @@ func (e *Engine) Events(ctx context.Context, installID string, since time.Time, 
 	for _, action := range eventActions {
 		filter.Add("event", string(action))
 	}
-	// A stream is opened after the engine was away: whoever is back says its version.
+	// A stream is opened after a loss of the engine, which may be back with another
+	// version. So negotiate again.
 	if cli := e.current.Load(); cli != nil {
 		e.forget(cli)
 	}
@@ -57,7 +60,7 @@ func follow(ctx context.Context, cli *client.Client, filter filters.Args, since 
 	})
 	defer func() {
 		cancel()
-		for range failed { // closed when the reader has ended
+		for range failed { // closed when the library's reader has ended
 		}
 	}()
 	select {

@@ -32,7 +32,7 @@ func TestStreamThatBreaksSaysSo(t *testing.T) {
 		if now := float64(time.Now().UnixMilli()) / 1000; err != nil || since >= now || since < now-60 {
 			t.Errorf("without a time the stream begins at %v, %v; want a little before %v", since, err, now)
 		}
-		// The second one lacks labels that ours always have.
+		// The second one lacks labels that our objects always have.
 		_, _ = fmt.Fprintf(w, `{"Type":"container","Action":"die","Actor":{"ID":"c1","Attributes":{%q:%q,%q:%q,%q:%q,%q:%q,%q:%q}},"timeNano":5}`,
 			labelInstall, labels[labelInstall], labelSandbox, labels[labelSandbox], labelNonce, labels[labelNonce],
 			labelRole, labels[labelRole], labelService, labels[labelService])
@@ -41,7 +41,7 @@ func TestStreamThatBreaksSaysSo(t *testing.T) {
 	var seen []runtime.Event
 	opened := 0
 	err := e.Events(t.Context(), "mine", time.Time{}, func() { opened++ }, func(event runtime.Event) { seen = append(seen, event) })
-	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "broke off")
+	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")
 	want := runtime.Event{Identity: mine, Action: "die", ObjectID: "c1", Time: time.Unix(0, 5)}
 	if opened != 1 || len(seen) != 1 || seen[0] != want {
 		t.Errorf("opened %d times, saw %+v, want once %+v", opened, seen, want)
@@ -71,7 +71,7 @@ func TestExecsInAContainerAreNoEvents(t *testing.T) {
 	}()
 	<-opened
 	output(t, id, "true")
-	// A stranger of another install with the same sandbox id.
+	// A container of another install with the same sandbox id.
 	foreign := foreignContainer(t, "agbox-foreign-"+spec.SandboxID, runtime.Identity{InstallID: ids.New(), SandboxID: spec.SandboxID})
 	must(t, e.StartContainer(t.Context(), foreign))
 	must(t, e.RemoveContainer(t.Context(), id))

@@ -18,12 +18,12 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// EnsureImage returns the local image, or pulls it, as the policy says. Who wants the
-// same image at the same time shares one pull. progress may be nil; it is called at
-// most twice a second, from this goroutine. Faults: INVALID_REQUEST for what is no
-// reference, IMAGE_NOT_FOUND, IMAGE_PULL_FAILED.
+// EnsureImage returns the local image, or pulls it first, according to the policy.
+// Concurrent callers of the same image share one pull. progress may be nil; it is
+// called at most twice a second, in the caller's goroutine. Faults: INVALID_REQUEST
+// for an invalid reference, IMAGE_NOT_FOUND, IMAGE_PULL_FAILED.
 func (e *Engine) EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error) {
-	// What is not a reference must not reach the engine: it would become a path there.
+	// Check it here: the client library would put an invalid reference into a URL path.
 	parsed, err := reference.ParseAnyReference(want.Ref)
 	if err != nil {
 		return runtime.Image{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
@@ -46,7 +46,7 @@ func (e *Engine) EnsureImage(ctx context.Context, want runtime.ImageRequest, pro
 		}
 	}
 	key := want
-	key.Policy = runtime.PullAlways // all of them pull by now
+	key.Policy = runtime.PullAlways // all callers that get here pull
 	err = e.pulls.share(ctx, key, func(ctx context.Context, progress func(runtime.PullProgress)) error {
 		return e.pull(ctx, want, named, progress)
 	}, progress)
@@ -63,7 +63,8 @@ func (e *Engine) EnsureImage(ctx context.Context, want runtime.ImageRequest, pro
 	return found, err
 }
 
-// fits tells whether an image is for a platform. One without a variant fits them all.
+// fits reports whether an image is for a platform. If one of the two has no
+// variant, it matches every variant of the other.
 func fits(found runtime.Image, platform string) bool {
 	return platform == "" || found.Platform == platform || strings.HasPrefix(found.Platform, platform+"/") ||
 		strings.HasPrefix(platform, found.Platform+"/")
@@ -71,7 +72,7 @@ func fits(found runtime.Image, platform string) bool {
 
 func otherPlatform(want runtime.ImageRequest, found runtime.Image) error {
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-		"The image %s is for %s, not for %s: choose another tag or platform, or build it for that one.", want.Ref, found.Platform, want.Platform).
+		"The image %s is for %s, not for %s: choose another tag or platform, or build the image for this platform.", want.Ref, found.Platform, want.Platform).
 		With("image", want.Ref)
 }
 
@@ -80,7 +81,7 @@ func notPulled(want runtime.ImageRequest, found runtime.Image, cause error) erro
 		return otherPlatform(want, found)
 	}
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-		"There is no image %s on this machine, and the pull policy is never: fetch it with 'agbox image pull %s', or allow the pull.", want.Ref, want.Ref).
+		"There is no image %s on this machine, and the pull policy is never: pull it with 'agbox image pull %s', or change the pull policy.", want.Ref, want.Ref).
 		With("image", want.Ref).Because(cause)
 }
 
@@ -120,7 +121,7 @@ func (e *Engine) pull(ctx context.Context, want runtime.ImageRequest, named refe
 	})
 }
 
-// ListImages lists the engine's images, the newest first.
+// ListImages lists the engine's images, newest first.
 func (e *Engine) ListImages(ctx context.Context) ([]runtime.ListedImage, error) {
 	var listed []runtime.ListedImage
 	err := e.call(ctx, "list its images", func(cli *client.Client) error {
@@ -147,11 +148,12 @@ func pullFailed(ref string, class, cause error, sentence string) error {
 	return fault.New(class, agboxv1.ErrorReason_IMAGE_PULL_FAILED, sentence, ref).With("image", ref).Because(cause)
 }
 
-// pullFault turns the failure of a pull into a sentence. The engine's words come
-// from registries, resolvers and proxies; they name hosts that mean nothing to the
-// reader, so they stay in the cause. A broken connection to the engine itself is
-// left to classify. here tells whether the image is on this machine all the same, as
-// when it was to be pulled anew; trouble is why there were no credentials.
+// pullFault turns the failure of a pull into a fault with a plain sentence. The
+// engine's message comes from registries, resolvers and proxies and names hosts
+// that mean nothing to the reader, so it stays in the cause. classify handles a
+// broken connection to the engine itself. here reports whether the image is on this
+// machine nevertheless, for example because PullAlways asked for a newer one.
+// trouble says why there were no credentials.
 func pullFault(ctx context.Context, want runtime.ImageRequest, here func() bool, trouble string, err error) error {
 	ref := want.Ref
 	switch {
@@ -182,28 +184,28 @@ func pullFault(ctx context.Context, want runtime.ImageRequest, here func() bool,
 		"proxyconnect", "tls handshake", "server misbehaving", "x509"):
 		return pullFailed(ref, errdefs.ErrUnavailable, err,
 			without("its registry cannot be reached: check the name and the network, or build or load the image.",
-				"its registry cannot be reached to pull it again: check the name and the network, or use the one that is here."))
+				"its registry cannot be reached to pull it again: check the name and the network, or use the local image."))
 	case has("denied", "unauthorized", "authentication required", "no basic auth"):
 		if trouble != "" {
 			trouble = " " + trouble
 		}
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
 			without("the registry has none that you may pull: check the name, or log in with 'docker login'.%s",
-				"the registry has none that you may pull: check the name, log in with 'docker login', or use the one that is here.%s"), ref, trouble).
+				"the registry has none that you may pull: check the name, log in with 'docker login', or use the local image.%s"), ref, trouble).
 			With("image", ref).Because(err)
 	case has("no matching manifest", "does not match the specified platform", "no match for platform"):
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
 			"The image %s does not exist for %s: choose another tag, or build it.", ref, cmp.Or(want.Platform, "this machine's processor")).With("image", ref).Because(err)
 	case has("not found", "unknown", "does not exist"):
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND,
-			without(noneToPull, "there is none to pull: check the name, or use the one that is here."), ref).With("image", ref).Because(err)
+			without(noneToPull, "there is none to pull: check the name, or use the local image."), ref).With("image", ref).Because(err)
 	case has("no space left", "disk quota exceeded"):
 		return pullFailed(ref, errdefs.ErrResourceExhausted, err,
-			"The image %s does not fit on the engine's disk: make room, for example with 'docker system prune', and try again.")
+			"The image %s does not fit on the engine's disk: free some space, for example with 'docker system prune', and try again.")
 	case has("toomanyrequests", "too many requests", "rate limit"):
 		return pullFailed(ref, errdefs.ErrUnavailable, err,
-			"The registry refuses the image %s for now, because too much was pulled: log in with 'docker login', or try again later.")
+			"The registry refuses the image %s for now, because its rate limit for pulls is exceeded: log in with 'docker login', or try again later.")
 	}
 	return pullFailed(ref, errdefs.ErrUnavailable, err,
-		"The pull of the image %s broke off: try again, or see what 'docker pull' says.")
+		"The pull of the image %s failed: try again, or run 'docker pull' to see why.")
 }

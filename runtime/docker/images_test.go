@@ -35,8 +35,8 @@ func TestPullFromARegistryThatIsNotThereFailsWithASentence(t *testing.T) {
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED, ref)
 }
 
-// pulling answers like an engine that does not have an image at first, and whose
-// pull sends the lines.
+// pulling answers like an engine that does not have the image at first and whose
+// pull sends the given lines.
 func pulling(t *testing.T, status int, lines ...string) *Engine {
 	pulled := false
 	return standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func TestPullTellsItsProgressAndReturnsTheImage(t *testing.T) {
 }
 
 func TestProgressOfAPullIsToldNowAndThenAndAtItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where no time passes by itself
+	synctest.Test(t, func(t *testing.T) { // no time passes by itself
 		lines := strings.Repeat(`{"status":"Downloading","progressDetail":{"current":40,"total":100},"id":"l1"}`, 100)
 		told := 0
 		must(t, readPull(strings.NewReader(lines), func(runtime.PullProgress) { told++ }))
@@ -94,7 +94,7 @@ func TestProgressOfAPullIsToldNowAndThenAndAtItsEnd(t *testing.T) {
 	})
 }
 
-// later is an end of file that takes its time.
+// later is a reader that returns EOF after the given time.
 type later time.Duration
 
 func (l later) Read([]byte) (int, error) {
@@ -168,7 +168,7 @@ func TestAFailedPullOfAnImageThatIsHereDoesNotSayThatItIsMissing(t *testing.T) {
 func TestPullThatTheEngineBreaksOffIsUnavailable(t *testing.T) {
 	e := pulling(t, http.StatusOK, `{"status":"Downloading","id":"l1"`)
 	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x"}, nil)
-	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "broke off")
+	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")
 }
 
 func TestCancelledPullEnds(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Inventory lists all containers, running or not, and networks that carry the
-// install's labels. Labels can be spoofed by others: compare the nonce.
+// Inventory lists the containers, running or not, networks and volumes that carry
+// the install's labels. Others can spoof labels, so compare the nonce.
 func (e *Engine) Inventory(ctx context.Context, installID string) (runtime.Inventory, error) {
 	return e.SandboxInventory(ctx, installID, "")
 }
@@ -58,8 +58,8 @@ func listedContainers(list []container.Summary) []runtime.Container {
 	return containers
 }
 
-// listedHealth reads what a healthcheck has found out of a line such as "Up 3
-// seconds (healthy)": a list of containers has it nowhere else.
+// listedHealth extracts the result of the healthcheck from a status such as "Up 3
+// seconds (healthy)". A list of containers has it nowhere else.
 func listedHealth(status string) string {
 	switch {
 	case strings.HasSuffix(status, "(healthy)"):
@@ -92,7 +92,8 @@ func listedNetworks(list []network.Summary) []runtime.Network {
 	return networks
 }
 
-// ownName is the container's own name; the others are links of the kind "/other/alias".
+// ownName returns the container's own name. The other names are links such as
+// "/other/alias".
 func ownName(names []string) string {
 	for _, name := range names {
 		if name = strings.TrimPrefix(name, "/"); !strings.Contains(name, "/") {

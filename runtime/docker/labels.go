@@ -6,9 +6,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// The labels of everything that we make. All of them are always set, empty ones
-// too: the LABELs of an image are merged into those of its containers, and what we
-// set wins.
+// The labels of every object that agbox creates. All of them are always set, even
+// if empty: the engine merges the LABELs of an image into those of a container, and
+// a label that we set takes precedence.
 const (
 	labelInstall = "agbox.install-id"
 	labelSandbox = "agbox.sandbox-id"
@@ -27,8 +27,8 @@ func encodeLabels(id runtime.Identity) map[string]string {
 	}
 }
 
-// decodeLabels is false when a label is missing: then the object was not made by us.
-// When it is true the labels may still be spoofed; the nonce decides.
+// decodeLabels returns false if a label is missing, which means that agbox did not
+// create the object. Complete labels may still be spoofed; the nonce decides.
 func decodeLabels(labels map[string]string) (runtime.Identity, bool) {
 	for _, key := range []string{labelInstall, labelSandbox, labelNonce, labelRole, labelService} {
 		if _, ok := labels[key]; !ok {
@@ -44,7 +44,7 @@ func decodeLabels(labels map[string]string) (runtime.Identity, bool) {
 	}, true
 }
 
-// ownFilter selects an install's objects, those of one sandbox when sandboxID is
+// ownFilter selects an install's objects, or those of one sandbox if sandboxID is
 // not empty. The engine compares labels exactly, unlike names.
 func ownFilter(installID, sandboxID string) filters.Args {
 	args := filters.NewArgs(filters.Arg("label", labelInstall+"="+installID))

@@ -15,16 +15,16 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// EnsureNetwork makes the network, or finds the one that it made before: same name
-// and identity. It fails with the faults NAME_TAKEN_IN_ENGINE for a foreign network
-// of that name and NETWORK_POOL_EXHAUSTED.
+// EnsureNetwork creates the network, or finds the one that it created before, with
+// the same name and identity. Faults: NAME_TAKEN_IN_ENGINE for a foreign network of
+// that name, NETWORK_POOL_EXHAUSTED.
 func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error) {
 	var id string
 	used := e.routed()
 	for {
 		subnet, free := e.subnets.pick(spec.SandboxID, subnetFor(spec.Containers), used)
 		if !free {
-			// The last subnet may be gone to this very network.
+			// This network may exist already and have the last subnet.
 			return e.findNetwork(ctx, spec, e.poolExhausted())
 		}
 		err := e.call(ctx, "create the sandbox's network", func(cli *client.Client) error {
@@ -40,9 +40,9 @@ func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (r
 		case !subnetOverlaps(err):
 			return runtime.Network{}, err
 		}
-		// The engine has networks that this host does not route, for example of a
-		// virtual machine. Their list ends the search after one more try, unless
-		// others take subnets at the same time.
+		// The engine has networks that this host does not route, for example because
+		// it runs in a virtual machine. With their list, the next attempt succeeds
+		// unless others take subnets at the same time.
 		taken, err := e.engineSubnets(ctx)
 		if err != nil {
 			return runtime.Network{}, err
@@ -60,8 +60,8 @@ func createNetwork(ctx context.Context, cli *client.Client, spec runtime.Network
 	return made.ID, err
 }
 
-// subnetOverlaps tells that another network has the subnet. The engine has no
-// status of its own for it.
+// subnetOverlaps reports whether another network has the subnet. The engine has no
+// status of its own for that.
 func subnetOverlaps(err error) bool {
 	return strings.Contains(err.Error(), "overlap")
 }
@@ -73,10 +73,10 @@ func networkTaken(name string) error {
 
 func (e *Engine) poolExhausted() error {
 	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED,
-		"No free subnet is left in %s: remove sandboxes, or give agboxd another range that this host does not route.", e.subnets)
+		"No free subnet is left in %s: remove sandboxes, or configure agboxd with another range that this host does not route.", e.subnets)
 }
 
-// engineSubnets are the IPv4 subnets of all networks of the engine.
+// engineSubnets returns the IPv4 subnets of all networks of the engine.
 func (e *Engine) engineSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	var subnets []netip.Prefix
 	err := e.call(ctx, "list its networks", func(cli *client.Client) error {
@@ -94,9 +94,9 @@ func (e *Engine) engineSubnets(ctx context.Context) ([]netip.Prefix, error) {
 	return subnets, err
 }
 
-// findNetwork returns the network of the spec's name and identity, or the given
-// error when there is none. Before API 1.44 names are not unique: of several, the
-// oldest stays.
+// findNetwork returns the network with the spec's name and identity, or the error
+// none if there is none. Before API 1.44 names are not unique; of several networks
+// it keeps the oldest and removes the others.
 func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none error) (runtime.Network, error) {
 	var ours []network.Summary
 	err := e.call(ctx, "list the sandbox's networks", func(cli *client.Client) error {
@@ -120,8 +120,8 @@ func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none
 		return strings.Compare(a.ID, b.ID)
 	})
 	for _, twin := range ours[1:] {
-		// One that is in use stays, too: it goes with the sandbox.
-		err := e.call(ctx, "remove the sandbox's second network", func(cli *client.Client) error {
+		// One that is in use stays until the sandbox is removed.
+		err := e.call(ctx, "remove the sandbox's duplicate network", func(cli *client.Client) error {
 			return cli.NetworkRemove(ctx, twin.ID)
 		})
 		if err != nil && !errdefs.IsNotFound(err) && !networkInUse(err) {
@@ -131,8 +131,9 @@ func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none
 	return runtime.Network{Identity: spec.Identity, ID: ours[0].ID, Name: spec.Name}, nil
 }
 
-// RemoveNetwork removes a network by id. What is still attached is disconnected by
-// force: endpoints can outlive their containers. A network that is gone is success.
+// RemoveNetwork removes a network by id. It disconnects remaining endpoints by
+// force, because they can outlive their containers. It succeeds if the network does
+// not exist.
 func (e *Engine) RemoveNetwork(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the sandbox's network", func(cli *client.Client) error {
 		err := cli.NetworkRemove(ctx, id)
@@ -161,7 +162,8 @@ func disconnectAll(ctx context.Context, cli *client.Client, id string) error {
 	}
 	for container, endpoint := range seen.Containers {
 		if strings.HasPrefix(container, "ep-") {
-			// The container is gone; its endpoint goes by the name that it had.
+			// The container no longer exists. The engine identifies its endpoint by the
+			// container's former name.
 			container = endpoint.Name
 		}
 		if err := cli.NetworkDisconnect(ctx, id, container, true); err != nil && !errdefs.IsNotFound(err) {

@@ -12,8 +12,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// ContainerLogs writes what a container has put out itself, as far as the engine
-// keeps it. It ends with the log, or, when it follows, with the container or ctx.
+// ContainerLogs writes the output that the engine keeps for a container. It returns
+// at the end of the log, or, with Follow, when the container ends or ctx is
+// cancelled.
 func (e *Engine) ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error {
 	options := container.LogsOptions{ShowStdout: true, ShowStderr: true, Follow: opts.Follow}
 	if opts.Tail > 0 {

@@ -12,7 +12,7 @@ import (
 // progressInterval is the shortest time between two reports of a pull.
 const progressInterval = 500 * time.Millisecond
 
-// pullMessage is one line of the stream.
+// pullMessage is one message of the engine's stream.
 type pullMessage struct {
 	ID             string `json:"id"`
 	Status         string `json:"status"`
@@ -26,8 +26,8 @@ type pullMessage struct {
 	} `json:"errorDetail"`
 }
 
-// err is a failure that the engine reports inside the stream, after it has answered
-// with success.
+// err returns a failure that the engine reports inside the stream, after a
+// successful HTTP status.
 func (m pullMessage) err() error {
 	switch {
 	case m.ErrorDetail.Message != "":
@@ -38,7 +38,7 @@ func (m pullMessage) err() error {
 	return nil
 }
 
-// readPull reads the stream to its end, which is the end of the pull.
+// readPull reads the stream until the pull has ended.
 func readPull(stream io.Reader, progress func(runtime.PullProgress)) error {
 	layers := pullLayers{}
 	var reported time.Time
@@ -66,16 +66,16 @@ func readPull(stream io.Reader, progress func(runtime.PullProgress)) error {
 	return nil
 }
 
-// pullLayer is how far one layer has come, in bytes.
+// pullLayer is the progress of one layer, in bytes.
 type pullLayer struct {
 	done        bool
 	have, total int64
 }
 
-// pullLayers has the layers of one pull by their short ids.
+// pullLayers maps the short ids of one pull's layers to their progress.
 type pullLayers map[string]pullLayer
 
-// observe is false when the message is not about a layer.
+// observe records a message. It returns false if the message is not about a layer.
 func (l pullLayers) observe(m pullMessage) bool {
 	if m.ID == "" {
 		return false
@@ -85,11 +85,11 @@ func (l pullLayers) observe(m pullMessage) bool {
 	case "Pulling fs layer", "Waiting", "Verifying Checksum":
 	case "Downloading":
 		layer.have, layer.total = m.ProgressDetail.Current, max(layer.total, m.ProgressDetail.Total)
-	case "Download complete", "Extracting": // extraction counts its bytes anew
+	case "Download complete", "Extracting": // extraction counts its bytes from 0 again
 		layer.have = layer.total
 	case "Pull complete", "Already exists":
 		layer.have, layer.done = layer.total, true
-	default: // "Pulling from library/debian" carries the tag as its id
+	default: // for example "Pulling from library/debian", whose id is the tag
 		return false
 	}
 	l[m.ID] = layer

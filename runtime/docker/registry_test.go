@@ -24,11 +24,11 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// testRegistry is a small registry on this host, which engines take as an insecure one.
-// It has one image of one layer under the name "box".
+// testRegistry is a small registry on this host, which engines allow without TLS. It
+// has one image of one layer under the name "box".
 type testRegistry struct {
 	*httptest.Server
-	// hold, when set, is waited for before the layer is sent.
+	// hold, if set, delays the layer until the channel is closed.
 	hold chan struct{}
 
 	mu    sync.Mutex // guards pulls
@@ -40,8 +40,8 @@ const (
 	bearerToken                    = "t0ken-of-ann"
 )
 
-// newRegistry serves with "" for everyone, with "basic" or "bearer" for who knows the
-// password, with "identity" for who has the token.
+// newRegistry starts a registry. With protection "" it serves everyone; with "basic"
+// or "bearer" it requires the password or a token.
 func newRegistry(t *testing.T, protection string) *testRegistry {
 	t.Helper()
 	layer := layerOf(t, ids.New())
@@ -116,10 +116,11 @@ func (r *testRegistry) letIn(w http.ResponseWriter, req *http.Request, protectio
 	return false
 }
 
-// host is how images of the registry begin.
+// host is the prefix of the registry's image names.
 func (r *testRegistry) host() string { return strings.TrimPrefix(r.URL, "http://") }
 
-// ref is the image; it is removed at the end of the test if the engine has it.
+// ref returns the reference of the image. It removes the image from the engine at the
+// end of the test.
 func (r *testRegistry) ref(t *testing.T) string {
 	t.Helper()
 	ref := r.host() + "/box:1"
@@ -162,7 +163,7 @@ func layerOf(t *testing.T, content string) []byte {
 	return out.Bytes()
 }
 
-// configured is an engine whose user has the Docker configuration.
+// configured returns an engine with the given Docker configuration.
 func configured(t *testing.T, config any) *Engine {
 	t.Helper()
 	dir := t.TempDir()
@@ -175,7 +176,7 @@ func configured(t *testing.T, config any) *Engine {
 	return e
 }
 
-// putHelper puts a credential helper into the path.
+// putHelper adds a credential helper to the PATH.
 func putHelper(t *testing.T, name, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -232,7 +233,7 @@ func TestRefusedCredentialsAreExplainedAndNeverShown(t *testing.T) {
 		"wrong ones":            {func(host string) m { return m{"auths": m{host: m{"auth": wrong}}} }, "docker login"},
 		"a missing helper":      {func(string) m { return m{"credsStore": "not-there"} }, "docker-credential-not-there of the Docker configuration is not installed"},
 		"a helper that fails":   {func(string) m { return m{"credsStore": "failing"} }, "docker-credential-failing of the Docker configuration failed"},
-		"a helper as a path":    {func(string) m { return m{"credsStore": "../../bin/sh"} }, "has a name that is none"},
+		"a helper as a path":    {func(string) m { return m{"credsStore": "../../bin/sh"} }, "has an invalid name"},
 		"credentials elsewhere": {func(string) m { return m{"auths": m{"other.example.org": m{"auth": wrong}}} }, "docker login"},
 	} {
 		for _, protection := range []string{"basic", "bearer"} {
@@ -319,7 +320,7 @@ func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
 	}
 	close(r.hold)
 	waiting.Wait()
-	if n := r.count("/manifests/"); n > 2 { // an engine may ask for the head first
+	if n := r.count("/manifests/"); n > 2 { // an engine may send a HEAD request first
 		t.Errorf("50 waiters made %d requests of the manifest", n)
 	}
 	if len(e.pulls.running) != 0 {

@@ -8,21 +8,21 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// capabilities are what root keeps in a container. All others are dropped, among
-// them NET_RAW (forged packets), MKNOD (devices), SYS_CHROOT and AUDIT_WRITE, which
-// the engine itself would leave.
+// capabilities are those that root keeps in a container. All others are dropped,
+// including NET_RAW (forged packets), MKNOD (devices), SYS_CHROOT and AUDIT_WRITE,
+// which are among the engine's own defaults.
 var capabilities = []string{
-	"CHOWN",            // package managers give files to their owners
-	"DAC_OVERRIDE",     // they write into folders of others
-	"FOWNER",           // they set modes and times of files of others
-	"FSETID",           // set-id bits stay when such a file is written
-	"KILL",             // the supervisor ends commands of any user
-	"SETGID", "SETUID", // commands run as other users; so does what package managers download with
-	"SETFCAP",          // packages have programs with capabilities
+	"CHOWN",            // package managers change the owners of files
+	"DAC_OVERRIDE",     // they write into directories of other users
+	"FOWNER",           // they set modes and times of files of other users
+	"FSETID",           // they keep set-id bits when they write such files
+	"KILL",             // the supervisor kills commands of any user
+	"SETGID", "SETUID", // commands, and the downloaders of package managers, run as other users
+	"SETFCAP",          // packages contain programs with file capabilities
 	"NET_BIND_SERVICE", // servers listen on ports below 1024
 }
 
-// secure puts the safe defaults in place, and takes back what the spec names.
+// secure applies the safe defaults, except those that the spec disables.
 func secure(host *container.HostConfig, s runtime.Security) {
 	host.ReadonlyRootfs = s.ReadOnlyRoot
 	for _, device := range s.Devices {
@@ -42,7 +42,7 @@ func secure(host *container.HostConfig, s runtime.Security) {
 	}
 }
 
-// kept are the default capabilities without the dropped ones.
+// kept returns the default capabilities without the dropped ones.
 func kept(dropped []string) []string {
 	if slices.Contains(dropped, "ALL") {
 		return nil

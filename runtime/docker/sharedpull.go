@@ -7,29 +7,28 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// pulls are the pulls under way: whoever wants the same image meanwhile waits for
-// the same one.
+// pulls has the pulls in progress. Concurrent callers of the same image share one.
 type pulls struct {
-	mu      sync.Mutex // guards running and the fields of each; not held while a pull works
+	mu      sync.Mutex // guards running and waiters, latest and changed of each entry; not held during I/O
 	running map[runtime.ImageRequest]*sharedPull
 	wg      sync.WaitGroup
 }
 
 type sharedPull struct {
-	// waiters counts who still wants it; the last one who leaves cancels it.
+	// waiters is the number of callers that wait. The last one to leave cancels the pull.
 	waiters int
 	cancel  context.CancelFunc
 	latest  runtime.PullProgress
 	// changed is closed and replaced when latest changes.
 	changed chan struct{}
-	// done is closed when it has ended; err does not change any more then.
+	// done is closed when the pull has ended; latest and err are final then.
 	done chan struct{}
 	err  error
 }
 
-// share waits for a pull of the image, which it begins when there is none. A caller
-// whose context ends leaves the others theirs. progress is called from this
-// goroutine.
+// share waits for the pull of the image and starts it if there is none. If ctx is
+// cancelled, only this caller stops waiting; the pull continues for the others. It
+// calls progress in the caller's goroutine.
 func (p *pulls) share(ctx context.Context, want runtime.ImageRequest, pull func(context.Context, func(runtime.PullProgress)) error, progress func(runtime.PullProgress)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -94,7 +93,7 @@ func (p *pulls) leave(want runtime.ImageRequest, left *sharedPull) {
 	left.waiters--
 	last := left.waiters == 0
 	if last && p.running[want] == left {
-		delete(p.running, want) // who comes now begins anew
+		delete(p.running, want) // the next caller starts a new pull
 	}
 	p.mu.Unlock()
 	if last {

@@ -18,13 +18,14 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// publishedOn keeps published ports away from the machine's network.
+// publishedOn is the default address of published ports. It keeps them off the
+// host's network.
 var publishedOn = netip.MustParseAddr("127.0.0.1")
 
-// startIntervalSince is the first API version whose healthchecks have a start interval.
+// startIntervalSince is the first API version that supports a start interval.
 const startIntervalSince = "1.44"
 
-// containerConfig is for an engine of the given API version.
+// containerConfig returns the configuration for an engine of the given API version.
 func containerConfig(spec runtime.ContainerSpec, api string) *container.Config {
 	stop := seconds(spec.StopTimeout)
 	config := &container.Config{
@@ -48,20 +49,20 @@ func containerConfig(spec runtime.ContainerSpec, api string) *container.Config {
 			StartPeriod: h.StartPeriod, StartInterval: h.StartInterval, Retries: h.Retries,
 		}
 		if versions.LessThan(api, startIntervalSince) {
-			// The client refuses it otherwise. Who asks Abilities can say so before.
+			// The client library would refuse it. Callers can detect this with Abilities.
 			config.Healthcheck.StartInterval = 0
 		}
 	}
 	if spec.Role == runtime.RolePrimary {
-		// What is healthy in a primary is the supervisor's to say.
+		// The supervisor reports the health of a primary.
 		config.Healthcheck = &container.HealthConfig{Test: []string{"NONE"}}
-		// The supervisor ends on SIGTERM, whatever the image's own command wants.
+		// The supervisor stops on SIGTERM, whatever STOPSIGNAL the image sets.
 		config.StopSignal = "SIGTERM"
 	}
 	return config
 }
 
-// hostConfig leaves what it does not name at the engine's defaults, which share no
+// hostConfig leaves all other settings at the engine's defaults, which share no
 // namespace with the host and mask the dangerous parts of /proc and /sys.
 func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 	host := &container.HostConfig{
@@ -80,8 +81,8 @@ func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 		host.StorageOpt = map[string]string{"size": strconv.FormatInt(spec.Limits.Disk, 10)}
 	}
 	for _, m := range spec.Mounts {
-		// Unlike a bind in the old form, a mount does not make a missing source as a
-		// directory of root.
+		// Binds, the older form, would create a missing source as a directory of root.
+		// Mounts refuse it.
 		host.Mounts = append(host.Mounts, mount.Mount{
 			Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly,
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
@@ -106,8 +107,8 @@ func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 	return host
 }
 
-// tmpfsOptions allow programs, unlike the engine's defaults: builds run what they
-// have made in a folder for temporary files.
+// tmpfsOptions sets exec, unlike the engine's defaults, because builds execute
+// programs that they create in temporary directories.
 func tmpfsOptions(t runtime.Tmpfs) string {
 	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o", cmp.Or(t.Mode, 0o1777))
 	if t.Size > 0 {
@@ -116,12 +117,12 @@ func tmpfsOptions(t runtime.Tmpfs) string {
 	return options
 }
 
-// resources are the limits that the kernel keeps.
+// resources returns the limits that the kernel enforces.
 func resources(l runtime.Limits) container.Resources {
 	pids := cmp.Or(l.PIDs, runtime.DefaultPIDs)
 	r := container.Resources{
 		NanoCPUs: l.NanoCPUs, PidsLimit: &pids,
-		// Swap is part of the second figure, so there is none.
+		// MemorySwap includes Memory, so equal values mean no swap.
 		Memory: l.Memory, MemorySwap: l.Memory,
 		DeviceRequests: gpuRequests(l.GPUs),
 	}
@@ -146,8 +147,8 @@ func gpuRequests(gpus string) []container.DeviceRequest {
 	return []container.DeviceRequest{request}
 }
 
-// logConfig keeps nothing of a primary, whose supervisor writes logs of its own and
-// must never block on the engine, and a bounded tail of a service.
+// logConfig keeps no log of a primary: its supervisor writes its own logs and must
+// never block on the engine. It keeps a bounded tail of the output of a service.
 func logConfig(role runtime.Role) container.LogConfig {
 	if role == runtime.RolePrimary {
 		return container.LogConfig{Type: "none"}
@@ -157,8 +158,8 @@ func logConfig(role runtime.Role) container.LogConfig {
 	}}
 }
 
-// networkConfig attaches the container to its network; a service answers there to
-// its own name.
+// networkConfig attaches the container to its network. A service can be resolved
+// there by its name.
 func networkConfig(spec runtime.ContainerSpec) *network.NetworkingConfig {
 	if spec.NetworkID == "" {
 		return nil
@@ -174,14 +175,15 @@ func portKey(p runtime.Port) nat.Port {
 	return nat.Port(strconv.Itoa(int(p.Container)) + "/" + cmp.Or(p.Protocol, "tcp"))
 }
 
-// seconds rounds up: the engine counts in whole ones, and a short grace must not
-// become none. Negative ones would mean forever there.
+// seconds rounds up to the engine's unit, so that a short grace period does not
+// become 0. Negative values become 0, because the engine would wait forever.
 func seconds(d time.Duration) int {
 	return int((max(d, 0) + time.Second - 1) / time.Second)
 }
 
-// publishedPorts are the ports of a container, in a fixed order. bound is where the
-// engine has published them; wanted what was asked for, which counts before the start.
+// publishedPorts returns the ports of a container, sorted. bound has the bindings
+// that the engine made. A port without one, as before the start, gets the requested
+// bindings in wanted.
 func publishedPorts(bound, wanted nat.PortMap) []runtime.PublishedPort {
 	var ports []runtime.PublishedPort
 	for key, asked := range wanted {

@@ -14,11 +14,12 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// oneShotSince is the first API version that answers at once. Older engines measure
-// for a second or two.
+// oneShotSince is the first API version with one-shot statistics. Older engines
+// measure for 1 to 2 seconds before they answer.
 const oneShotSince = "1.41"
 
-// ContainerUsage tells what a container has used. It fails with errdefs.ErrNotFound.
+// ContainerUsage returns the resource usage of a container. It fails with
+// errdefs.ErrNotFound if the container does not exist.
 func (e *Engine) ContainerUsage(ctx context.Context, id string) (runtime.Usage, error) {
 	var used runtime.Usage
 	err := e.call(ctx, "measure the container", func(cli *client.Client) error {
@@ -45,7 +46,7 @@ func (e *Engine) ContainerUsage(ctx context.Context, id string) (runtime.Usage, 
 
 func usage(s container.StatsResponse) runtime.Usage {
 	if s.Read.Year() <= 1 {
-		return runtime.Usage{} // it does not run
+		return runtime.Usage{} // the container does not run
 	}
 	u := runtime.Usage{
 		At: s.Read, CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), OnlineCPUs: s.CPUStats.OnlineCPUs,
@@ -55,8 +56,8 @@ func usage(s container.StatsResponse) runtime.Usage {
 	if u.PIDsLimit == math.MaxUint64 {
 		u.PIDsLimit = 0
 	}
-	// The page cache that nobody used lately: cgroup v1 has the sum over the whole
-	// tree under another name.
+	// Subtract the inactive page cache. On cgroup v1 the sum over the whole tree has
+	// another name.
 	inactive, ok := s.MemoryStats.Stats["total_inactive_file"]
 	if !ok {
 		inactive = s.MemoryStats.Stats["inactive_file"]

@@ -19,14 +19,15 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// subnetBits is the size of most sandboxes' networks: 16 addresses, 13 of them for
+// subnetBits is the prefix length of most networks: 16 addresses, 13 of them for
 // containers.
 const subnetBits = 28
 
-// reservedAddresses are those of a network itself, of its gateway, and for broadcasts.
+// reservedAddresses is the number of addresses for the network itself, its gateway
+// and broadcasts.
 const reservedAddresses = 3
 
-// subnetFor is the prefix length of a network for so many containers.
+// subnetFor returns the prefix length of a network for the given number of containers.
 func subnetFor(containers int) int {
 	length := subnetBits
 	for length > 0 && 1<<(32-length) < containers+reservedAddresses {
@@ -35,20 +36,21 @@ func subnetFor(containers int) int {
 	return length
 }
 
-// widestRoute is the shortest prefix that counts as used by the host. Wider
-// routes are defaults, also those that VPNs split in halves.
+// widestRoute is the shortest prefix length that counts as used by the host. Shorter
+// ones are default routes, including the two halves into which VPNs split them.
 const widestRoute = 8
 
-// defaultRanges are tried in order: one VPN that routes all of 10.0.0.0/8 must not
-// leave us without networks. They lie beside what the engine takes first by itself.
+// defaultRanges are tried in order. There are several so that a VPN that routes all
+// of 10.0.0.0/8 does not leave agbox without networks. They avoid the ranges that
+// the engine itself uses first.
 var defaultRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.222.0.0/16"),
 	netip.MustParsePrefix("172.29.0.0/16"),
 	netip.MustParsePrefix("192.168.208.0/20"),
 }
 
-// pool deals out subnets of its ranges. It remembers nothing: host and engine say
-// what is taken.
+// pool picks subnets from its ranges. It keeps no state: the routes of the host and
+// the networks of the engine say which are in use.
 type pool struct {
 	ranges []netip.Prefix
 }
@@ -68,10 +70,9 @@ func newPool(ranges []netip.Prefix) (pool, error) {
 	return pool{ranges: masked}, nil
 }
 
-// pick returns a subnet of a prefix length that overlaps nothing in used; false when
-// there is none.
-// The sandbox id decides where in each range to begin, so that sandboxes seldom
-// try for the same one at the same time.
+// pick returns a subnet with the given prefix length that overlaps nothing in used,
+// or false if there is none. A hash of the sandbox id chooses where in each range
+// the search begins, so that concurrent sandboxes seldom pick the same subnet.
 func (p pool) pick(sandboxID string, length int, used []netip.Prefix) (netip.Prefix, bool) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(sandboxID))
@@ -107,8 +108,8 @@ func overlapping(prefixes []netip.Prefix, with netip.Prefix) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return !p.Overlaps(with) })
 }
 
-// hostPrefixes are the addresses that this host routes or has on an interface. What
-// cannot be read is left out: the engine has the last word.
+// hostPrefixes returns the prefixes that this host routes or has on an interface. It
+// omits what it cannot read; the engine refuses a subnet that overlaps.
 func hostPrefixes() []netip.Prefix {
 	var used []netip.Prefix
 	addrs, _ := net.InterfaceAddrs()
@@ -125,8 +126,8 @@ func hostPrefixes() []netip.Prefix {
 	return append(used, parseRoutes(routes)...)
 }
 
-// parseRoutes reads the kernel's IPv4 routing table: hexadecimal columns in the
-// byte order of the machine, destination in the second and mask in the eighth.
+// parseRoutes reads the kernel's IPv4 routing table. The destination is in the
+// second column and the mask in the eighth, hexadecimal in the machine's byte order.
 func parseRoutes(table io.Reader) []netip.Prefix {
 	var routes []netip.Prefix
 	lines := bufio.NewScanner(table)

@@ -107,7 +107,7 @@ broken	zz	00000000
 	}
 }
 
-// networkOf is the spec of a new sandbox's network.
+// networkOf returns the spec of a new sandbox's network.
 func networkOf(install string) runtime.NetworkSpec {
 	id := runtime.Identity{InstallID: install, SandboxID: ids.New(), Nonce: ids.New(), Role: runtime.RoleNetwork}
 	return runtime.NetworkSpec{Identity: id, Name: runtime.NetworkName(id.SandboxID)}
@@ -116,11 +116,11 @@ func networkOf(install string) runtime.NetworkSpec {
 func TestNetworksAvoidEachOtherUntilThePoolIsFull(t *testing.T) {
 	e, install := testEngine(t)
 	var err error
-	// Two subnets, drawn by lot: what a killed test run left behind must not matter.
+	// Two random subnets, so that leftovers of a killed test run do not matter.
 	both := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 223, byte(rand.IntN(256)), byte(rand.IntN(8) * 32)}), subnetBits-1)
 	e.subnets, err = newPool([]netip.Prefix{both})
 	must(t, err)
-	// A host that routes nothing of it, as with an engine in a virtual machine.
+	// The host routes none of it, as with an engine in a virtual machine.
 	e.routed = func() []netip.Prefix { return nil }
 	one, two, three := networkOf(install), networkOf(install), networkOf(install)
 	first, err := e.EnsureNetwork(t.Context(), one)

@@ -18,14 +18,14 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// cleanupContext outlives the test's own, which has ended when clean-ups run.
+// cleanupContext returns a context for clean-ups: t.Context is cancelled before they run.
 func cleanupContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// output runs a command in a container and returns all that it wrote.
+// output runs a command in a container and returns its output.
 func output(t *testing.T, id string, command ...string) string {
 	t.Helper()
 	cli := rawClient(t)
@@ -42,7 +42,7 @@ func output(t *testing.T, id string, command ...string) string {
 
 func removeImage(t *testing.T, id string) {
 	t.Helper()
-	// By force: a container of the image may go after it.
+	// Use force: a container of the image may be removed after the image.
 	if _, err := rawClient(t).ImageRemove(cleanupContext(t), id, image.RemoveOptions{Force: true}); err != nil {
 		t.Error(err)
 	}

@@ -91,7 +91,7 @@ const (
 	ErrorReason_ENGINE_FAILED ErrorReason = 51
 	// The image is not here and cannot be pulled. NOT_FOUND.
 	ErrorReason_IMAGE_NOT_FOUND ErrorReason = 52
-	// The pull broke off. UNAVAILABLE.
+	// The pull failed. UNAVAILABLE.
 	ErrorReason_IMAGE_PULL_FAILED ErrorReason = 53
 	// A container or network that is not ours has the name. ALREADY_EXISTS.
 	ErrorReason_NAME_TAKEN_IN_ENGINE ErrorReason = 54
