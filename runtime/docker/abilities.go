@@ -124,10 +124,10 @@ func noGPUs(info system.Info, local bool) string {
 	return "it has no runtime for GPUs (the NVIDIA Container Toolkit is not installed)"
 }
 
-// engineLacks returns a fault with a plain sentence if err says that the engine
+// unsupportedFeature returns a fault with a plain sentence if err says that the engine
 // does not support a feature of the spec, and nil for any other error. Abilities
 // detects most of these cases earlier.
-func engineLacks(err error) error {
+func unsupportedFeature(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -148,9 +148,9 @@ func engineLacks(err error) error {
 	return nil
 }
 
-// portLost reports whether a container could not start because a port of the host
+// isPortError reports whether a container could not start because a port of the host
 // is in use or its address does not exist.
-func portLost(err error) bool {
+func isPortError(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -164,7 +164,7 @@ func portLost(err error) bool {
 // 127.0.0.1:80/tcp: ...", "exposing port TCP 127.0.0.1:80 -> ...".
 var boundAddress = regexp.MustCompile(`(?:Bind for |bind host port for |listen \w+ |exposing port \w+ )(\[?[0-9a-fA-F.:]*\]?:\d+)`)
 
-func portTaken(err error) error {
+func portFault(err error) error {
 	address := "a port"
 	if m := boundAddress.FindStringSubmatch(err.Error()); m != nil {
 		address = m[1]

@@ -39,8 +39,8 @@ func (e *Engine) createContainer(ctx context.Context, spec runtime.ContainerSpec
 		id = made.ID
 		return err
 	})
-	if lacking := engineLacks(err); lacking != nil {
-		return "", lacking
+	if unsupported := unsupportedFeature(err); unsupported != nil {
+		return "", unsupported
 	}
 	switch {
 	case errdefs.IsNotFound(err) && strings.Contains(err.Error(), "network"):
@@ -65,11 +65,11 @@ func (e *Engine) adopt(ctx context.Context, spec runtime.ContainerSpec) (string,
 	holder, err := e.inspect(ctx, spec.Name)
 	switch {
 	case errdefs.IsNotFound(err):
-		return "", e.pause(ctx, releasePause)
+		return "", e.waitForRelease(ctx, releasePause)
 	case err != nil:
 		return "", err
 	case holder.State == runtime.StateRemoving:
-		if err := e.waitGone(ctx, holder.ID); err != nil {
+		if err := e.waitRemoved(ctx, holder.ID); err != nil {
 			return "", err
 		}
 		return "", errNameReleased
@@ -80,7 +80,8 @@ func (e *Engine) adopt(ctx context.Context, spec runtime.ContainerSpec) (string,
 	return holder.ID, nil
 }
 
-func (e *Engine) pause(ctx context.Context, d time.Duration) error {
+// waitForRelease waits for d and returns errNameReleased, or the classified error of ctx.
+func (e *Engine) waitForRelease(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -96,12 +97,12 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 func (e *Engine) StartContainer(ctx context.Context, id string) error {
 	return e.call(ctx, "start the container", func(cli *client.Client) error {
 		err := cli.ContainerStart(ctx, id, container.StartOptions{})
-		if lacking := engineLacks(err); lacking != nil {
-			return lacking
+		if unsupported := unsupportedFeature(err); unsupported != nil {
+			return unsupported
 		}
 		switch {
-		case portLost(err):
-			return portTaken(err)
+		case isPortError(err):
+			return portFault(err)
 		case errdefs.IsInvalidArgument(err) && !versionRefused(err):
 			// The runtime reports a command that it cannot run as an invalid argument.
 			return engineFailed("start the container", err)
@@ -138,13 +139,13 @@ func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	case errdefs.IsNotFound(err):
 		return nil
 	case errdefs.IsConflict(err):
-		return e.waitGone(ctx, id) // another client is removing it
+		return e.waitRemoved(ctx, id) // another client is removing it
 	}
 	return err
 }
 
-// waitGone waits until a removal in progress has ended.
-func (e *Engine) waitGone(ctx context.Context, id string) error {
+// waitRemoved waits until a removal in progress has ended.
+func (e *Engine) waitRemoved(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the container", func(cli *client.Client) error {
 		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionRemoved)
 		// One of the two channels always gets a message, even if ctx is cancelled.

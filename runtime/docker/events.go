@@ -48,11 +48,11 @@ func (e *Engine) Events(ctx context.Context, installID string, since time.Time, 
 	}
 	ready = sync.OnceFunc(ready)
 	return e.call(ctx, "send events", func(cli *client.Client) error {
-		return follow(ctx, cli, filter, since, ready, handle)
+		return readEvents(ctx, cli, filter, since, ready, handle)
 	})
 }
 
-func follow(ctx context.Context, cli *client.Client, filter filters.Args, since time.Time, ready func(), handle func(runtime.Event)) error {
+func readEvents(ctx context.Context, cli *client.Client, filter filters.Args, since time.Time, ready func(), handle func(runtime.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	messages, failed := cli.Events(ctx, events.ListOptions{
 		Since:   fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()),

@@ -65,7 +65,7 @@ func newRegistry(t *testing.T, protection string) *testRegistry {
 		_, _ = fmt.Fprintf(w, `{"token":%q,"access_token":%q}`, bearerToken, bearerToken)
 	})
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, req *http.Request) {
-		if !r.letIn(w, req, protection) {
+		if !r.authorized(w, req, protection) {
 			return
 		}
 		r.mu.Lock()
@@ -95,7 +95,7 @@ func newRegistry(t *testing.T, protection string) *testRegistry {
 	return r
 }
 
-func (r *testRegistry) letIn(w http.ResponseWriter, req *http.Request, protection string) bool {
+func (r *testRegistry) authorized(w http.ResponseWriter, req *http.Request, protection string) bool {
 	user, password, _ := req.BasicAuth()
 	switch protection {
 	case "basic":

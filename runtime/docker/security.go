@@ -22,8 +22,8 @@ var capabilities = []string{
 	"NET_BIND_SERVICE", // servers listen on ports below 1024
 }
 
-// secure applies the safe defaults, except those that the spec disables.
-func secure(host *container.HostConfig, s runtime.Security) {
+// applySecurity applies the safe defaults, except those that the spec disables.
+func applySecurity(host *container.HostConfig, s runtime.Security) {
 	host.ReadonlyRootfs = s.ReadOnlyRoot
 	for _, device := range s.Devices {
 		host.Devices = append(host.Devices, container.DeviceMapping{PathOnHost: device, PathInContainer: device, CgroupPermissions: "rwm"})
@@ -33,7 +33,7 @@ func secure(host *container.HostConfig, s runtime.Security) {
 		return
 	}
 	host.CapDrop = []string{"ALL"}
-	host.CapAdd = slices.Concat(kept(s.CapDrop), s.CapAdd)
+	host.CapAdd = slices.Concat(keptCapabilities(s.CapDrop), s.CapAdd)
 	if !s.NewPrivileges {
 		host.SecurityOpt = append(host.SecurityOpt, "no-new-privileges")
 	}
@@ -42,8 +42,8 @@ func secure(host *container.HostConfig, s runtime.Security) {
 	}
 }
 
-// kept returns the default capabilities without the dropped ones.
-func kept(dropped []string) []string {
+// keptCapabilities returns the default capabilities without the dropped ones.
+func keptCapabilities(dropped []string) []string {
 	if slices.Contains(dropped, "ALL") {
 		return nil
 	}

@@ -76,7 +76,7 @@ func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 		ShmSize:       spec.Limits.Shm,
 		Resources:     resources(spec.Limits),
 	}
-	secure(host, spec.Security)
+	applySecurity(host, spec.Security)
 	if spec.Limits.Disk > 0 {
 		host.StorageOpt = map[string]string{"size": strconv.FormatInt(spec.Limits.Disk, 10)}
 	}

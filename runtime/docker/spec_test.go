@@ -68,8 +68,8 @@ func TestWhatEnginesSayOfPortsIsUnderstood(t *testing.T) {
 		"failed to set up container networking: driver failed programming external connectivity on endpoint x: failed to bind host port for 127.0.0.1:80/tcp: address already in use": "127.0.0.1:80",
 	} {
 		err := errorText(text)
-		if !portLost(err) {
-			t.Errorf("%q is no lost port", text)
+		if !isPortError(err) {
+			t.Errorf("%q is not recognized as a port error", text)
 		}
 		if got := boundAddress.FindStringSubmatch(text); got == nil || got[1] != address {
 			t.Errorf("in %q the address is %v", text, got)
