@@ -150,7 +150,7 @@ func TestMountsKeepTheirMode(t *testing.T) {
 	}
 }
 
-func TestCommandThatCannotRunIsTheEnginesFailure(t *testing.T) {
+func TestACommandThatCannotRunFailsTheStart(t *testing.T) {
 	e, spec := sandbox(t)
 	spec.Entrypoint = []string{"/no/such/file"}
 	id, err := e.EnsureContainer(t.Context(), spec)
@@ -163,7 +163,7 @@ func TestCommandThatCannotRunIsTheEnginesFailure(t *testing.T) {
 	}
 }
 
-func TestVolumesOfTheImageGoWithTheContainer(t *testing.T) {
+func TestRemovingAContainerRemovesItsAnonymousVolumes(t *testing.T) {
 	e, spec := sandbox(t)
 	cli := rawClient(t)
 	made, err := cli.ContainerCreate(t.Context(), &container.Config{Image: testImage}, nil, nil, nil, "")
@@ -189,7 +189,7 @@ func TestVolumesOfTheImageGoWithTheContainer(t *testing.T) {
 	}
 }
 
-func TestStopGivesTheProcessItsGrace(t *testing.T) {
+func TestStopWaitsForTheProcessWithinTheGracePeriod(t *testing.T) {
 	e, spec := sandbox(t)
 	spec.Entrypoint, spec.Cmd = []string{"sh"}, []string{"-c", "trap 'exit 7' TERM; : > /set; while :; do sleep 0.05; done"}
 	id := run(t, e, spec)
@@ -202,7 +202,7 @@ func TestStopGivesTheProcessItsGrace(t *testing.T) {
 	}
 }
 
-func TestRemoveNetworkDisconnectsStrangers(t *testing.T) {
+func TestRemoveNetworkDisconnectsForeignContainers(t *testing.T) {
 	e, spec := sandbox(t)
 	cli := rawClient(t)
 	foreign := foreignContainer(t, "agbox-foreign-"+spec.SandboxID, runtime.Identity{})
@@ -216,7 +216,7 @@ func TestRemoveNetworkDisconnectsStrangers(t *testing.T) {
 	}
 }
 
-func TestEngineTimesBeforeTheirEventAreZero(t *testing.T) {
+func TestTimesOfEventsThatHaveNotHappenedAreZero(t *testing.T) {
 	if !engineTime("0001-01-01T00:00:00Z").IsZero() || !engineTime("").IsZero() {
 		t.Error("a time that has not come is not zero")
 	}

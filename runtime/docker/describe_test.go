@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-func TestContainerTellsWhatItWasMadeFrom(t *testing.T) {
+func TestDescribeContainerReturnsWhatItWasCreatedFrom(t *testing.T) {
 	e, spec := sandbox(t)
 	spec.Hostname, spec.User, spec.WorkingDir = "demo", "0:0", "/tmp"
 	spec.Env = []string{"A=b"}
@@ -44,7 +44,7 @@ func TestContainerTellsWhatItWasMadeFrom(t *testing.T) {
 	}
 }
 
-func TestContainersOfOtherInstallsAreCountedOnly(t *testing.T) {
+func TestOtherInstallsCountsOnlyForeignContainers(t *testing.T) {
 	e, spec := sandbox(t)
 	run(t, e, spec)
 	own, err := e.OtherInstalls(t.Context(), spec.InstallID)

@@ -103,7 +103,7 @@ func TestForbiddenSocketSaysToJoinTheGroup(t *testing.T) {
 	wantFault(t, e.unreachable(denied), errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "usermod -aG docker")
 }
 
-func TestSomethingElseOnTheSocketIsNoEngine(t *testing.T) {
+func TestAnotherServerOnTheSocketIsNotAnEngine(t *testing.T) {
 	e := standIn(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "hello") })
 	_, err := e.Info(t.Context())
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "does not answer")
@@ -155,7 +155,7 @@ func TestReplyThatIsCutIsUnavailable(t *testing.T) {
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")
 }
 
-func TestEngineThatChangesItsVersionIsAskedAgain(t *testing.T) {
+func TestAReplacedEngineIsNegotiatedWithAgain(t *testing.T) {
 	var version atomic.Value
 	var pings atomic.Int32
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -182,7 +182,7 @@ func TestEngineThatChangesItsVersionIsAskedAgain(t *testing.T) {
 	}
 }
 
-func TestVersionThatNobodySpeaksIsExplained(t *testing.T) {
+func TestAnUnsupportedAPIVersionIsExplained(t *testing.T) {
 	err := engineError(t, http.StatusBadRequest, "client version 1.41 is too old. Minimum supported API version is 1.60", func(e *Engine) error {
 		_, err := e.Info(t.Context())
 		return err
@@ -190,7 +190,7 @@ func TestVersionThatNobodySpeaksIsExplained(t *testing.T) {
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "1.60")
 }
 
-func TestLostEngineIsAskedForItsVersionAgain(t *testing.T) {
+func TestALostConnectionMakesTheNextCallNegotiateAgain(t *testing.T) {
 	var pings atomic.Int32
 	var cut atomic.Bool
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -236,7 +236,7 @@ func TestEngineErrorsKeepTheirClass(t *testing.T) {
 	}
 }
 
-func TestEnginesWordsFitInASentence(t *testing.T) {
+func TestEngineMessagesAreShortenedToOneLine(t *testing.T) {
 	err := engineError(t, http.StatusInternalServerError, "driver failed:\n"+strings.Repeat("long ", 1000), func(e *Engine) error {
 		return e.StartContainer(t.Context(), "x")
 	})
@@ -246,7 +246,7 @@ func TestEnginesWordsFitInASentence(t *testing.T) {
 	}
 }
 
-func TestAFullDiskOfTheEngineIsSaid(t *testing.T) {
+func TestAFullDiskOfTheEngineIsReported(t *testing.T) {
 	err := engineError(t, http.StatusInternalServerError, "mkdir /var/lib/docker/overlay2/x: no space left on device", func(e *Engine) error {
 		return e.StartContainer(t.Context(), "x")
 	})
@@ -255,7 +255,7 @@ func TestAFullDiskOfTheEngineIsSaid(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatAStrangerUsesIsSaid(t *testing.T) {
+func TestAVolumeUsedByAForeignContainerIsReported(t *testing.T) {
 	err := engineError(t, http.StatusConflict, "remove v: volume is in use - [abc]", func(e *Engine) error {
 		return e.RemoveVolume(t.Context(), "v")
 	})
@@ -264,7 +264,7 @@ func TestAVolumeThatAStrangerUsesIsSaid(t *testing.T) {
 	}
 }
 
-func TestNameThatIsReleasedLateIsTakenThen(t *testing.T) {
+func TestEnsureContainerRetriesUntilTheNameIsReleased(t *testing.T) {
 	var creates atomic.Int32
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {

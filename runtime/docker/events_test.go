@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-func TestStreamThatBreaksSaysSo(t *testing.T) {
+func TestABrokenEventStreamReturnsAnError(t *testing.T) {
 	mine := runtime.Identity{InstallID: "mine", SandboxID: "s", Nonce: "n", Role: runtime.RolePrimary}
 	labels := encodeLabels(mine)
 	e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
@@ -48,14 +48,14 @@ func TestStreamThatBreaksSaysSo(t *testing.T) {
 	}
 }
 
-func TestStreamOfAnEngineThatIsDownDoesNotOpen(t *testing.T) {
+func TestEventsOfAStoppedEngineFailWithoutOpening(t *testing.T) {
 	e, err := New(Options{Host: "unix://" + filepath.Join(t.TempDir(), "none.sock")})
 	must(t, err)
 	err = e.Events(t.Context(), "mine", time.Time{}, func() { t.Error("it opened") }, func(runtime.Event) {})
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "start it")
 }
 
-func TestExecsInAContainerAreNoEvents(t *testing.T) {
+func TestEventsOmitExecsInContainers(t *testing.T) {
 	e, spec := sandbox(t)
 	id := run(t, e, spec)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -28,7 +28,7 @@ func TestImageSettingsAreRead(t *testing.T) {
 	}
 }
 
-func TestPullFromARegistryThatIsNotThereFailsWithASentence(t *testing.T) {
+func TestPullFromAnUnreachableRegistryNamesTheImage(t *testing.T) {
 	e, _ := testEngine(t)
 	const ref = "127.0.0.1:1/nothing/here:1" // nobody listens on port 1
 	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: ref}, nil)
@@ -57,7 +57,7 @@ func pulling(t *testing.T, status int, lines ...string) *Engine {
 	})
 }
 
-func TestPullTellsItsProgressAndReturnsTheImage(t *testing.T) {
+func TestPullReportsProgressAndReturnsTheImage(t *testing.T) {
 	e := pulling(t, http.StatusOK,
 		`{"status":"Pulling from library/x","id":"latest"}`,
 		`{"status":"Already exists","id":"l0"}`,
@@ -78,7 +78,7 @@ func TestPullTellsItsProgressAndReturnsTheImage(t *testing.T) {
 	}
 }
 
-func TestProgressOfAPullIsToldNowAndThenAndAtItsEnd(t *testing.T) {
+func TestPullProgressIsThrottledAndReportedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no time passes by itself
 		lines := strings.Repeat(`{"status":"Downloading","progressDetail":{"current":40,"total":100},"id":"l1"}`, 100)
 		told := 0
@@ -102,7 +102,7 @@ func (l later) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestExtractionDoesNotTakeDownloadedBytesBack(t *testing.T) {
+func TestExtractionDoesNotReduceTheDownloadedBytes(t *testing.T) {
 	layers := pullLayers{}
 	for _, line := range []struct {
 		status         string
@@ -147,7 +147,7 @@ func TestFailedPullsSayWhatToDoAndNameNoHost(t *testing.T) {
 	}
 }
 
-func TestAFailedPullOfAnImageThatIsHereDoesNotSayThatItIsMissing(t *testing.T) {
+func TestAFailedPullOfALocalImageDoesNotSayThatItIsMissing(t *testing.T) {
 	for _, text := range []string{"dial tcp: no such host", "pull access denied for x", "manifest unknown"} {
 		e := standIn(t, func(w http.ResponseWriter, r *http.Request) {
 			switch {
@@ -165,7 +165,7 @@ func TestAFailedPullOfAnImageThatIsHereDoesNotSayThatItIsMissing(t *testing.T) {
 	}
 }
 
-func TestPullThatTheEngineBreaksOffIsUnavailable(t *testing.T) {
+func TestAPullWhoseStreamBreaksIsUnavailable(t *testing.T) {
 	e := pulling(t, http.StatusOK, `{"status":"Downloading","id":"l1"`)
 	_, err := e.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "x"}, nil)
 	wantFault(t, err, errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "was lost")

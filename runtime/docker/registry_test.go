@@ -184,7 +184,7 @@ func putHelper(t *testing.T, name, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-func TestAHelperThatNeverStopsTalkingIsCutOff(t *testing.T) {
+func TestTheOutputOfACredentialHelperIsBounded(t *testing.T) {
 	putHelper(t, "endless", "while :; do printf '%01000d' 0; done")
 	if _, err := askHelper(t.Context(), "endless", "registry.example.org"); err == nil || err.Error() != "failed" {
 		t.Errorf("it says %v", err)
@@ -253,7 +253,7 @@ func TestRefusedCredentialsAreExplainedAndNeverShown(t *testing.T) {
 	}
 }
 
-func TestADamagedConfigurationIsSaidWhenItMatters(t *testing.T) {
+func TestADamagedConfigurationIsReportedWhenCredentialsAreNeeded(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"auths": "`+registryPassword), 0o600))
 	e, err := New(Options{ConfigDir: dir})
@@ -266,7 +266,7 @@ func TestADamagedConfigurationIsSaidWhenItMatters(t *testing.T) {
 	wantFault(t, err, errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, filepath.Join(dir, "config.json"))
 }
 
-func TestPoliciesDecideWhetherARegistryIsAsked(t *testing.T) {
+func TestThePullPolicyDecidesWhetherTheRegistryIsContacted(t *testing.T) {
 	r := newRegistry(t, "")
 	e := configured(t, map[string]any{})
 	ref := r.ref(t)
@@ -294,7 +294,7 @@ func TestPoliciesDecideWhetherARegistryIsAsked(t *testing.T) {
 	wantFault(t, err, errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "/no-such:1")
 }
 
-func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
+func TestConcurrentRequestsForAnImageShareOnePull(t *testing.T) {
 	r := newRegistry(t, "")
 	r.hold = make(chan struct{})
 	e := configured(t, map[string]any{})

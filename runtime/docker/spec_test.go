@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-func TestPrivilegedGivesAllUpButTheLimitOfProcesses(t *testing.T) {
+func TestPrivilegedDropsAllDefaultsExceptTheProcessLimit(t *testing.T) {
 	host := hostConfig(runtime.ContainerSpec{Security: runtime.Security{Privileged: true}})
 	if !host.Privileged || len(host.CapDrop)+len(host.CapAdd)+len(host.SecurityOpt) != 0 || *host.PidsLimit != runtime.DefaultPIDs {
 		t.Errorf("a privileged container is %+v", host)
@@ -39,7 +39,7 @@ func TestGPUsBecomeDeviceRequests(t *testing.T) {
 	}
 }
 
-func TestStartIntervalGoesOnlyToEnginesThatKnowIt(t *testing.T) {
+func TestStartIntervalIsSentOnlyToEnginesThatSupportIt(t *testing.T) {
 	spec := runtime.ContainerSpec{Healthcheck: &runtime.Healthcheck{Test: []string{"CMD", "true"}, StartInterval: time.Second}}
 	for api, want := range map[string]time.Duration{"1.41": 0, "1.43": 0, "1.44": time.Second, "1.52": time.Second} {
 		if got := containerConfig(spec, api).Healthcheck.StartInterval; got != want {
@@ -61,7 +61,7 @@ func TestMountsArePrivateAndDiskIsAnOptionOfTheDriver(t *testing.T) {
 	}
 }
 
-func TestWhatEnginesSayOfPortsIsUnderstood(t *testing.T) {
+func TestPortErrorsOfEnginesAreParsed(t *testing.T) {
 	for text, address := range map[string]string{
 		"driver failed programming external connectivity on endpoint x: Bind for 127.0.0.1:80 failed: port is already allocated":                                                      "127.0.0.1:80",
 		"driver failed programming external connectivity on endpoint x: Error starting userland proxy: listen tcp4 0.0.0.0:8080: bind: address already in use":                        "0.0.0.0:8080",

@@ -23,7 +23,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-func TestEverySubnetOfARangeIsDealtOnce(t *testing.T) {
+func TestEverySubnetOfARangeIsPickedOnce(t *testing.T) {
 	p, err := newPool(prefixes("10.1.0.0/24", "10.9.0.5/27"))
 	must(t, err)
 	used := prefixes("10.1.0.64/26", "10.9.0.31/32")
@@ -63,7 +63,7 @@ func TestASandboxOfManyContainersGetsALargerSubnet(t *testing.T) {
 	}
 }
 
-func TestSandboxesBeginAtDifferentSubnets(t *testing.T) {
+func TestSandboxesStartTheirSearchAtDifferentSubnets(t *testing.T) {
 	p, err := newPool(nil)
 	must(t, err)
 	first := map[netip.Prefix]bool{}
@@ -76,7 +76,7 @@ func TestSandboxesBeginAtDifferentSubnets(t *testing.T) {
 	}
 }
 
-func TestARoutedRangeIsLeftForTheNext(t *testing.T) {
+func TestARoutedRangeIsSkipped(t *testing.T) {
 	p, err := newPool(nil)
 	must(t, err)
 	subnet, ok := p.pick("sandbox", subnetBits, prefixes("10.0.0.0/8"))
@@ -85,7 +85,7 @@ func TestARoutedRangeIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-func TestUselessRangesAreRefused(t *testing.T) {
+func TestInvalidRangesAreRefused(t *testing.T) {
 	for _, text := range []string{"fd00::/64", "10.0.0.0/29", "0.0.0.0/0"} {
 		_, err := New(Options{SubnetRanges: prefixes(text)})
 		wantFault(t, err, errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, text)
