@@ -39,13 +39,13 @@ func TestEverySubnetOfARangeIsPickedOnce(t *testing.T) {
 			}
 		}
 		if subnet.Bits() != subnetBits || seen[subnet] {
-			t.Errorf("the subnet %v has a wrong size or was dealt before", subnet)
+			t.Errorf("the subnet %v has a wrong size or was picked before", subnet)
 		}
 		seen[subnet] = true
 		used = append(used, subnet)
 	}
 	if subnet, ok := p.pick("one-more", subnetBits, used); ok {
-		t.Errorf("the full pool dealt %v", subnet)
+		t.Errorf("the full pool picked %v", subnet)
 	}
 }
 
@@ -172,6 +172,6 @@ func TestTheHostsOwnSubnetsAreSkipped(t *testing.T) {
 		t.Errorf("the host does not know the subnet %v of a network here", subnet)
 	}
 	if next, _ := e.subnets.pick(spec.SandboxID, subnetBits, hostPrefixes()); next.Overlaps(subnet) {
-		t.Errorf("%v would be dealt again", next)
+		t.Errorf("%v would be picked again", next)
 	}
 }
