@@ -34,7 +34,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"bad new id", []string{"create", "x", "--id", "../x", "--image", harness.ImageBusybox}, 2, "../x"},
 		{"taken name", []string{"create", "demo", "--image", harness.ImageBusybox}, 4, "demo"},
 		{"bad label", []string{"create", "x", "--image", harness.ImageBusybox, "--label", "novalue"}, 2, "novalue"},
-		{"short idle time", []string{"create", "x", "--image", harness.ImageBusybox, "--idle-ttl", "1ms"}, 2, "idle_ttl"},
+		{"negative idle time", []string{"create", "x", "--image", harness.ImageBusybox, "--idle-ttl", "-1s"}, 2, "idle-ttl"},
 		{"unknown sandbox", []string{"exec", "nosuch", "--", "true"}, 125, "nosuch"},
 		{"unknown sandbox to stop", []string{"stop", "nosuch"}, 3, "nosuch"},
 		{"unknown sandbox to start", []string{"start", "nosuch"}, 3, "nosuch"},

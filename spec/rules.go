@@ -115,7 +115,7 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 		}
 		return fmt.Sprintf("%s is not allowed here: write a number %s", got, bounds)
 	case "duration.gte":
-		return "The time is too short: write 1s or more"
+		return "The time is below zero: write 0s or more"
 	}
 	return fmt.Sprintf("%s is not allowed here: it %s", got, strings.TrimPrefix(v.Proto.GetMessage(), "value "))
 }

@@ -134,6 +134,8 @@ idle_ttl: 5m
 func TestWhatIsRemovedWhenIdleHasItsTime(t *testing.T) {
 	wantYAML(t, good(t, file("{image: x, idle_action: remove}")), "{image: x, idle_action: remove, idle_ttl: 1m}")
 	wantYAML(t, good(t, file("{image: x, idle_action: remove, idle_ttl: 2h}")), "{image: x, idle_action: remove, idle_ttl: 2h}")
+	wantYAML(t, good(t, file("{image: x, idle_action: remove, idle_ttl: 0}")), "{image: x, idle_action: remove, idle_ttl: 0s}")
+	wantYAML(t, good(t, file("{image: x, idle_ttl: 5ms}")), "{image: x, idle_ttl: 5ms}")
 	wantYAML(t, good(t, file("{image: x, idle_action: stop}")), "{image: x, idle_action: stop}")
 }
 

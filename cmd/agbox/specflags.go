@@ -91,7 +91,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.workdir, "workdir", "w", "working `DIR` of commands that name none")
 	text(&o.hostname, "hostname", "", "host `NAME` inside")
 	list(&o.postCreate, "post-create", "", "`COMMAND` for the shell, run once before the sandbox is ready")
-	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h")
+	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0: never")
 	text(&o.idleAction, "idle-action", "", "`WHAT` to do then: stop or remove (default stop)")
 	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
 	list(&o.capAdd, "cap-add", "", "`CAPABILITY` beside the default ones, for example SYS_PTRACE")

@@ -228,8 +228,8 @@ func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	if step := Next(r, up, idle, due.Add(-time.Second)); step.Do != Rest || !step.Wake.Equal(due) {
 		t.Errorf("before: %s, wake %s; want rest until %s", step.Do, step.Wake, due)
 	}
-	if step := Next(r, up, idle, due); step.Event.GetEventType() != stopReq {
-		t.Errorf("when due: %s %s, want a stop request", step.Do, step.Event.GetEventType())
+	if step := Next(r, up, idle, due); step.Event.GetEventType() != stopReq || step.Event.GetSandboxPhase().GetReason() != "idle_ttl" {
+		t.Errorf("when due: %s %v, want a stop request", step.Do, step.Event)
 	}
 	remove := idle
 	remove.IdleRemove = true
@@ -240,6 +240,12 @@ func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	later := due.Add(time.Hour)
 	if step := Next(busy, up, idle, later); step.Do != Rest || !step.Wake.Equal(later.Add(time.Minute)) {
 		t.Errorf("with an exec running: %s, wake %s; want rest, and a look when it may be due", step.Do, step.Wake)
+	}
+	if step := Next(busy, up, Rules{IdleTTL: time.Millisecond}, later); !step.Wake.Equal(later.Add(inUseLook)) {
+		t.Errorf("with an exec running and a short time: wake %s, want one that keeps nobody busy", step.Wake)
+	}
+	if step := Next(r, up, Rules{}, later); step.Do != Rest || !step.Wake.IsZero() {
+		t.Errorf("without a time: %s, wake %s; want rest for ever", step.Do, step.Wake)
 	}
 	used := Fold(busy, event(100, finished, "x")) // ended at t0+100s
 	if step := Next(used, up, idle, due.Add(time.Second)); step.Do != Rest {

@@ -279,6 +279,14 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	return calm
 }
 
+// inUseLook is the shortest pause between two looks at a sandbox that is in use: a
+// shorter idle_ttl must not keep the daemon and the engine busy.
+const inUseLook = time.Second
+
+// idleReason is the reason of a stop or removal that idle_ttl asks for. Programs know
+// the word: it is published.
+const idleReason = "idle_ttl"
+
 // nextCalm is about a READY sandbox in which nothing is to be mended.
 func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
@@ -288,7 +296,7 @@ func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Wake: now.Add(rules.Retry)}
 	case rules.IdleTTL > 0 && r.InUse():
 		// However soon they end, the sandbox is not due before.
-		return Step{Wake: now.Add(rules.IdleTTL)}
+		return Step{Wake: now.Add(max(rules.IdleTTL, inUseLook))}
 	case rules.IdleTTL > 0:
 		if due := r.LastUse.Add(rules.IdleTTL); now.Before(due) {
 			return Step{Wake: due}
@@ -297,7 +305,7 @@ func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 		if rules.IdleRemove {
 			request = agboxv1.EventType_SANDBOX_DELETE_REQUESTED
 		}
-		return emit(request, &agboxv1.SandboxPhaseDetails{Reason: fmt.Sprintf("no exec ran for %s", rules.IdleTTL)})
+		return emit(request, &agboxv1.SandboxPhaseDetails{Reason: idleReason})
 	}
 	return Step{}
 }

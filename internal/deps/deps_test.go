@@ -106,6 +106,16 @@ func TestOnlyOneRoomKnowsALibrary(t *testing.T) {
 	}
 }
 
+// TestTheContractIsTestedWithoutOurOwnMessages keeps the client of e2e/contract one
+// that knows the published table only.
+func TestTheContractIsTestedWithoutOurOwnMessages(t *testing.T) {
+	for _, imp := range list(t, "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, module+"e2e/contract") {
+		if within(imp, module+"proto") || within(imp, module+"client") {
+			t.Errorf("e2e/contract imports %s", imp)
+		}
+	}
+}
+
 func TestFakesStandInTestCodeOnly(t *testing.T) {
 	fakes := module + "runtime/runtimetest"
 	for _, line := range list(t, "-f", `{{.ImportPath}}{{range .Imports}}|{{.}}{{end}}`, "./...") {

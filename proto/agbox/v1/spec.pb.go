@@ -368,8 +368,8 @@ type CreateSpec struct {
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Environment of every process in the primary, over that of the image.
 	Envs map[string]string `protobuf:"bytes,7,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Stop the sandbox when no exec has run for this long; unset: never, but after a
-	// minute where idle_action is remove.
+	// Stop the sandbox when no exec has run for this long. 0: never. Unset: never, or
+	// after a minute where idle_action is remove.
 	IdleTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// Ports of the primary that are published on the host.
 	Ports []*PortMapping `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -1758,7 +1758,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xc1\x0e\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xbf\x0e\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1768,9 +1768,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\bservices\x18\x05 \x03(\v2\x15.agbox.v1.ServiceSpecR\bservices\x12R\n" +
 	"\x06labels\x18\x06 \x03(\v2 .agbox.v1.CreateSpec.LabelsEntryB\x18\xbaH\x15\x9a\x01\x12\x10@\"\ar\x05\x10\x01\x18\x80\x02*\x05r\x03\x18\x80 R\x06labels\x12e\n" +
 	"\x04envs\x18\a \x03(\v2\x1e.agbox.v1.CreateSpec.EnvsEntryB1\xbaH.\x9a\x01+\x10\x80\b\"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
-	"^[^\\x00]*$R\x04envs\x12@\n" +
-	"\bidle_ttl\x18\b \x01(\v2\x19.google.protobuf.DurationB\n" +
-	"\xbaH\a\xaa\x01\x042\x02\b\x01R\aidleTtl\x12+\n" +
+	"^[^\\x00]*$R\x04envs\x12>\n" +
+	"\bidle_ttl\x18\b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\aidleTtl\x12+\n" +
 	"\x05ports\x18\t \x03(\v2\x15.agbox.v1.PortMappingR\x05ports\x12\x18\n" +
 	"\acommand\x18\n" +
 	" \x03(\tR\acommand\x12$\n" +

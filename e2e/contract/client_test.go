@@ -1,0 +1,208 @@
+package contract
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// publishedClient speaks the published contract with a daemon.
+type publishedClient struct {
+	conn    *grpc.ClientConn
+	service protoreflect.ServiceDescriptor
+}
+
+// fields are a message as a caller writes it: names of the table and their values.
+type fields map[string]any
+
+func connect(t *testing.T, socket string) *publishedClient {
+	t.Helper()
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	conn, err := grpc.NewClient("passthrough:///agboxd", grpc.WithContextDialer(dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &publishedClient{conn: conn, service: published(t)}
+}
+
+func (c *publishedClient) method(t *testing.T, name string) protoreflect.MethodDescriptor {
+	t.Helper()
+	m := c.service.Methods().ByName(protoreflect.Name(name))
+	if m == nil {
+		t.Fatalf("the published contract has no method %s", name)
+	}
+	return m
+}
+
+func (c *publishedClient) request(t *testing.T, m protoreflect.MethodDescriptor, request fields) proto.Message {
+	t.Helper()
+	raw, err := json.Marshal(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := dynamicpb.NewMessage(m.Input())
+	if err := protojson.Unmarshal(raw, in); err != nil {
+		t.Fatalf("%s: %v", m.Name(), err)
+	}
+	return in
+}
+
+// try makes a unary call.
+func (c *publishedClient) try(t *testing.T, name string, request fields) (answer, error) {
+	t.Helper()
+	m := c.method(t, name)
+	out := dynamicpb.NewMessage(m.Output())
+	err := c.conn.Invoke(harness.Bounded(t), fmt.Sprintf("/%s/%s", c.service.FullName(), name), c.request(t, m, request), out)
+	if err != nil {
+		return answer{}, err
+	}
+	return read(t, name, out), nil
+}
+
+// call makes a unary call that has to succeed.
+func (c *publishedClient) call(t *testing.T, name string, request fields) answer {
+	t.Helper()
+	a, err := c.try(t, name, request)
+	if err != nil {
+		t.Fatalf("%s(%v): %v", name, request, err)
+	}
+	return a
+}
+
+// subscription is a server stream.
+type subscription struct {
+	stream grpc.ClientStream
+	name   string
+	output protoreflect.MessageDescriptor
+}
+
+func (c *publishedClient) subscribe(t *testing.T, name string, request fields) *subscription {
+	t.Helper()
+	m := c.method(t, name)
+	stream, err := c.conn.NewStream(harness.Bounded(t), &grpc.StreamDesc{ServerStreams: true}, fmt.Sprintf("/%s/%s", c.service.FullName(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.SendMsg(c.request(t, m, request)); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	return &subscription{stream: stream, name: name, output: m.Output()}
+}
+
+// next receives one message; the error is io.EOF at the end of the stream.
+func (s *subscription) next(t *testing.T) (answer, error) {
+	t.Helper()
+	out := dynamicpb.NewMessage(s.output)
+	if err := s.stream.RecvMsg(out); err != nil {
+		return answer{}, err
+	}
+	return read(t, s.name, out), nil
+}
+
+// until receives messages up to the first that fits, which is the last one returned.
+func (s *subscription) until(t *testing.T, fits func(answer) bool) []answer {
+	t.Helper()
+	var all []answer
+	for {
+		a, err := s.next(t)
+		if err != nil {
+			t.Fatalf("%s ended (%v) after %v", s.name, err, all)
+		}
+		all = append(all, a)
+		if fits(a) {
+			return all
+		}
+	}
+}
+
+// answer is a message as a published SDK sees it.
+type answer struct{ values map[string]any }
+
+// read decodes a message. A value that the published enums do not have fails the
+// test: the Python SDK's enums are closed, and it throws.
+func read(t *testing.T, method string, m *dynamicpb.Message) answer {
+	t.Helper()
+	closed(t, method, m)
+	raw, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if err := json.Unmarshal(raw, &a.values); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func closed(t *testing.T, where string, m protoreflect.Message) {
+	t.Helper()
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		at := where + "." + string(f.Name())
+		switch {
+		case f.IsMap():
+		case f.IsList() && f.Kind() == protoreflect.MessageKind:
+			for i := range v.List().Len() {
+				closed(t, at, v.List().Get(i).Message())
+			}
+		case f.Kind() == protoreflect.MessageKind:
+			closed(t, at, v.Message())
+		case f.Kind() == protoreflect.EnumKind && f.Enum().Values().ByNumber(v.Enum()) == nil:
+			t.Errorf("%s is %d, which no published %s has", at, v.Enum(), f.Enum().Name())
+		}
+		return true
+	})
+}
+
+// at finds a value by a path such as "sandbox.services.0.name", nil if there is none.
+func (a answer) at(path string) any {
+	var here any = a.values
+	for step := range strings.SplitSeq(path, ".") {
+		switch v := here.(type) {
+		case map[string]any:
+			here = v[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			here = v[i]
+		default:
+			return nil
+		}
+	}
+	return here
+}
+
+// text is a value as text; empty if there is none. Numbers are decimal.
+func (a answer) text(path string) string {
+	if v := a.at(path); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}
