@@ -34,6 +34,10 @@ build: ## Build agbox, agboxd and agbox-init into bin/
 	CGO_ENABLED=0 go build -ldflags "$(STAMP)" -o bin/ ./cmd/agbox ./cmd/agboxd
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $(STAMP)" -o bin/ ./cmd/agbox-init
 
+.PHONY: check
+check: build ## Build, lint and unit-test what differs from upstream, without the race detector: seconds, for every edit
+	@scripts/check.sh
+
 .PHONY: test
 test: images build ## Run every test, the end-to-end tests on a real engine included, with the race detector
 	go build -race ./...

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The inner loop of whoever changes the code: compiles everything, tests included, then lints and tests the packages
+# that changed. It needs no engine and does not use the race detector; 'make test' does both.
+#
+#   scripts/check.sh          against the branch's upstream, or else main
+#   BASE=REV scripts/check.sh against REV
+set -euo pipefail
+shopt -s inherit_errexit
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "$0")/lib/common.sh"
+cd "$repo_root"
+
+main() {
+	local base packages tested
+	base=$(git merge-base HEAD "$(base_branch)")
+	mapfile -t packages < <(changed_packages "$base")
+	go vet ./...
+	if ((${#packages[@]} == 0)); then
+		say "no package differs from $(git rev-parse --short "$base")"
+		return 0
+	fi
+	go tool -modfile=tools/lint/go.mod golangci-lint run "${packages[@]}"
+	# It asks the go command, so Go's cache of test results does not see what it depends on.
+	go test -count=1 ./internal/deps
+	mapfile -t tested < <(printf '%s\n' "${packages[@]}" | grep -v -e '^./e2e' -e '^./runtime/docker' -e '^./internal/deps$')
+	if ((${#tested[@]})); then go test -vet=off "${tested[@]}"; fi
+	if ((${#tested[@]} < ${#packages[@]})); then say "the tests of ./e2e and ./runtime/docker need an engine: make test-e2e"; fi
+}
+
+base_branch() {
+	local candidate
+	for candidate in "${BASE:-}" '@{upstream}' origin/main main; do
+		if [[ -n $candidate ]] && git rev-parse --verify --quiet "$candidate^{commit}" 2>/dev/null; then return 0; fi
+		[[ -z $candidate || $candidate != "${BASE:-}" ]] || die "there is no revision '$BASE'"
+	done
+	die "there is neither an upstream nor a branch main to compare with; say BASE=REV"
+}
+
+# changed_packages prints the folders of the packages to which a file belongs that differs from the given commit,
+# or that is new. A file in a folder without Go code, as in testdata, belongs to the nearest package above it.
+changed_packages() {
+	{
+		git diff --name-only "$1"
+		git ls-files --others --exclude-standard
+	} | while read -r file; do
+		dir=$(dirname "$file")
+		while [[ $dir != . && ($dir == */testdata* || -z $(compgen -G "$dir/*.go")) ]]; do dir=$(dirname "$dir"); done
+		[[ $dir == . ]] || echo "./$dir"
+	done | sort -u
+}
+
+main
