@@ -19,10 +19,12 @@ import (
 	"syscall"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/hostfiles"
@@ -225,12 +227,13 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if resync == 0 {
 		resync = defaultResync
 	}
+	host := hostfiles.Checker{
+		Own:    []string{cfg.Paths.Data, cfg.Paths.Config, cfg.Paths.Run},
+		Engine: hostfiles.EngineSocket(cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST"))),
+	}
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Guests: r.execs, Ledger: book, Paths: cfg.Paths,
-		Host: hostfiles.Checker{
-			Own:    []string{cfg.Paths.Data, cfg.Paths.Config, cfg.Paths.Run},
-			Engine: hostfiles.EngineSocket(cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST"))),
-		},
+		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
@@ -239,7 +242,16 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,
 	})
+	rules, err := protovalidate.New()
+	if err != nil {
+		r.close()
+		return nil, err
+	}
 	r.server, err = server.New(server.Options{
+		Rules: rules,
+		Admission: admission.New(admission.Options{
+			Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
+		}),
 		Ledger: book, Engine: engine, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Guests: r.execs, Greet: greet(cfg.Paths), Ledger: book,

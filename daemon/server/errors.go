@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -72,8 +73,8 @@ func (s *Server) status(method string, err error) error {
 		info.Reason = agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED.String()
 	}
 	details := []protoadapt.MessageV1{info}
-	if bad := new(specError); errors.As(err, &bad) {
-		details = append(details, &agboxv1.ResolveSpecResponse{Problems: bad.problems})
+	if bad := new(admission.SpecError); errors.As(err, &bad) {
+		details = append(details, &agboxv1.ResolveSpecResponse{Problems: bad.Problems})
 	}
 	st := status.New(c, err.Error())
 	if with, detailErr := st.WithDetails(details...); detailErr == nil {

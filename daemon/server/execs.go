@@ -5,15 +5,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/guests/execs"
-	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -54,25 +51,16 @@ func (s *Server) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStrea
 // createExec commits a command that is on its way to being started, and returns
 // the request with the ids that it was given.
 func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecRequest, <-chan struct{}, error) {
-	if err := checkArgs(req); err != nil {
+	if err := admission.CheckCommand(req); err != nil {
 		return nil, nil, err
-	}
-	if req.GetCommand()[0] == "" {
-		return nil, nil, invalid("The command is empty: name a program to run.")
 	}
 	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, nil, err
 	}
-	resolved := proto.CloneOf(req)
-	resolved.SandboxId = sb.ID
-	if resolved.GetExecId() == "" {
-		resolved.ExecId = ids.New()
-	}
-	if ids.IsMain(sb.ID, resolved.GetExecId()) {
-		return nil, nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
-			"The exec id %q is that of the sandbox's own command; choose another or leave it out.", resolved.GetExecId()).
-			With("exec_id", resolved.GetExecId())
+	resolved, err := admission.IdentifyExec(req, sb.ID)
+	if err != nil {
+		return nil, nil, err
 	}
 	started, err := s.Execs.Create(ctx, resolved)
 	return resolved, started, err

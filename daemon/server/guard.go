@@ -87,7 +87,7 @@ func (s *Server) check(req any) error {
 	if !ok {
 		return nil
 	}
-	err := s.rules.Validate(withoutSpec(msg))
+	err := s.Rules.Validate(withoutSpec(msg))
 	var bad *protovalidate.ValidationError
 	if !errors.As(err, &bad) {
 		return err

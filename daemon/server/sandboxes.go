@@ -44,23 +44,12 @@ func (s *Server) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingRespo
 
 // CreateSandbox accepts a sandbox.
 func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
-	result := s.resolve(req)
-	s.hostSide(req, result)
-	if len(result.Problems) == 0 {
-		if err := s.Loop.Probe(ctx); err != nil {
-			return nil, err
-		}
-	}
-	s.feasible(ctx, result)
-	spec, err := accept(result)
-	if err != nil {
-		return nil, err
-	}
 	id := req.GetSandboxId()
 	if id == "" {
 		id = ids.New()
 	}
-	if err := s.checkPorts(ctx, id, spec); err != nil {
+	spec, err := s.Admission.Admit(ctx, id, req)
+	if err != nil {
 		return nil, err
 	}
 	sb, err := s.Ledger.Create(ctx, id, spec)
@@ -69,6 +58,12 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 	}
 	s.Loop.Enqueue(id)
 	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
+}
+
+// ResolveSpec says what CreateSandbox would make of a request.
+func (s *Server) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
+	result := s.Admission.Resolve(ctx, req.GetCreate())
+	return &agboxv1.ResolveSpecResponse{CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices}, nil
 }
 
 // GetSandbox returns one sandbox with its spec and containers.
@@ -81,7 +76,7 @@ func (s *Server) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRequest)
 		Sandbox:    s.handle(sb),
 		CreateSpec: sb.Spec,
 		Containers: s.containers(ctx, sb),
-		Loosened:   loosened(sb.Spec, s.Loop.Host),
+		Loosened:   s.Admission.Loosened(sb.Spec),
 	}, nil
 }
 
@@ -250,4 +245,25 @@ func (s *Server) containers(ctx context.Context, sb ledger.Sandbox) []*agboxv1.C
 		})
 	}
 	return shown
+}
+
+// publishedPorts shows the ports of a container.
+func publishedPorts(ports []runtime.PublishedPort) []*agboxv1.PublishedPort {
+	shown := make([]*agboxv1.PublishedPort, 0, len(ports))
+	for _, p := range ports {
+		shown = append(shown, &agboxv1.PublishedPort{
+			ContainerPort: uint32(p.Container), Protocol: portProtocol(p.Protocol), HostIp: p.HostIP, HostPort: uint32(p.Host),
+		})
+	}
+	return shown
+}
+
+func portProtocol(word string) agboxv1.PortProtocol {
+	switch word {
+	case "udp":
+		return agboxv1.PortProtocol_PORT_PROTOCOL_UDP
+	case "sctp":
+		return agboxv1.PortProtocol_PORT_PROTOCOL_SCTP
+	}
+	return agboxv1.PortProtocol_PORT_PROTOCOL_TCP
 }

@@ -20,6 +20,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -59,6 +60,10 @@ type Options struct {
 	Execs  *execs.Runner
 	// Examiner answers Doctor.
 	Examiner *doctor.Doctor
+	// Admission decides about sandboxes before they have a record.
+	Admission *admission.Controller
+	// Rules are the rules of the .proto files, which requests are checked against.
+	Rules protovalidate.Validator
 	// Logs wakes followers of log files.
 	Logs      *notify.Notifier
 	Paths     paths.Install
@@ -80,7 +85,6 @@ type Server struct {
 	agboxv1.UnimplementedSandboxServiceServer
 	Options
 
-	rules  protovalidate.Validator
 	grpc   *grpc.Server
 	health *health.Server
 	unary  inFlight
@@ -95,15 +99,11 @@ type Server struct {
 
 // New makes a server with reflection and health checks; Serve starts it.
 func New(o Options) (*Server, error) {
-	rules, err := protovalidate.New()
-	if err != nil {
-		return nil, err
-	}
 	buffers, err := mem.NewBinaryTieredBufferPool(messageSizes...)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, rules: rules, health: health.NewServer(), stopping: make(chan struct{})}
+	s := &Server{Options: o, health: health.NewServer(), stopping: make(chan struct{})}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),

@@ -96,7 +96,7 @@ func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
 	for name, peerGone := range map[string]bool{"of a client that waits": false, "of a client that has gone": true} {
 		t.Run(name, func(t *testing.T) {
 			began, hangs := make(chan struct{}), make(chan struct{})
-			s, err := New(Options{Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
+			s, err := New(Options{Rules: bare(t).Rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
 				close(began)
 				<-hangs
 				return nil, nil

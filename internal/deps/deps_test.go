@@ -62,6 +62,7 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
 		{"daemon/doctor", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
+		{"daemon/admission", []string{dockerPath, module + "runtime/docker", module + "daemon/reconcile", module + "daemon/guests", module + "daemon/server"}},
 		{"daemon/server", []string{dockerPath, module + "runtime/docker"}},
 	} {
 		for _, dep := range deps(t, rule.pkg) {

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"cmp"
@@ -15,49 +15,27 @@ import (
 
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/runtime"
 )
 
 // localhost is where ports are published that name no address.
 const localhost = "127.0.0.1"
 
-// publishedPorts shows the ports of a container.
-func publishedPorts(ports []runtime.PublishedPort) []*agboxv1.PublishedPort {
-	shown := make([]*agboxv1.PublishedPort, 0, len(ports))
-	for _, p := range ports {
-		shown = append(shown, &agboxv1.PublishedPort{
-			ContainerPort: uint32(p.Container), Protocol: portProtocol(p.Protocol), HostIp: p.HostIP, HostPort: uint32(p.Host),
-		})
-	}
-	return shown
-}
-
-func portProtocol(word string) agboxv1.PortProtocol {
-	switch word {
-	case "udp":
-		return agboxv1.PortProtocol_PORT_PROTOCOL_UDP
-	case "sctp":
-		return agboxv1.PortProtocol_PORT_PROTOCOL_SCTP
-	}
-	return agboxv1.PortProtocol_PORT_PROTOCOL_TCP
-}
-
 // checkPorts refuses a new sandbox one of whose ports of the host is in use, before
 // anything is made. Whoever takes a port later is only noticed at the start.
-func (s *Server) checkPorts(ctx context.Context, id string, spec *agboxv1.CreateSpec) error {
+func (c *Controller) checkPorts(ctx context.Context, id string, spec *agboxv1.CreateSpec) error {
 	ports := chosenPorts(spec)
 	if len(ports) == 0 {
 		return nil
 	}
-	if sb, err := s.Ledger.FindSandbox(ctx, id); err == nil && sb.ID == id {
+	if sb, err := c.sandboxes.FindSandbox(ctx, id); err == nil && sb.ID == id {
 		return nil // a repeated request: the ports are its own
 	}
-	engine, err := s.Engine.Abilities(ctx)
+	engine, err := c.engine.Abilities(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range ports {
-		if err := s.oursHas(p); err != nil {
+		if err := c.oursHas(p); err != nil {
 			return err
 		}
 		if engine.Local {
@@ -87,8 +65,8 @@ func chosenPorts(spec *agboxv1.CreateSpec) []*agboxv1.PortMapping {
 }
 
 // oursHas looks for the port among sandboxes that run or are about to.
-func (s *Server) oursHas(wanted *agboxv1.PortMapping) error {
-	for _, sb := range s.Ledger.Sandboxes() {
+func (c *Controller) oursHas(wanted *agboxv1.PortMapping) error {
+	for _, sb := range c.sandboxes.Sandboxes() {
 		if sb.State != machine.Pending && sb.State != machine.Ready {
 			continue
 		}

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"fmt"
@@ -10,8 +10,10 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// loosened names what of the safe defaults a sandbox gives up, container by container.
-// check says what is dangerous about a mount.
+// Loosened names the safe defaults that a sandbox does without, container by container.
+func (c *Controller) Loosened(spec *agboxv1.CreateSpec) []string { return loosened(spec, c.host) }
+
+// loosened is Loosened; check says what is dangerous about a mount.
 func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	lines := loosenedOf("primary", spec)
 	if spec.GetSecurity().GetAllowDangerousMounts() {

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"maps"
@@ -14,17 +14,17 @@ import (
 // hostSide adds to a resolved spec the problems that this host has with it: sources
 // that are missing or refused, and tools of which nothing is here. It fills in what
 // the tools bring in.
-func (s *Server) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
+func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
 	resolved := result.Draft()
 	if resolved == nil {
 		return
 	}
-	check := s.Loop.Host
+	check := c.host
 	check.Home = req.GetHomeDir()
 	for _, p := range check.Spec(resolved) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
 	}
-	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: s.Paths.ToolCaches()}
+	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string
 	for i, name := range resolved.GetBuiltinTools() {
 		tool := projections.Find(name)

@@ -1,4 +1,4 @@
-package server
+package admission
 
 import (
 	"context"
@@ -27,16 +27,16 @@ type demanding interface {
 // feasible adds to a resolved spec the problems that this engine and this host have
 // with it. An engine that does not answer has none: it is asked again by whoever
 // makes something.
-func (s *Server) feasible(ctx context.Context, result *spec.Result) {
+func (c *Controller) feasible(ctx context.Context, result *spec.Result) {
 	resolved := result.Draft()
 	if resolved == nil || !demands(resolved) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, abilitiesWithin)
 	defer cancel()
-	engine, err := s.Engine.Abilities(ctx)
+	engine, err := c.engine.Abilities(ctx)
 	if err != nil {
-		s.Log.Debug("the engine does not say what it can do", "error", err)
+		c.log.Debug("the engine does not say what it can do", "error", err)
 		return
 	}
 	fits(result, engine, resolved, nil)

@@ -1,0 +1,102 @@
+package admission
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"buf.build/go/protovalidate"
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// bare is a Controller that has nothing to ask: enough for what needs no engine.
+func bare(t testing.TB) *Controller {
+	t.Helper()
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{Rules: rules, Log: slog.New(slog.DiscardHandler)})
+}
+
+func TestCommandOverTheKernelsLimitIsRefused(t *testing.T) {
+	for name, req := range map[string]*agboxv1.CreateExecRequest{
+		"one word":  {Command: []string{"echo", strings.Repeat("a", 128<<10)}},
+		"all words": {Command: strings.Fields(strings.Repeat("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 60000))},
+		"a value":   {Command: []string{"env"}, EnvOverrides: map[string]string{"A": strings.Repeat("a", 128<<10)}},
+	} {
+		if err := CheckCommand(req); fault.ReasonOf(err) != agboxv1.ErrorReason_COMMAND_TOO_LONG {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFileAndFieldsAreMerged(t *testing.T) {
+	c := bare(t)
+	spec, err := accepted(c.merge(&agboxv1.CreateSandboxRequest{
+		ConfigYaml: []byte("image: base\nenvs: {A: file, B: file}\ncommand: [a]\nidle_ttl: 60s\n"),
+		CreateSpec: &agboxv1.CreateSpec{Image: "other", Envs: map[string]string{"B": "field"}, Command: []string{"b"}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.GetImage() != "other" || spec.GetEnvs()["A"] != "file" || spec.GetEnvs()["B"] != "field" ||
+		strings.Join(spec.GetCommand(), " ") != "a b" || spec.GetIdleTtl().GetSeconds() != 60 {
+		t.Errorf("merged to %v", spec)
+	}
+}
+
+func TestBadFilesAreRefusedWithTheirLine(t *testing.T) {
+	c := bare(t)
+	bomb := "image: x\nlabels:\n  a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for i := range 9 {
+		bomb += fmt.Sprintf("  b%d: &b%d [*%s]\n", i, i, strings.Repeat(map[bool]string{true: "a", false: fmt.Sprintf("b%d", i-1)}[i == 0]+",*", 8)+"a")
+	}
+	for name, tc := range map[string]struct{ yaml, says string }{
+		"unknown key": {"image: x\nimagee: y\n", ":2:"},
+		"wrong type":  {"image: x\n\nlabels: 7\n", ":3:"},
+		"no image":    {"labels: {a: b}\n", "needs an image"},
+		"a bomb":      {bomb, ""},
+		"not YAML":    {"image: [", ""},
+		"a second":    {"image: x\n---\nimage: y\n", "more than one document"},
+	} {
+		_, err := accepted(c.merge(&agboxv1.CreateSandboxRequest{ConfigYaml: []byte(tc.yaml)}))
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhatThisHostLacksIsToldTogetherWithTheOtherMistakes(t *testing.T) {
+	result := bare(t).Resolve(t.Context(), &agboxv1.CreateSandboxRequest{
+		ConfigDir: t.TempDir(), ConfigYaml: []byte("imagee: x\nmounts: [\"./nosuch:/x\", \"relative\"]\nbuiltin_tools: [gitt]\nworking_dir: w\n"),
+	})
+	if result.Spec != nil {
+		t.Fatal(result.Spec)
+	}
+	var got []string
+	for _, p := range result.Problems {
+		got = append(got, fmt.Sprintf("%d %s", p.GetLine(), p.GetField()))
+	}
+	if want := "1 imagee|2 mounts[0].source|2 mounts[1]|3 builtin_tools[0]|4 working_dir"; strings.Join(got, "|") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, "|"), want)
+	}
+}
+
+func TestAListThatIsFarTooLongIsNotLookedForOnTheHost(t *testing.T) {
+	var lines strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&lines, "  - /nosuch/%d:/x%[1]d\n", i)
+	}
+	result := bare(t).Resolve(t.Context(), &agboxv1.CreateSandboxRequest{
+		ConfigYaml: []byte("image: x\nmounts:\n" + lines.String()),
+	})
+	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].GetMessage(), "more than 256 items") {
+		t.Errorf("got %.300v", result.Problems)
+	}
+}

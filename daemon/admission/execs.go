@@ -1,0 +1,44 @@
+package admission
+
+import (
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// CheckCommand refuses a command that the kernel would refuse.
+func CheckCommand(req *agboxv1.CreateExecRequest) error {
+	env := make([]string, 0, len(req.GetEnvOverrides()))
+	for key, value := range req.GetEnvOverrides() {
+		env = append(env, key+"="+value)
+	}
+	if err := wire.CheckArguments(req.GetCommand(), env); err != nil {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
+			"The command cannot be started: %v. Pass the data in a file instead.", err)
+	}
+	if req.GetCommand()[0] == "" {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The command is empty: name a program to run.")
+	}
+	return nil
+}
+
+// IdentifyExec returns the request with the exact sandbox id, and with an exec id if
+// it has none. The ids of the sandbox's own command are refused.
+func IdentifyExec(req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
+	identified := proto.CloneOf(req)
+	identified.SandboxId = sandboxID
+	if identified.GetExecId() == "" {
+		identified.ExecId = ids.New()
+	}
+	if ids.IsMain(sandboxID, identified.GetExecId()) {
+		return nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
+			"The exec id %q is that of the sandbox's own command; choose another or leave it out.", identified.GetExecId()).
+			With("exec_id", identified.GetExecId())
+	}
+	return identified, nil
+}

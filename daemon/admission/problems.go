@@ -1,0 +1,51 @@
+package admission
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
+)
+
+// SpecError is a spec with problems. They go to programs as a detail of the status.
+type SpecError struct {
+	fault *fault.Error
+	// Problems are the first of them, MaxTold at most.
+	Problems []*agboxv1.SpecProblem
+}
+
+func (e *SpecError) Error() string { return e.fault.Error() }
+
+// Unwrap shows the fault, which has class and reason.
+func (e *SpecError) Unwrap() error { return e.fault }
+
+// MaxTold bounds the problems in one error: some clients take headers of a few
+// kilobytes only. Controller.Resolve tells all.
+const MaxTold = 10
+
+func accepted(result *spec.Result) (*agboxv1.CreateSpec, error) {
+	if len(result.Problems) > 0 {
+		return nil, wrongSpec(result.Problems)
+	}
+	return result.Spec, nil
+}
+
+func wrongSpec(problems []*agboxv1.SpecProblem) error {
+	told := problems[:min(len(problems), MaxTold)]
+	lines := make([]string, 0, len(told)+1)
+	for _, p := range told {
+		lines = append(lines, document.Line(p))
+	}
+	if more := len(problems) - len(told); more > 0 {
+		lines = append(lines, fmt.Sprintf("There are %d more problems: `agbox config validate` tells all.", more))
+	}
+	f := fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "%s", strings.Join(lines, "\n"))
+	return &SpecError{fault: f.With("problems", strconv.Itoa(len(problems))), Problems: told}
+}
