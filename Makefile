@@ -96,11 +96,18 @@ generate: ## Generate the Go code of the .proto files, docs/spec.md and the JSON
 	go run ./internal/docgen
 
 .PHONY: lint
-lint: ## Check format and style of the Go code and the scripts
+lint: ## Check format and style of Go code, scripts and .proto files, and look for dead code
 	@files=$$(gofmt -l $(GO_SOURCES)); if [[ -n $$files ]]; then printf 'not gofmt-ed:\n%s\n' "$$files"; exit 1; fi
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(SHELL_SOURCES); else echo 'lint: no shellcheck here, the scripts went unchecked'; fi
+	go mod tidy -diff
 	go vet ./...
 	$(LINT) run ./...
-	@if command -v shellcheck >/dev/null; then shellcheck -x $(SHELL_SOURCES); else echo 'lint: no shellcheck here, the scripts went unchecked'; fi
+	$(TOOL) buf lint
+	@scripts/dead.sh
+
+.PHONY: drift
+drift: ## Check that the generated Go code is what the .proto files make
+	@scripts/drift.sh
 
 .PHONY: clean
 clean: ## Remove what make built; the images and Docker stay

@@ -2,11 +2,15 @@
 # Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
 # busybox and mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), Node.js and npm (for
 # the test with a JavaScript client), a Docker engine. Does nothing, and says nothing, where all is there.
+#
+#   scripts/setup.sh            what make demo and make test need
+#   scripts/setup.sh PROGRAM... these too; each from the Debian package of its name
 set -euo pipefail
 # shellcheck source=scripts/lib/dockerd.sh
 . "$(dirname "$0")/lib/dockerd.sh"
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # an ordinary user's PATH lacks where Debian puts dockerd
+also=("$@")
 
 main() {
 	[[ $(uname -s) == Linux ]] || die "agbox runs on Linux; install Go, a C compiler, busybox and Docker on a Linux machine."
@@ -45,6 +49,8 @@ missing_packages() {
 	have ip || echo iproute2
 	have node || echo nodejs
 	have npm || echo npm
+	local program
+	for program in "${also[@]}"; do have "$program" || echo "$program"; done
 	if [[ $(engine_state) == down && -z ${DOCKER_HOST:-} ]]; then
 		have dockerd || printf '%s\n' docker.io ca-certificates
 		have iptables || echo iptables

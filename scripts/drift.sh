@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Fails if a generated .pb.go file is not what its .proto file makes today, or is left of one that is gone. It changes
+# nothing in the tree. The test of internal/docgen does the same for the generated documents.
+set -euo pipefail
+shopt -s inherit_errexit
+# shellcheck source=scripts/lib/common.sh
+. "$(dirname "$0")/lib/common.sh"
+cd "$repo_root"
+
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+buf=(go tool -modfile=tools/go.mod buf)
+
+"${buf[@]}" generate --output "$fresh"
+"${buf[@]}" generate --output "$fresh" --template buf.gen.guest.yaml
+
+stale=()
+for file in $({
+	(cd "$fresh" && find . -name '*.pb.go' -printf '%P\n')
+	find proto -name '*.pb.go'
+} | sort -u); do
+	cmp -s "$file" "$fresh/$file" || stale+=("$file")
+done
+((${#stale[@]} == 0)) || die "not what the .proto files make, run 'make generate' or remove them: ${stale[*]}"
