@@ -69,11 +69,10 @@ func (r *resolver) agboxBase(file *agboxv1.ConfigFile) {
 	if node == nil {
 		return
 	}
-	reader := document.Reader{File: file.GetPath(), Report: r.report}
 	if e := node.Take("base"); e.Key != nil {
+		reader := document.Reader{File: file.GetPath()}
 		r.report.Problem(reader.At(e.Key, "base"), "A base cannot have a base of its own: name all of them in the sandbox file")
 	}
-	layer := new(agboxv1.CreateSpec)
-	at := reader.Message(node, layer.ProtoReflect(), "")
+	layer, at := r.agboxFile(file.GetPath(), node)
 	r.add(layer, at, dirOf(file))
 }

@@ -43,6 +43,7 @@ func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
 		c.top(e)
 	}
 	c.services(node.Get("services"))
+	requiredInFile(spec)
 	r.add(spec, c.into.at, dirOf(file))
 }
 

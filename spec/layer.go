@@ -46,9 +46,14 @@ func (l *layer) list(name string, at *document.Origin) *document.Origin {
 
 // add appends a message to a list.
 func (l *layer) add(name string, item proto.Message, at *document.Origin) {
+	l.append(name, item, document.Describe(item.ProtoReflect(), at), at)
+}
+
+// append appends a message, of whose fields the origins are known, to a list.
+func (l *layer) append(name string, item proto.Message, from, at *document.Origin) {
 	l.m.Mutable(l.field(name)).List().Append(protoreflect.ValueOfMessage(item.ProtoReflect()))
 	o := l.list(name, at)
-	o.Items = append(o.Items, document.Describe(item.ProtoReflect(), at))
+	o.Items = append(o.Items, from)
 }
 
 // words appends strings to a list.

@@ -53,7 +53,7 @@ func (r *resolver) problem(path []any, format string, args ...any) {
 var patterns = map[string]string{
 	"CreateSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"VolumeSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
-	"ServiceSpec.name":       "lower-case letters, digits and '-', at most 63, beginning and ending with a letter or digit, because it is a host name",
+	"ServiceSpec.name":       "lower-case letters, digits, '_' and '-', at most 63, beginning and ending with a letter or digit, because it is a host name",
 	"ServiceDependency.name": "the name of a service",
 	"hostname":               "letters, digits and '-', at most 63, beginning and ending with a letter or digit",
 	"target":                 "an absolute path, for example /data",

@@ -78,11 +78,8 @@ func (r *resolver) dependencies(s *agboxv1.ServiceSpec, i int, byName map[string
 	}
 }
 
-// required is the default of a service.
-func required(s *agboxv1.ServiceSpec) bool { return s.Required == nil || s.GetRequired() }
-
 func (r *resolver) dependency(s *agboxv1.ServiceSpec, d *agboxv1.ServiceDependency, on *agboxv1.ServiceSpec, at []any) {
-	if required(s) && !required(on) {
+	if s.GetRequired() && !on.GetRequired() {
 		r.problem(at, "Service %s is required and depends on %s, which is not: write 'required: true' for %[2]s or 'required: false' for %[1]s", s.GetName(), on.GetName())
 	}
 	if d.GetCondition() != agboxv1.DependencyCondition_DEPENDENCY_CONDITION_HEALTHY {

@@ -94,9 +94,7 @@ func Resolve(in Input) *Result {
 	}
 	if config != nil {
 		r.order = append(r.order, name)
-		layer := new(agboxv1.CreateSpec)
-		reader := document.Reader{File: name, Report: r.report}
-		at := reader.Message(config, layer.ProtoReflect(), "")
+		layer, at := r.agboxFile(name, config)
 		r.add(layer, at, req.GetConfigDir())
 	}
 	fields := proto.CloneOf(req.GetCreateSpec())
@@ -134,6 +132,7 @@ func (r *resolver) settled() {
 	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
 		r.spec.IdleTtl = durationpb.New(removedAfter)
 	}
+	r.requiredElsewhere()
 	drop := func(m protoreflect.Message) {
 		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 			if f.Kind() == protoreflect.BoolKind && !v.Bool() {

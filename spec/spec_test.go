@@ -56,6 +56,7 @@ func wantYAML(t *testing.T, got *agboxv1.CreateSpec, want string) {
 	if len(report.Problems) > 0 {
 		t.Fatalf("the test itself is wrong: %v", report.Problems)
 	}
+	requiredInFile(wanted)
 	if !proto.Equal(got, wanted) {
 		t.Errorf("got:\n%s", text)
 	}
@@ -128,6 +129,31 @@ mounts: ["/home/me/x:/x", "/project/y:/y", "/project/box/src:/src", "/project/bo
 workspace: {source: /project/box, target: /w}
 security: {cap_add: [NET_ADMIN, SYS_PTRACE], allow_new_privileges: true}
 idle_ttl: 5m
+`)
+}
+
+func TestCompanionsAreServicesUnderTheirNames(t *testing.T) {
+	req := file(`
+image: x
+services:
+  - {name: db, image: postgres:16, depends_on: [base_1]}
+  - {name: later, image: y, required: false}
+companion_containers:
+  redis: {image: "redis:7", envs: {A: b}}
+  base_1:
+    image: z
+  needed: {image: z, required: true}
+`)
+	req.CreateSpec = &agboxv1.CreateSpec{Services: []*agboxv1.ServiceSpec{{Name: "asked", Image: "w"}}}
+	wantYAML(t, good(t, req), `
+image: x
+services:
+  - {name: db, image: postgres:16, required: true, depends_on: [{name: base_1}]}
+  - {name: later, image: y, required: false}
+  - {name: base_1, image: z, required: true}
+  - {name: needed, image: z, required: true}
+  - {name: redis, image: "redis:7", envs: {A: b}, required: false}
+  - {name: asked, image: w, required: false}
 `)
 }
 

@@ -86,7 +86,7 @@ builtin_tools: [git]
 ports: ["127.0.0.1:8080:80", "1-2:3-4/udp"]
 tmpfs: ["/t:64m"]
 volumes: ["v:/v:ro"]
-services: [{name: db, image: "redis:7"}, {name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}]
+services: [{name: db, image: "redis:7", required: true}, {name: web, image: y, required: true, depends_on: [db], healthcheck: {test: z, interval: 5s}}]
 cpu_limit: 1.5
 memory_limit: 4g
 disk_limit: 10g
@@ -272,7 +272,7 @@ func TestConfigShowsWhatWouldBeStored(t *testing.T) {
 		"bad.yaml":     "imagee: x\nports: [http]\n",
 	})
 	code, out, errs := agbox(t, socket, "config", "show", "-e", "B=2", "--memory", "1g")
-	want := "image: good\nmounts:\n  - source: " + dir + "/x\n    target: /x\nservices:\n  - name: db\n    image: \"y\"\nenvs:\n  A: file\n  B: \"2\"\nmemory_limit: 1g\n"
+	want := "image: good\nmounts:\n  - source: " + dir + "/x\n    target: /x\nservices:\n  - name: db\n    image: \"y\"\n    required: true\nenvs:\n  A: file\n  B: \"2\"\nmemory_limit: 1g\n"
 	if code != 0 || out != want {
 		t.Errorf("code %d, stdout\n%s", code, out)
 	}

@@ -79,7 +79,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; 127.0.0.1 and a free port unless given")
 	list(&o.tmpfs, "tmpfs", "", "a folder in memory, `TARGET[:SIZE]`")
 	list(&o.volumes, "volume", "", "a volume of the sandbox, `NAME:TARGET[:ro]`")
-	list(&o.services, "service", "", "a service, `NAME=IMAGE` or the YAML of one")
+	list(&o.services, "service", "", "a service, `NAME=IMAGE` or the YAML of one; required unless it says otherwise")
 	text(&o.cpus, "cpus", "", "`NUMBER` of processors, for example 1.5")
 	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g")
 	text(&o.disk, "disk", "", "`SIZE` of the container's own files, where the engine can limit it")
@@ -313,7 +313,7 @@ func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.En
 // serviceFlag reads NAME=IMAGE, or a service as it stands in a sandbox file.
 func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 	if name, image, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, "{:\n ") {
-		return &agboxv1.ServiceSpec{Name: name, Image: image}, nil
+		return &agboxv1.ServiceSpec{Name: name, Image: image, Required: proto.Bool(true)}, nil
 	}
 	report := new(document.Report)
 	service := new(agboxv1.ServiceSpec)
@@ -323,6 +323,9 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 	if len(report.Problems) > 0 {
 		p := report.Problems[0]
 		return nil, errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
+	}
+	if service.Required == nil {
+		service.Required = proto.Bool(true) // in a request it would not be
 	}
 	return service, nil
 }

@@ -206,3 +206,13 @@ func (a answer) text(path string) string {
 	}
 	return ""
 }
+
+// texts are the values of one field over a list of messages.
+func (a answer) texts(list, field string) []string {
+	items, _ := a.at(list).([]any)
+	var all []string
+	for i := range items {
+		all = append(all, a.text(fmt.Sprintf("%s.%d.%s", list, i, field)))
+	}
+	return all
+}

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -21,6 +22,51 @@ func idleTTL(t *testing.T, w *world) {
 		if state := w.call(t, "GetSandbox", fields{"sandbox_id": id}).text("sandbox.state"); state != "SANDBOX_STATE_READY" {
 			t.Errorf("a sandbox whose idle_ttl is 0 is %s", state)
 		}
+	}
+}
+
+// neverHealthy is a companion that would hold up whoever waits for it.
+var neverHealthy = fields{
+	"name": "never-healthy", "image": harness.ImageBusybox, "command": []string{"sleep", "1000000"},
+	"healthcheck": fields{"test": []string{"CMD", "false"}, "interval": "0.5s", "retries": 1000},
+}
+
+func companionsDoNotGate(t *testing.T, w *world) {
+	id := w.create(t, fields{"image": harness.ImageBusybox, "services": []fields{neverHealthy}})
+	if names := w.call(t, "GetSandbox", fields{"sandbox_id": id}).texts("sandbox.services", "name"); !slices.Equal(names, []string{"never-healthy"}) {
+		t.Errorf("the sandbox has the companions %v", names)
+	}
+	// What ours waits for, it says.
+	w.in.Must(t, "create", "gated", "--no-wait", "--image", harness.ImageBusybox, "--service", "needed="+harness.ImageBusybox)
+	if shown := w.in.Must(t, "inspect", "gated"); !strings.Contains(shown, "required: true") {
+		t.Errorf("a service of the command line does not say that it is required:\n%s", shown)
+	}
+}
+
+const companionYAML = `
+image: ` + harness.ImageBusybox + `
+companion_containers:
+  zeta:
+    image: ` + harness.ImageBusybox + `
+    command: [sleep, "1000000"]
+    healthcheck: {test: [CMD, "false"], interval: 1s, start_period: 20s, start_interval: 1s, retries: 1000}
+    post_start_on_primary: ["echo never"]
+  alpha_1:
+    image: ` + harness.ImageBusybox + `
+    envs: {KEY: value}
+    command: [sleep, "1000000"]
+    cpu_limit: "1"
+    memory_limit: "64m"
+`
+
+func companionMap(t *testing.T, w *world) {
+	id := w.createFrom(t, fields{"config_yaml": []byte(companionYAML)})
+	box := w.call(t, "GetSandbox", fields{"sandbox_id": id})
+	if names := box.texts("sandbox.services", "name"); !slices.Equal(names, []string{"alpha_1", "zeta"}) {
+		t.Errorf("the sandbox has the companions %v, want them by name", names)
+	}
+	if got := box.text("sandbox.services.0.envs.KEY"); got != "value" {
+		t.Errorf("the environment of alpha_1 is %q", got)
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 
 	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"google.golang.org/protobuf/proto"
@@ -58,11 +60,13 @@ func schemaOf(comments map[string]string) ([]byte, error) {
 		}
 		if i == 0 {
 			properties["base"] = baseSchema()
+			properties["companion_containers"] = companionsSchema()
 			root = schema
 			continue
 		}
 		definitions[string(m.Name())] = schema
 	}
+	definitions[companion] = companionSchema(definitions["ServiceSpec"].(object))
 	root["$schema"] = "http://json-schema.org/draft-07/schema#"
 	root["title"] = "A sandbox of agbox (agbox.yaml)"
 	root["definitions"] = definitions
@@ -74,7 +78,28 @@ func schemaOf(comments map[string]string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// baseSchema is the one key that is not in the .proto file: it says where the rest comes from.
+// companion is the name of what companion_containers holds.
+const companion = "CompanionContainer"
+
+// companionsSchema is a key that is not in the .proto file: services under the names
+// of a map.
+func companionsSchema() object {
+	return object{
+		"description":          "Services under their names, for which READY does not wait unless they say required.",
+		"type":                 []string{"object", "null"},
+		"additionalProperties": object{"$ref": "#/definitions/" + companion},
+	}
+}
+
+// companionSchema is a service without its name, which is the key of the map.
+func companionSchema(service object) object {
+	properties := maps.Clone(service["properties"].(object))
+	delete(properties, "name")
+	required := slices.DeleteFunc(slices.Clone(service["required"].([]string)), func(field string) bool { return field == "name" })
+	return object{"type": "object", "additionalProperties": false, "properties": properties, "required": required, "description": "A service whose name is the key."}
+}
+
+// baseSchema is a key that is not in the .proto file: it says where the rest comes from.
 func baseSchema() object {
 	file := object{"anyOf": []object{{"type": "string"}, {
 		"type": "object", "additionalProperties": false, "required": []string{"file"}, "properties": object{

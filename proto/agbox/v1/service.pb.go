@@ -1766,11 +1766,11 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x13WatchEventsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12,\n" +
 	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event\x12'\n" +
-	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition\"\xdb\x01\n" +
+	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition\"\xdc\x01\n" +
 	"\x12ServiceLogsRequest\x12G\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12E\n" +
-	"\aservice\x18\x02 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\aservice\x12\x16\n" +
+	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12F\n" +
+	"\aservice\x18\x02 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\aservice\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x1d\n" +
 	"\n" +
 	"tail_lines\x18\x04 \x01(\rR\ttailLines\"V\n" +

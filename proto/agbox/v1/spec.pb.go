@@ -1474,8 +1474,10 @@ type ServiceSpec struct {
 	// As for the primary.
 	DiskLimit string `protobuf:"bytes,9,opt,name=disk_limit,json=diskLimit,proto3" json:"disk_limit,omitempty"`
 	// A sandbox is READY only with its required services healthy, or running where
-	// they have no healthcheck. Unset: required. What a required service depends on
-	// is required too. Others are made and started once the sandbox is READY.
+	// they have no healthcheck. Others are made and started once the sandbox is READY.
+	// Unset: required in a sandbox file, in a compose file and on the command line; not
+	// required in a request and under companion_containers. A service on which a
+	// required one depends is required, unless it says that it is not.
 	Required *bool `protobuf:"varint,50,opt,name=required,proto3,oneof" json:"required,omitempty"`
 	// Ports of the service that are published on the host. Within the sandbox all can be
 	// reached anyway.
@@ -1881,10 +1883,10 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x87\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x88\n" +
 	"\n" +
-	"\vServiceSpec\x12?\n" +
-	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x12\x1d\n" +
+	"\vServiceSpec\x12@\n" +
+	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12\x1d\n" +
 	"\x05image\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x05image\x12f\n" +
 	"\x04envs\x18\x03 \x03(\v2\x1f.agbox.v1.ServiceSpec.EnvsEntryB1\xbaH.\x9a\x01+\x10\x80\b\"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x12r\x10\x18\xb8\xff\a2\n" +
 	"^[^\\x00]*$R\x04envs\x12=\n" +
@@ -1917,9 +1919,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
-	"\t_required\"\x9b\x01\n" +
-	"\x11ServiceDependency\x12?\n" +
-	"\x04name\x18\x01 \x01(\tB+\xbaH(r&2$^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$R\x04name\x12E\n" +
+	"\t_required\"\x9c\x01\n" +
+	"\x11ServiceDependency\x12@\n" +
+	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12E\n" +
 	"\tcondition\x18\x02 \x01(\x0e2\x1d.agbox.v1.DependencyConditionB\b\xbaH\x05\x82\x01\x02\x10\x01R\tcondition*\x9b\x01\n" +
 	"\x0eProjectionKind\x12\x1f\n" +
 	"\x1bPROJECTION_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
