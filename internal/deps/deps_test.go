@@ -59,6 +59,7 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		{"store", []string{dockerPath, module + "daemon", module + "runtime"}},
 		{"runtime/docker", []string{bboltPath, module + "daemon", module + "store"}},
 		{"runtime/supervisor", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto/agbox"}},
+		{"runtime/supervisor/output", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto", module + "runtime/guest", module + "runtime/supervisor/files"}},
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
 		{"daemon/doctor", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},

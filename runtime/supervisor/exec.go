@@ -167,17 +167,12 @@ type run struct {
 func (s *Supervisor) follow(r *run) {
 	defer s.work.Done()
 	var pumps sync.WaitGroup
-	for _, o := range r.streams.outlets {
-		pumps.Go(o.run)
-	}
+	pumps.Go(r.streams.out.Run)
 	end := <-r.child.exited
 	r.limits.stop()
 	r.sampler.stop()
 	r.streams.input.shut()
-	r.streams.ended()
-	for _, o := range r.streams.outlets {
-		o.drain()
-	}
+	r.streams.out.Drain()
 	record := s.exitRecord(r, end)
 	// Names of empty files need no sync of their own: the status is one commit of
 	// the file system away from them.
@@ -195,10 +190,10 @@ func (s *Supervisor) follow(r *run) {
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
 
-	unless := context.AfterFunc(s.patience, r.streams.closeEnds)
+	unless := context.AfterFunc(s.patience, r.streams.out.Close)
 	pumps.Wait()
 	unless()
-	r.streams.closeEnds() // a terminal's; those of pipes are closed
+	r.streams.out.Close() // a terminal's; those of pipes are closed
 	r.limits.wait()
 	r.sampler.wait()
 	s.disk.do(func() { _ = r.writer.Close() })

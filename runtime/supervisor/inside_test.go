@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -263,23 +262,22 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	if fail != nil {
 		t.Fatal(fail.message)
 	}
-	stdout, stderr, err := newPumps(writer, s.disk)
+	out, err := s.output.Pipes(writer)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []*pump{stdout, stderr} {
-		if _, err := p.child.Write(make([]byte, size)); err != nil {
+	defer out.Started() // a grandchild has it open all the time
+	for _, f := range []*os.File{out.Stdout, out.Stderr} {
+		if _, err := f.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = p.child.Close() }() // a grandchild has it open all the time
 	}
 	// The exit is known before anything was read.
 	record := &guestv1.ExecRecord{ExecId: "e", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING}
 	ch := &child{pid: -1, exited: make(chan exit, 1)}
 	ch.exited <- exit{at: time.Now()}
 	s.registry.running(e, ch, nil, record)
-	st := &streams{outlets: []outlet{stdout, stderr}, ends: []io.Closer{stdout.pipe, stderr.pipe}}
-	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, streams: st, sampler: s.sample(ch)})
+	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, streams: &streams{out: out}, sampler: s.sample(ch)})
 	r := <-w.exits
 	if r.GetStdoutBytes() != size || r.GetStderrBytes() != size {
 		t.Errorf("the exit tells of %d and %d bytes", r.GetStdoutBytes(), r.GetStderrBytes())

@@ -15,6 +15,7 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
 // service answers the calls of the protocol.
@@ -81,8 +82,8 @@ func checkStart(req *guestv1.StartRequest) error {
 			}
 		}
 	}
-	if req.GetRows() > maxTerminal || req.GetColumns() > maxTerminal {
-		return status.Errorf(codes.InvalidArgument, "a terminal has at most %d rows and columns", maxTerminal)
+	if req.GetRows() > output.MaxSize || req.GetColumns() > output.MaxSize {
+		return status.Errorf(codes.InvalidArgument, "a terminal has at most %d rows and columns", output.MaxSize)
 	}
 	for _, entry := range req.GetEnv() {
 		if strings.IndexByte(entry, '=') <= 0 {

@@ -25,6 +25,8 @@ const (
 	maxWaiting = 16 << 20
 	// inputPiece is the most that is written at once, in bytes.
 	inputPiece = 256 << 10
+	// inputFirst is what a pipe holds when it is made, in bytes.
+	inputFirst = 64 << 10
 	// inputPipe is what a pipe is enlarged to when much comes, in bytes.
 	inputPipe = 512 << 10
 	// stallLimit is how long a call with more than wire.SmallStdin bytes waits for
@@ -178,7 +180,7 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 // grow enlarges the pipe once a big piece comes, not before: the kernel counts
 // the pipes of a user, and beyond its limit makes new ones tiny.
 func (in *input) grow(piece int) {
-	if in.grown || in.tty || piece < firstPipe {
+	if in.grown || in.tty || piece < inputFirst {
 		return
 	}
 	in.grown = true

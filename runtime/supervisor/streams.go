@@ -1,96 +1,62 @@
 package supervisor
 
 import (
-	"io"
+	"errors"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
-// outlet moves output of an exec into its log.
-type outlet interface {
-	// run returns when there will be no more output.
-	run()
-	// drain returns when everything that was written before the call is in the log.
-	drain()
-}
+// defaultTerm is what TERM is set to where nobody says what the terminal is.
+const defaultTerm = "xterm"
 
 // streams are the standard streams of an exec.
 type streams struct {
-	// child holds what the process gets as its descriptors 0, 1 and 2.
-	child [3]*os.File
-	// made are the files of child that are the exec's own.
-	made []io.Closer
-	// held stays open here as long as the process lives; nil if nothing has to.
-	held    *os.File
-	outlets []outlet
-	// ends are the supervisor's ends of the output.
-	ends []io.Closer
+	out *output.Output
 	// input is nil where the process reads an end of file at once.
 	input *input
+	// stdin is what the process gets as its descriptor 0.
+	stdin *os.File
+	// pipe is true when stdin is the end of a pipe that is the exec's own.
+	pipe bool
 }
 
 // openStreams makes the streams that a request asks for.
 func (s *Supervisor) openStreams(req *guestv1.StartRequest, uid int, w *logs.Writer) (*streams, *startError) {
 	if req.GetTty() {
 		var master, slave *os.File
-		var fail *startError
-		s.files.do(func() { master, slave, fail = openTerminal(req, uid) })
-		if fail != nil {
-			return nil, fail
+		var err error
+		s.files.do(func() { master, slave, err = output.OpenTerminal(uid, req.GetRows(), req.GetColumns()) })
+		if err != nil {
+			return nil, noTerminal(err)
 		}
-		return &streams{
-			child: [3]*os.File{slave, slave, slave},
-			// A master that nobody has the other end of has come to its end, and the
-			// process may open its terminal again.
-			held:    slave,
-			outlets: []outlet{newTerminal(master, w, s.disk)},
-			ends:    []io.Closer{master},
-			input:   newInput(master, true),
-		}, nil
+		return &streams{out: s.output.Terminal(w, master, slave), input: newInput(master, true), stdin: slave}, nil
 	}
-	st, err := s.openPipes(w)
+	out, err := s.output.Pipes(w)
 	if err != nil {
 		return nil, noPipes(err)
 	}
+	st := &streams{out: out, stdin: s.devNull}
 	if req.GetStdin() {
 		in, child, err := stdinPipe()
 		if err != nil {
 			st.close()
 			return nil, noPipes(err)
 		}
-		st.input, st.child[0] = in, child
-		st.made = append(st.made, child)
+		st.input, st.stdin, st.pipe = in, child, true
 	}
 	return st, nil
 }
 
-// openPipes makes the outputs of an exec without a terminal, and reads its input
-// from nothing. Where the order of writes cannot be had, it is that of reading.
-func (s *Supervisor) openPipes(w *logs.Writer) (*streams, error) {
-	if s.sequencer != nil {
-		x, err := s.sequencer.open(w, s.disk)
-		if err != nil {
-			return nil, err
-		}
-		return &streams{
-			child:   [3]*os.File{s.devNull, x.child[0], x.child[1]},
-			made:    []io.Closer{x.child[0], x.child[1]},
-			outlets: []outlet{x},
-			ends:    []io.Closer{x},
-		}, nil
+func noTerminal(err error) *startError {
+	if errors.Is(err, unix.ENOSPC) {
+		return other("All terminals of the sandbox are in use: end some commands that run on one and try again.")
 	}
-	stdout, stderr, err := newPumps(w, s.disk)
-	if err != nil {
-		return nil, err
-	}
-	return &streams{
-		child:   [3]*os.File{s.devNull, stdout.child, stderr.child},
-		made:    []io.Closer{stdout.child, stderr.child},
-		outlets: []outlet{stdout, stderr},
-		ends:    []io.Closer{stdout.pipe, stderr.pipe},
-	}, nil
+	return other("The sandbox has no terminals (%v): use an image and engine settings that leave /dev/ptmx and a devpts file system at /dev/pts in place, or run the command without a terminal.", err)
 }
 
 func noPipes(err error) *startError {
@@ -99,31 +65,24 @@ func noPipes(err error) *startError {
 
 // descriptors are what the process gets.
 func (st *streams) descriptors() []uintptr {
-	return []uintptr{st.child[0].Fd(), st.child[1].Fd(), st.child[2].Fd()}
+	return []uintptr{st.stdin.Fd(), st.out.Stdout.Fd(), st.out.Stderr.Fd()}
 }
 
 // started closes what only the process needs.
-func (st *streams) started() { closeAll(st.made) }
+func (st *streams) started() {
+	st.out.Started()
+	st.closeStdin()
+}
 
-// ended closes what was held for the process.
-func (st *streams) ended() {
-	if st.held != nil {
-		_ = st.held.Close()
+func (st *streams) closeStdin() {
+	if st.pipe {
+		_ = st.stdin.Close()
 	}
 }
 
 // close closes everything of an exec whose process was not started.
 func (st *streams) close() {
-	closeAll(st.made)
-	st.ended()
+	st.closeStdin()
 	st.input.shut()
-	st.closeEnds()
-}
-
-func (st *streams) closeEnds() { closeAll(st.ends) }
-
-func closeAll(all []io.Closer) {
-	for _, c := range all {
-		_ = c.Close() // pipes and terminals hold nothing that a close could lose
-	}
+	st.out.Discard()
 }

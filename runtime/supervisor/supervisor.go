@@ -31,6 +31,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
 // Config is what a supervisor is started with.
@@ -74,8 +75,8 @@ type Supervisor struct {
 	disk gate
 	// files bounds the threads that look at files of the container.
 	files gate
-	// sequencer tells the order of outputs; nil where the kernel does not.
-	sequencer *sequencer
+	// output moves the output of all execs into their logs.
+	output *output.Collector
 	// look bounds the threads that read /proc for a kill. They have a gate of their
 	// own, so that a hung file system never keeps an exec from being killed.
 	look gate
@@ -140,6 +141,7 @@ func New(cfg Config) (*Supervisor, error) {
 		refill:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 	}
+	s.output = output.New(s.disk.do)
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil
 }
@@ -183,8 +185,8 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	defer endTransfers()
 	s.serveFiles(transferring, server, ln)
 
-	s.sequencer, _ = startSequencer() // else the order is that of reading
-	defer s.sequencer.stop()
+	s.output.Start()
+	defer s.output.Stop()
 
 	var loops sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/agbox/agbox/runtime/supervisor/files"
+	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
 // A container has a PID limit, threads count, and a Go program that cannot get a
@@ -22,9 +23,6 @@ const (
 	fileThreads = 4
 	// lookThreads bounds the goroutines that read /proc for a kill.
 	lookThreads = 2
-	// orderThreads are the sequencer's, and that on which the runtime makes threads
-	// from then on.
-	orderThreads = 2
 	// otherThreads are the runtime's own (monitor, signals, poller, collector), a
 	// fork, and room for short calls that no gate guards.
 	otherThreads = 12
@@ -34,7 +32,7 @@ const (
 // runtime keeps idle threads for ever. Call it once, before anything else.
 func ReserveThreads() {
 	runtime.GOMAXPROCS(min(processors, runtime.NumCPU()))
-	const n = processors + diskThreads + fileThreads + lookThreads + files.Threads + orderThreads + otherThreads
+	const n = processors + diskThreads + fileThreads + lookThreads + files.Threads + output.Threads + otherThreads
 	var all, done sync.WaitGroup
 	release := make(chan struct{})
 	all.Add(n)

@@ -1,4 +1,4 @@
-package supervisor
+package output
 
 import (
 	"errors"
@@ -170,7 +170,7 @@ func (q *sequencer) packetPipe() (r, w int, err error) {
 }
 
 // open makes the outputs of an exec. The exec is read from now on, and must be run.
-func (q *sequencer) open(w *logs.Writer, disk gate) (*ordered, error) {
+func (q *sequencer) open(w *logs.Writer, disk Gate) (*ordered, error) {
 	x := &ordered{seq: q, writer: w, disk: disk, out: make(chan *batch, inFlight)}
 	for i := range x.lanes {
 		read, write, err := q.packetPipe()

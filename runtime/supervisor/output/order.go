@@ -1,4 +1,4 @@
-package supervisor
+package output
 
 import (
 	"os"
@@ -37,7 +37,7 @@ const (
 type ordered struct {
 	seq    *sequencer
 	writer *logs.Writer
-	disk   gate
+	disk   Gate
 	// child are the ends that the process gets.
 	child [2]*os.File
 	// out holds what is to be written; closed after the last batch. Its room is
@@ -112,7 +112,7 @@ func (x *ordered) write(b *batch) {
 			data[i] = (*buf)[:b.ends[i]]
 		}
 	}
-	x.disk.do(func() { x.writer.WriteRuns(b.at, data[0], data[1], b.runs) })
+	x.disk(func() { x.writer.WriteRuns(b.at, data[0], data[1], b.runs) })
 	b.release()
 	x.mu.Lock()
 	x.kept[0] += uint64(len(data[0]))

@@ -1,7 +1,6 @@
-package supervisor
+package output
 
 import (
-	"context"
 	"errors"
 	"math"
 	"os"
@@ -9,20 +8,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/agbox/agbox/logs"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 const (
 	// defaultRows and defaultColumns are those of a terminal that nobody measured.
 	defaultRows, defaultColumns = 24, 80
-	// maxTerminal is the most rows or columns of a terminal.
-	maxTerminal = math.MaxUint16
-	// defaultTerm is what TERM is set to where nobody says what the terminal is.
-	defaultTerm = "xterm"
+	// MaxSize is the most rows or columns of a terminal.
+	MaxSize = math.MaxUint16
 	// terminalHolds is more than the kernel keeps of a terminal's output, in bytes.
 	terminalHolds = 64 << 10
 )
@@ -33,13 +27,11 @@ var multiplexers = []string{"/dev/ptmx", "/dev/pts/ptmx"}
 // The device numbers of the multiplexer.
 const multiplexerMajor, multiplexerMinor = 5, 2
 
-const noTerminal = "The sandbox has no terminals (%v): use an image and engine settings that leave /dev/ptmx and a devpts file system at /dev/pts in place, or run the command without a terminal."
-
 // terminal is the master of an exec's terminal. It moves the output into the log.
 type terminal struct {
 	master *os.File
 	writer *logs.Writer
-	disk   gate
+	disk   Gate
 
 	// mu guards the fields below. It is held across the read of the master because
 	// it is there for exactly that order: that nothing is in the terminal, and how
@@ -56,31 +48,28 @@ type terminal struct {
 	drained chan struct{}
 }
 
-// openTerminal makes a terminal in the container's own devpts. slave is the end
-// that the process gets.
-func openTerminal(req *guestv1.StartRequest, uid int) (master, slave *os.File, fail *startError) {
+// OpenTerminal makes a terminal in the container's own devpts, for a user, of a size
+// in characters; 0 stands for the usual one. slave is the end that the process gets.
+// The error matches ENOSPC if all terminals are in use.
+func OpenTerminal(uid int, rows, columns uint32) (master, slave *os.File, err error) {
 	var fd int
-	var err error
 	for _, name := range multiplexers {
 		if fd, err = openMultiplexer(name); err == nil {
 			break
 		}
 	}
-	switch {
-	case errors.Is(err, unix.ENOSPC):
-		return nil, nil, other("All terminals of the sandbox are in use: end some commands that run on one and try again.")
-	case err != nil:
-		return nil, nil, other(noTerminal, err)
+	if err != nil {
+		return nil, nil, err
 	}
 	peer, err := openPeer(fd)
 	if err != nil {
 		_ = unix.Close(fd)
-		return nil, nil, other(noTerminal, err)
+		return nil, nil, err
 	}
 	// As login does, so that the user can open its terminal by name. Who may not
 	// change owners has a terminal all the same.
 	_ = unix.Fchown(peer, uid, -1)
-	setSize(fd, req.GetRows(), req.GetColumns())
+	SetSize(fd, rows, columns)
 	if t, err := unix.IoctlGetTermios(peer, unix.TCGETS); err == nil {
 		t.Iflag |= unix.IUTF8 // erasing takes away a character, not a byte
 		_ = unix.IoctlSetTermios(peer, unix.TCSETS, t)
@@ -126,8 +115,9 @@ func openPeer(master int) (int, error) {
 	}
 }
 
-// setSize sets the window size; the kernel tells the foreground processes.
-func setSize(fd int, rows, columns uint32) {
+// SetSize sets the size of a terminal, in characters; 0 stands for the usual one. The
+// kernel tells the foreground processes.
+func SetSize(fd int, rows, columns uint32) {
 	if rows == 0 {
 		rows = defaultRows
 	}
@@ -135,11 +125,11 @@ func setSize(fd int, rows, columns uint32) {
 		columns = defaultColumns
 	}
 	_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
-		Row: uint16(min(rows, maxTerminal)), Col: uint16(min(columns, maxTerminal)),
+		Row: uint16(min(rows, MaxSize)), Col: uint16(min(columns, MaxSize)),
 	})
 }
 
-func newTerminal(master *os.File, w *logs.Writer, disk gate) *terminal {
+func newTerminal(master *os.File, w *logs.Writer, disk Gate) *terminal {
 	return &terminal{master: master, writer: w, disk: disk, drained: make(chan struct{})}
 }
 
@@ -168,7 +158,7 @@ func (t *terminal) run() {
 			return // EIO is the end of a terminal
 		}
 		now := time.Now()
-		t.disk.do(func() { t.writer.Write(logs.Stdout, now, (*buf)[:n]) })
+		t.disk(func() { t.writer.Write(logs.Stdout, now, (*buf)[:n]) })
 		buffers.Put(buf)
 		t.mu.Lock()
 		t.kept += uint64(n)
@@ -184,7 +174,7 @@ func (t *terminal) take(fd int, buf []byte) (n int, err error) {
 	for n < len(buf) {
 		var got int
 		got, err = unix.Read(fd, buf[n:])
-		if interrupted(err) {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil || got <= 0 {
@@ -239,26 +229,4 @@ func (t *terminal) drain() {
 	}
 	t.mu.Unlock()
 	<-t.drained
-}
-
-// Resize sets the window size of an exec's terminal.
-func (v *service) Resize(ctx context.Context, req *guestv1.ResizeRequest) (*guestv1.ResizeResponse, error) {
-	for _, n := range []uint32{req.GetRows(), req.GetColumns()} {
-		if n < 1 || n > maxTerminal {
-			return nil, status.Errorf(codes.InvalidArgument, "a terminal has 1 to %d rows and columns", maxTerminal)
-		}
-	}
-	e, err := v.decided(ctx, req.GetExecId())
-	if e == nil || err != nil {
-		return &guestv1.ResizeResponse{}, err
-	}
-	in := v.s.registry.inputOf(e)
-	if v.s.registry.childOf(e) == nil {
-		return &guestv1.ResizeResponse{}, nil
-	}
-	if in == nil || !in.tty {
-		return nil, status.Error(codes.InvalidArgument, "the exec has no terminal")
-	}
-	in.control(func(fd int) { setSize(fd, req.GetRows(), req.GetColumns()) })
-	return &guestv1.ResizeResponse{Running: true}, nil
 }

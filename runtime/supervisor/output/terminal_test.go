@@ -1,16 +1,13 @@
-package supervisor
+package output
 
 import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
 func TestWhatStandsForTheMultiplexerMustBeTheDevice(t *testing.T) {
@@ -24,13 +21,8 @@ func TestWhatStandsForTheMultiplexerMustBeTheDevice(t *testing.T) {
 	defer func(usual []string) { multiplexers = usual }(multiplexers)
 	for _, name := range []string{filepath.Join(dir, "none"), dir + "/file", dir + "/fifo", dir, "/dev/null"} {
 		multiplexers = []string{name}
-		master, slave, fail := openTerminal(&guestv1.StartRequest{}, os.Getuid())
-		if fail == nil {
+		if master, slave, err := OpenTerminal(os.Getuid(), 0, 0); err == nil {
 			t.Errorf("%s made a terminal: %v", name, []error{master.Close(), slave.Close()})
-			continue
-		}
-		if fail.kind != guestv1.StartFailure_START_FAILURE_OTHER || !strings.HasPrefix(fail.message, "The sandbox has no terminals (") || !strings.Contains(fail.message, "/dev/ptmx") {
-			t.Errorf("%s: %q", name, fail.message)
 		}
 	}
 }
@@ -39,23 +31,17 @@ func TestWhatStandsForTheMultiplexerMustBeTheDevice(t *testing.T) {
 // although a grandchild has the terminal open all the time.
 func TestWhatATerminalHeldIsWaitedForUntilItIsInTheLog(t *testing.T) {
 	const size = 3000 // fits in a terminal
-	s := newInside(t)
-	req := &guestv1.StartRequest{ExecId: "e", Tty: true}
-	writer, fail := s.createLogs(t.Context(), req)
-	if fail != nil {
-		t.Fatal(fail.message)
-	}
-	defer func() { _ = writer.Close() }()
-	master, slave, fail := openTerminal(req, os.Getuid())
-	if fail != nil {
-		t.Fatal(fail.message)
+	writer := newLog(t)
+	master, slave, err := OpenTerminal(os.Getuid(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	if _, err := slave.Write(make([]byte, size)); err != nil {
 		t.Fatal(err)
 	}
-	disk := make(gate, 1)
+	disk := make(chan struct{}, 1)
 	disk <- struct{}{}
-	term := newTerminal(master, writer, disk)
+	term := newTerminal(master, writer, held(disk))
 	var running sync.WaitGroup
 	running.Go(term.run)
 	drained := make(chan struct{})

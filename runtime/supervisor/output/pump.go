@@ -1,4 +1,4 @@
-package supervisor
+package output
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, readSize); return &b
 type pump struct {
 	stream logs.Stream
 	writer *logs.Writer
-	disk   gate
+	disk   Gate
 	// pipe is the reading end; child is the end that the process gets.
 	pipe, child *os.File
 
@@ -50,7 +50,7 @@ type pump struct {
 }
 
 // newPumps makes the two pipes of an exec.
-func newPumps(w *logs.Writer, disk gate) (stdout, stderr *pump, err error) {
+func newPumps(w *logs.Writer, disk Gate) (stdout, stderr *pump, err error) {
 	if stdout, err = newPump(logs.Stdout, w, disk); err != nil {
 		return nil, nil, err
 	}
@@ -61,7 +61,7 @@ func newPumps(w *logs.Writer, disk gate) (stdout, stderr *pump, err error) {
 	return stdout, stderr, nil
 }
 
-func newPump(stream logs.Stream, w *logs.Writer, disk gate) (*pump, error) {
+func newPump(stream logs.Stream, w *logs.Writer, disk Gate) (*pump, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe2", err)
@@ -94,7 +94,7 @@ func (p *pump) run() {
 			return
 		}
 		now := time.Now()
-		p.disk.do(func() { p.writer.Write(p.stream, now, (*buf)[:n]) })
+		p.disk(func() { p.writer.Write(p.stream, now, (*buf)[:n]) })
 		buffers.Put(buf)
 		p.wrote(n)
 	}
