@@ -27,6 +27,8 @@ import (
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/guests/files"
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
@@ -183,7 +185,7 @@ func withDefaults(r machine.Retention) machine.Retention {
 type rooms struct {
 	engine   *docker.Engine
 	notifier *notify.Notifier
-	execs    *execs.Runner
+	links    *links.Links
 	loop     *reconcile.Loop
 	keeper   *retention.Keeper
 	server   *server.Server
@@ -221,8 +223,12 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		r.close()
 		return nil, err
 	}
-	r.execs = execs.New(context.WithoutCancel(ctx), book, cfg.Paths, time.Now, cfg.Log,
-		func(id string) { r.loop.Enqueue(id) })
+	r.links = links.New(context.WithoutCancel(ctx), links.Options{
+		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
+		Lost: func(id string) { r.loop.Enqueue(id) },
+	})
+	runner := execs.New(r.links, book, cfg.Paths, time.Now, cfg.Log)
+	guestFiles := files.New(r.links, cfg.Paths)
 	resync := cfg.Resync
 	if resync == 0 {
 		resync = defaultResync
@@ -232,7 +238,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Engine: hostfiles.EngineSocket(cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST"))),
 	}
 	r.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Guests: r.execs, Ledger: book, Paths: cfg.Paths,
+		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
@@ -252,9 +258,9 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Admission: admission.New(admission.Options{
 			Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
 		}),
-		Ledger: book, Engine: engine, Loop: r.loop, Execs: r.execs, Logs: notifier, Paths: cfg.Paths,
+		Ledger: book, Engine: engine, Loop: r.loop, Execs: runner, Files: guestFiles, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
-			Engine: engine, Loop: r.loop, Guests: r.execs, Greet: greet(cfg.Paths), Ledger: book,
+			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths), Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
 		}),
 		InstallID: db.InstallID(), StartedAt: from.started, Log: cfg.Log,
@@ -296,7 +302,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 	}
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 	defer cancel()
-	r.execs.Drain()
+	r.links.StopWaiting()
 	calls := r.server.Stop(stopCtx)
 	inTime := within(leaveAfter, calls)
 	stop()
@@ -318,8 +324,8 @@ func (r *rooms) quiesce(ctx context.Context) {
 }
 
 func (r *rooms) close() {
-	if r.execs != nil {
-		r.execs.Close()
+	if r.links != nil {
+		r.links.Close()
 	}
 	if err := errors.Join(r.notifier.Close(), r.engine.Close()); err != nil {
 		r.log.Warn("closing", "error", err)

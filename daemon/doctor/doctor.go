@@ -56,11 +56,17 @@ type Engine interface {
 	OtherInstalls(ctx context.Context, installID string) (int, error)
 }
 
+// Links tells which supervisors are linked.
+type Links interface {
+	// Connected tells whether the sandbox's supervisor is linked.
+	Connected(sandboxID string) bool
+}
+
 // Options are the rooms that a Doctor asks.
 type Options struct {
 	Engine Engine
 	Loop   *reconcile.Loop
-	Guests reconcile.Guests
+	Links  Links
 	// Greet tries the supervisor of a sandbox without linking it: the links are
 	// the loop's to make.
 	Greet     func(ctx context.Context, sandboxID string) error

@@ -108,11 +108,11 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l := &life{t: t, engine: engine, paths: install, db: db, ledger: book}
 	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
 	l.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Guests: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Engine: engine, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
 		Supervisor: filepath.Join(dir, "init"), Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
 	})
 	l.doctor = New(Options{
-		Engine: engine, Loop: l.loop, Guests: l.guests, Greet: l.guests.Connect,
+		Engine: engine, Loop: l.loop, Links: l.guests, Greet: l.guests.Connect,
 		Ledger: book, Paths: install, InstallID: db.InstallID(), Log: quiet,
 	})
 	l.end = sync.OnceFunc(func() {

@@ -262,7 +262,7 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 			defer cancel()
 			err := socketTampered(x.Paths.GuestLink(sb.ID))
-			if err == nil && !x.Guests.Connected(sb.ID) {
+			if err == nil && !x.Links.Connected(sb.ID) {
 				err = x.Greet(ctx, sb.ID)
 			}
 			if err != nil {

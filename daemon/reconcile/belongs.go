@@ -59,7 +59,7 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 // seen, without doing it. A sandbox that is on its way is its worker's business.
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
-	o := machine.Observation{Looked: true, Connected: l.Guests.Connected(sb.ID), ConnectFailed: true}
+	o := machine.Observation{Looked: true, Connected: l.Links.Connected(sb.ID), ConnectFailed: true}
 	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
 		return machine.Step{}, err
 	}

@@ -51,17 +51,25 @@ type Engine interface {
 	Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error
 }
 
-// Guests is what the loop needs of the links to supervisors.
-type Guests interface {
+// Links is what the loop needs of the links to supervisors.
+type Links interface {
 	// Connect links a supervisor; it tries once.
 	Connect(ctx context.Context, sandboxID string) error
 	// Connected tells whether a link stands.
 	Connected(sandboxID string) bool
-	// Drop gives up the link to a supervisor that is about to be replaced.
+	// Drop breaks the link to a supervisor that is about to be replaced.
 	Drop(sandboxID string)
+}
+
+// Files is what the loop needs to fill a new sandbox.
+type Files interface {
 	// CopyIn copies files of the host into a linked sandbox. Done again it replaces what
 	// it had made; progress is told of what has moved since its last call.
 	CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error
+}
+
+// Execs is what the loop needs of the commands in sandboxes.
+type Execs interface {
 	// Release lets the container's own command start that was held back until its
 	// files were there; a second call changes nothing.
 	Release(ctx context.Context, sandboxID string) error

@@ -19,7 +19,7 @@ func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook
 	if hook.Service != "" {
 		commands = serviceSpec(sb, hook.Service).GetPostStartOnPrimary()
 	}
-	return l.Guests.RunHook(ctx, &agboxv1.CreateExecRequest{
+	return l.Execs.RunHook(ctx, &agboxv1.CreateExecRequest{
 		SandboxId: sb.ID, ExecId: hookExecID(sb, hook), Command: []string{"sh", "-c", commands[hook.Index]},
 	}, hook)
 }

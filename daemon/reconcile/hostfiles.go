@@ -99,7 +99,7 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	l.announce(ctx, sb, "copy", "")
 	said, field := l.Now(), ""
 	var files, bytes int64
-	err := l.Guests.CopyIn(ctx, sb.ID, l.Host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
+	err := l.Files.CopyIn(ctx, sb.ID, l.Host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
 		if one.Field != field {
 			field, files, bytes = one.Field, 0, 0
 		}
@@ -123,9 +123,9 @@ func (l *Loop) afterCopy(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.San
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FILES_COPIED {
 		return nil
 	}
-	err := l.Guests.Release(ctx, sb.ID)
+	err := l.Execs.Release(ctx, sb.ID)
 	if err != nil {
-		l.Guests.Drop(sb.ID) // the next link does it
+		l.Links.Drop(sb.ID) // the next link does it
 	}
 	return err
 }

@@ -25,7 +25,9 @@ import (
 // Options are the parts and figures of a Loop.
 type Options struct {
 	Engine Engine
-	Guests Guests
+	Links  Links
+	Execs  Execs
+	Files  Files
 	Ledger *ledger.Ledger
 	Paths  paths.Install
 	// Host checks what sandboxes take from the host.
@@ -250,7 +252,7 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 		c.Degraded = w.trouble
 	}
 	settled := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
-	c.Recovering = !settled && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Guests.Connected(sb.ID)
+	c.Recovering = !settled && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Links.Connected(sb.ID)
 	if c.Degraded == "" {
 		c.Degraded = machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec))
 	}

@@ -21,7 +21,7 @@ func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxE
 // recordMain records the sandbox's own command, if it is due, with an event that
 // may be nil.
 func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
-	main := l.Guests.Main(sb.ID)
+	main := l.Execs.Main(sb.ID)
 	switch {
 	case main == nil && ev == nil:
 		return nil
@@ -31,7 +31,7 @@ func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.Sa
 	}
 	known, taken, err := l.Ledger.StartMain(ctx, sb.Record, ev, main)
 	if err == nil && (known || taken) {
-		l.Guests.MainRecorded(main, known)
+		l.Execs.MainRecorded(main, known)
 	}
 	return err
 }

@@ -46,8 +46,9 @@ func newSweeper(t *testing.T) *sweeper {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nobody := &guests{ledger: book}
 	s.Loop = New(Options{
-		Engine: s.engine, Guests: &guests{ledger: book}, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Engine: s.engine, Links: nobody, Execs: nobody, Files: nobody, Ledger: book, Paths: install, InstallID: db.InstallID(),
 		Supervisor: filepath.Join(dir, "init"), OrphanGrace: 10 * time.Minute, Now: clock, Log: log,
 	})
 	return s

@@ -56,8 +56,8 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 			l.halt(w)
 		}
 		l.recall(w, &o)
-		o.Connected = l.Guests.Connected(w.id)
-		o.MainDue = l.Guests.Main(w.id) != nil
+		o.Connected = l.Links.Connected(w.id)
+		o.MainDue = l.Execs.Main(w.id) != nil
 		o.Inherited = sb.PendingSequence <= sb.Inherited
 		o.HandedOver = l.HandedOver
 		o.StartedAt = w.startedAt
@@ -113,7 +113,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.Remove:
 		return l.remove(ctx, sb, o)
 	case machine.SettleExecs:
-		return l.Guests.Settle(ctx, sb.ID)
+		return l.Execs.Settle(ctx, sb.ID)
 	case machine.MakeServices:
 		l.makeServices(w, sb, step.Services)
 	case machine.StartServices:

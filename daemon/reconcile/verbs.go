@@ -131,7 +131,7 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	l.announce(ctx, sb, "start", "")
 	// A link to the life before may not have been seen to break yet; an exec that
 	// was given to it would be lost.
-	l.Guests.Drop(sb.ID)
+	l.Links.Drop(sb.ID)
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 		return l.Engine.StartContainer(ctx, o.Primary.ID)
 	})
@@ -155,10 +155,10 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
-		err := l.Guests.Connect(ctx, sb.ID)
+		err := l.Links.Connect(ctx, sb.ID)
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may not have come to it.
-			err = l.Guests.Release(ctx, sb.ID)
+			err = l.Execs.Release(ctx, sb.ID)
 		}
 		switch {
 		case err == nil:

@@ -29,7 +29,7 @@ func (f fileServer) file(ctx context.Context, sandbox string, op guest.FileOp, r
 	if err != nil {
 		return nil, err
 	}
-	return f.Execs.File(ctx, sb.ID, op, req)
+	return f.Files.Call(ctx, sb.ID, op, req)
 }
 
 // Stat describes one file.

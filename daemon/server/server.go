@@ -23,6 +23,7 @@ import (
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/guests/files"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
@@ -58,6 +59,7 @@ type Options struct {
 	Engine Engine
 	Loop   *reconcile.Loop
 	Execs  *execs.Runner
+	Files  *files.Files
 	// Examiner answers Doctor.
 	Examiner *doctor.Doctor
 	// Admission decides about sandboxes before they have a record.

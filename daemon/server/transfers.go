@@ -21,7 +21,7 @@ func (f fileServer) transfer(ctx context.Context, sandbox string, req *guestv1.T
 	if err != nil {
 		return nil, nil, err
 	}
-	return f.Execs.Transfer(ctx, sb.ID, req)
+	return f.Files.Transfer(ctx, sb.ID, req)
 }
 
 // untilStopping ends with ctx, or when the daemon stops: a transfer may wait for

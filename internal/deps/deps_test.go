@@ -63,6 +63,9 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
 		{"daemon/doctor", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
+		{"daemon/guests/links", []string{dockerPath, module + "runtime/docker", module + "daemon/reconcile", module + "daemon/server", module + "daemon/guests/execs", module + "daemon/guests/files"}},
+		{"daemon/guests/execs", []string{dockerPath, module + "runtime/docker", module + "daemon/reconcile", module + "daemon/server", module + "daemon/guests/files", module + "daemon/hostfiles"}},
+		{"daemon/guests/files", []string{dockerPath, module + "runtime/docker", module + "daemon/reconcile", module + "daemon/server", module + "daemon/guests/execs"}},
 		{"daemon/admission", []string{dockerPath, module + "runtime/docker", module + "daemon/reconcile", module + "daemon/guests", module + "daemon/server"}},
 		{"daemon/server", []string{dockerPath, module + "runtime/docker"}},
 	} {
@@ -119,11 +122,13 @@ func TestTheContractIsTestedWithoutOurOwnMessages(t *testing.T) {
 }
 
 func TestFakesStandInTestCodeOnly(t *testing.T) {
-	fakes := module + "runtime/runtimetest"
+	fakes := []string{module + "runtime/runtimetest", module + "daemon/guests/guesttest"}
 	for _, line := range list(t, "-f", `{{.ImportPath}}{{range .Imports}}|{{.}}{{end}}`, "./...") {
 		parts := strings.Split(line, "|")
-		if slices.Contains(parts[1:], fakes) && !within(parts[0], fakes) {
-			t.Errorf("%s imports the fake engine outside its tests", parts[0])
+		for _, fake := range fakes {
+			if slices.Contains(parts[1:], fake) && !within(parts[0], fake) {
+				t.Errorf("%s imports %s outside its tests", parts[0], fake)
+			}
 		}
 	}
 }

@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/ttrpc"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -23,11 +19,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/wire"
-	"github.com/agbox/agbox/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,9 +42,6 @@ type supervisor struct {
 
 	// asked is called by Watch before it says that it watches, if not nil.
 	asked func()
-
-	// files answers calls about files, if not nil.
-	files guestv1.FilesService
 
 	// unheard is how many calls of Cancel and Signal come before the exec has begun.
 	unheard atomic.Int32
@@ -138,33 +131,9 @@ func (s *supervisor) Watch(ctx context.Context, req *guestv1.WatchRequest, out g
 	}
 }
 
-// cutter is a listener whose connections can be broken, as by the end of a process.
-type cutter struct {
-	net.Listener
-	mu    sync.Mutex // guards conns
-	conns []net.Conn
-}
-
-func (c *cutter) Accept() (net.Conn, error) {
-	conn, err := c.Listener.Accept()
-	if err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.conns = append(c.conns, conn)
-	}
-	return conn, err
-}
-
-func (c *cutter) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-}
-
 // bench is a ledger with a READY sandbox "a", and the Runner under test.
 type bench struct {
+	*guesttest.Bench
 	t       *testing.T
 	install paths.Install
 	ledger  *ledger.Ledger
@@ -174,85 +143,25 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agbox-execs-") // t.TempDir is too long for a socket
-	if err != nil {
-		t.Fatal(err)
+	b := guesttest.New(t)
+	return &bench{
+		Bench: b, t: t, install: b.Install, ledger: b.Ledger, lost: b.Lost,
+		runner: New(b.Links, b.Ledger, b.Install, time.Now, b.Log),
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	install := paths.Install{Data: dir, Config: dir, Run: dir}
-	for _, d := range []string{install.GuestLink("a"), install.SandboxLogs("a")} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	raw, err := proto.Marshal(&guestv1.BootConfig{User: "agent", Cwd: "/work"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(install.GuestBoot("a"), raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	log := slog.New(slog.DiscardHandler)
-	book, err := ledger.Open(t.Context(), db, time.Now, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sb, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := book.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, install: install, ledger: book, lost: make(chan string, 16)}
-	b.runner = New(context.Background(), book, install, time.Now, log, func(id string) { b.lost <- id })
-	t.Cleanup(b.runner.Close)
-	return b
 }
 
 // serve starts a supervisor; the function that it returns ends it.
 func (b *bench) serve(s *supervisor) func() {
 	b.t.Helper()
-	socket := filepath.Join(b.install.GuestLink("a"), paths.LinkSocket)
-	_ = os.Remove(socket)
-	inner, err := net.Listen("unix", socket)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	lis := &cutter{Listener: inner}
-	server, err := ttrpc.NewServer()
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	s.exits = make(chan *guestv1.ExecRecord, 1)
-	s.cut = lis.cut
-	guestv1.RegisterSupervisorService(server, s)
-	if s.files != nil {
-		guestv1.RegisterFilesService(server, s.files)
-	}
-	var serving sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	serving.Go(func() { _ = server.Serve(ctx, lis) })
-	end := sync.OnceFunc(func() {
-		cancel()
-		_ = server.Close()
-		lis.cut()
-		serving.Wait()
-	})
-	b.t.Cleanup(end)
+	cut, end := b.Serve(s, nil)
+	s.cut = cut
 	return end
 }
 
 func (b *bench) connect() {
 	b.t.Helper()
-	if err := b.runner.Connect(b.t.Context(), "a"); err != nil {
-		b.t.Fatal(err)
-	}
+	b.Connect()
 }
 
 // create accepts exec "x" and waits until it has been handed over.
@@ -302,8 +211,8 @@ func TestADroppedLinkIsUsedNoMore(t *testing.T) {
 	b := newBench(t)
 	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
 	b.connect()
-	b.runner.Drop("a")
-	if b.runner.Connected("a") {
+	b.Links.Drop("a")
+	if b.Links.Connected("a") {
 		t.Fatal("the link still stands")
 	}
 	<-b.lost
@@ -396,7 +305,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 				b := newBench(t)
 				end := b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
 				b.connect()
-				old, err := b.runner.linked("a") // Create and RunHook begin so
+				old, err := b.Links.Get("a") // Create and RunHook begin so
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -410,7 +319,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 				}
 				b.serve(s)
 				linked := make(chan error, 1)
-				go func() { linked <- b.runner.Connect(context.Background(), "a") }()
+				go func() { linked <- b.Links.Connect(context.Background(), "a") }()
 				confirm := sync.OnceFunc(func() {
 					close(gate)
 					if err := <-linked; err != nil {
@@ -423,7 +332,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 					confirm()
 				}
 				req := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}}
-				if _, err := b.ledger.StartExec(t.Context(), req, old.conn.BootID()); err != nil {
+				if _, err := b.ledger.StartExec(t.Context(), req, old.Conn.BootID()); err != nil {
 					t.Fatal(err)
 				}
 				b.runner.start(t.Context(), old, req)

@@ -8,6 +8,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -19,21 +20,21 @@ import (
 // when the exec has ended or reads no input any more.
 func (r *Runner) WriteStdin(ctx context.Context, sandboxID, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error) {
 	for tries := 0; ; tries++ {
-		lk, err := r.link(ctx, sandboxID)
+		lk, err := r.links.Wait(ctx, sandboxID)
 		if err != nil {
 			if errdefs.IsFailedPrecondition(err) {
 				return offset, false, nil // it ends with its sandbox, if it has not ended yet
 			}
 			return 0, false, err
 		}
-		written, open, err = lk.conn.WriteStdin(ctx, execID, writer, offset, data, eof)
+		written, open, err = lk.Conn.WriteStdin(ctx, execID, writer, offset, data, eof)
 		pause := time.Duration(0)
 		switch {
 		case err == nil && open && written > offset && written < offset+uint64(len(data)):
 			// The supervisor keeps nothing long for a process that does not read.
 			offset, data = written, data[written-offset:]
 		case err == nil && open && written < offset+uint64(len(data)):
-		case err == nil && !open && written == 0 && tries < unheardTries && lk.young(r.now()) && !r.ended(execID):
+		case err == nil && !open && written == 0 && tries < unheardTries && young(lk, r.now()) && !r.ended(execID):
 			pause = unheardPause // the supervisor may be about to hear of it
 		case err == nil, ctx.Err() != nil:
 			return written, open, err
@@ -62,7 +63,7 @@ const (
 	youngLink    = 2 * time.Second
 )
 
-func (lk *link) young(now time.Time) bool { return now.Sub(lk.made) < youngLink }
+func young(lk *links.Link, now time.Time) bool { return now.Sub(lk.Made) < youngLink }
 
 func (r *Runner) ended(execID string) bool {
 	select {
@@ -77,12 +78,12 @@ func (r *Runner) ended(execID string) bool {
 // ended is no error. What a link took along when it broke goes over the next one.
 func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, columns uint32) error {
 	for {
-		lk, err := r.link(ctx, sandboxID)
+		lk, err := r.links.Wait(ctx, sandboxID)
 		if err != nil {
 			return err
 		}
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		_, err = lk.conn.Resize(call, execID, rows, columns)
+		call, cancel := context.WithTimeout(ctx, links.CallTimeout)
+		_, err = lk.Conn.Resize(call, execID, rows, columns)
 		unanswered := call.Err() != nil
 		cancel()
 		if unanswered || !errdefs.IsUnavailable(err) {
@@ -98,13 +99,13 @@ func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, col
 
 // takesInput refuses an exec with input or a terminal where the supervisor is of
 // a time before these: it would start the command without them.
-func (lk *link) takesInput(ctx context.Context, req *agboxv1.CreateExecRequest) error {
+func takesInput(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) error {
 	if !req.GetTty() && !req.GetStdin() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	_, _, err := lk.conn.WriteStdin(ctx, req.GetExecId(), "probe", 0, nil, false)
+	_, _, err := lk.Conn.WriteStdin(ctx, req.GetExecId(), "probe", 0, nil, false)
 	if errdefs.IsNotImplemented(err) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
 			"Sandbox %s was started by an older agbox, which knew neither standard input nor terminals. Stop and start the sandbox, or create a new one.",

@@ -9,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -36,9 +37,9 @@ func inMilliseconds(d *durationpb.Duration) uint64 {
 
 // takesLimits refuses limits where the supervisor is of a time before these: it
 // would run the command without them.
-func (lk *link) takesLimits(req *agboxv1.CreateExecRequest) error {
+func takesLimits(lk *links.Link, req *agboxv1.CreateExecRequest) error {
 	limited := req.GetTimeout() != nil || req.GetIdleTimeout() != nil || req.GetMaxLogBytes() != 0
-	if !limited || lk.conn.Limits() {
+	if !limited || lk.Conn.Limits() {
 		return nil
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,

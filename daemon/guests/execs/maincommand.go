@@ -5,6 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/ids"
 )
@@ -13,13 +14,11 @@ import (
 // runs or has run in this life; nil if there is none, or this link has brought it
 // into the ledger already.
 func (r *Runner) Main(sandboxID string) *ledger.MainExec {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lk := r.links[sandboxID]
-	if lk == nil || lk.mainKnown {
+	lk, err := r.links.Get(sandboxID)
+	if err != nil || lk.MainDecided.Load() {
 		return nil
 	}
-	id := lk.conn.MainExecID()
+	id := lk.Conn.MainExecID()
 	// An id that is none of the sandbox's own could be that of somebody else's exec.
 	if !ids.IsMain(sandboxID, id) {
 		return nil
@@ -27,9 +26,9 @@ func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 	return &ledger.MainExec{
 		Request: &agboxv1.CreateExecRequest{
 			SandboxId: sandboxID, ExecId: id, Name: ledger.MainName,
-			Command: lk.boot.GetCommand(), Cwd: lk.boot.GetCwd(), User: lk.boot.GetUser(),
+			Command: lk.Boot.GetCommand(), Cwd: lk.Boot.GetCwd(), User: lk.Boot.GetUser(),
 		},
-		BootID: lk.conn.BootID(),
+		BootID: lk.Conn.BootID(),
 	}
 }
 
@@ -37,32 +36,28 @@ func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 // returned; recorded tells whether it has a record. Its end may have come before
 // that, when nobody knew of it: so the supervisor is asked once more.
 func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
-	r.mu.Lock()
-	lk := r.links[main.Request.GetSandboxId()]
-	ours := lk != nil && lk.conn.BootID() == main.BootID
-	if ours {
-		lk.mainKnown = true
+	lk, err := r.links.Get(main.Request.GetSandboxId())
+	if err != nil || lk.Conn.BootID() != main.BootID {
+		return // the next link asks for every exec that is recorded as running
 	}
-	r.mu.Unlock()
-	switch {
-	case !ours: // the next link asks for every exec that is recorded as running
-	case recorded:
-		// Starting what the supervisor has started gives its record, and nothing else.
-		r.wg.Go(func() { r.start(r.ctx, lk, main.Request) })
-	default:
+	lk.MainDecided.Store(true)
+	if !recorded {
 		r.log.Info("the sandbox's own command has no record: its exec id was given away before",
 			"sandbox_id", main.Request.GetSandboxId(), "exec_id", main.Request.GetExecId())
+		return
 	}
+	// Starting what the supervisor has started gives its record, and nothing else.
+	r.links.Go(func(ctx context.Context) { r.start(ctx, lk, main.Request) })
 }
 
 // Release lets the container's own command start that was held back until its files
 // were there. Where there is no link, the caller makes one first.
 func (r *Runner) Release(ctx context.Context, sandboxID string) error {
-	lk, err := r.linked(sandboxID)
+	lk, err := r.links.Get(sandboxID)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	return lk.conn.Release(ctx)
+	return lk.Conn.Release(ctx)
 }

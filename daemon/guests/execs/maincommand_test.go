@@ -2,6 +2,7 @@ package execs
 
 import (
 	"cmp"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/guests/links"
 )
 
 // recordMain does what the loop does when the sandbox is linked.
@@ -161,8 +164,9 @@ func TestATimeoutThatIsReportedWhileTheDaemonStopsIsRecordedWithItsLimit(t *test
 	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
 	b.connect()
 	rec := b.timesOut()
-	b.runner.cancel() // the report is in hand already
-	b.runner.record(&link{sandboxID: "a"}, rec)
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // the report is in hand already
+	b.runner.record(ctx, &links.Link{SandboxID: "a"}, rec)
 	if sentence := b.ended().GetError(); !strings.HasSuffix(sentence, "timeout of 2s.") {
 		t.Errorf("the sentence is %q, want the limit in it", sentence)
 	}

@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -19,17 +20,17 @@ import (
 // be; which of them is in its status. The request must carry its exec id and the
 // exact sandbox id.
 func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error) {
-	lk, err := r.link(ctx, req.GetSandboxId())
+	lk, err := r.links.Wait(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	if err := lk.takesInput(ctx, req); err != nil {
+	if err := takesInput(ctx, lk, req); err != nil {
 		return nil, err
 	}
-	if err := lk.takesLimits(req); err != nil {
+	if err := takesLimits(lk, req); err != nil {
 		return nil, err
 	}
-	again, err := r.ledger.StartExec(ctx, req, lk.conn.BootID())
+	again, err := r.ledger.StartExec(ctx, req, lk.Conn.BootID())
 	if err != nil {
 		return nil, err
 	}
@@ -39,54 +40,53 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 		return decided, nil
 	}
 	// The exec is accepted: the caller's going away must not leave it unstarted.
-	r.wg.Go(func() {
+	if !r.links.Go(func(ctx context.Context) {
 		defer close(decided)
-		r.start(r.ctx, lk, req)
-	})
+		r.start(ctx, lk, req)
+	}) {
+		close(decided) // the next daemon starts it
+	}
 	return decided, nil
 }
 
 // start hands an accepted exec to its supervisor. If the link breaks, or was broken
 // already, the next link asks for the exec. One that stands by now may have asked
 // before the exec was accepted: it is given the exec here.
-func (r *Runner) start(ctx context.Context, lk *link, req *agboxv1.CreateExecRequest) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) {
+	call, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	rec, err := lk.conn.Start(ctx, startRequest(req, lk.boot))
-	if err != nil && r.ctx.Err() != nil {
+	rec, err := lk.Conn.Start(call, startRequest(req, lk.Boot))
+	if err != nil && ctx.Err() != nil {
 		return // the next daemon asks for it and hands it over if need be
 	}
 	if err != nil {
 		r.log.Warn("an exec could not be handed to its supervisor; the link is made anew",
-			"sandbox_id", lk.sandboxID, "exec_id", req.GetExecId(), "error", err)
-		_ = lk.conn.Close()
-		r.mu.Lock()
-		next := r.links[lk.sandboxID]
-		r.mu.Unlock()
-		if next != nil && next != lk && !next.asks(req.GetExecId()) {
-			r.startLate(next, req.GetExecId())
+			"sandbox_id", lk.SandboxID, "exec_id", req.GetExecId(), "error", err)
+		lk.Break()
+		if next, err := r.links.Get(lk.SandboxID); err == nil && next != lk && !next.Asked(req.GetExecId()) {
+			r.startLate(ctx, next, req.GetExecId())
 		}
 		return
 	}
-	r.record(lk, rec)
+	r.record(ctx, lk, rec)
 }
 
 // startLate decides about an exec that was accepted over an earlier link, and did
 // not reach the supervisor over that.
-func (r *Runner) startLate(lk *link, execID string) {
-	sb, _ := r.ledger.Sandbox(lk.sandboxID)
+func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
+	sb, _ := r.ledger.Sandbox(lk.SandboxID)
 	exec, running := sb.Execs[execID]
 	switch {
 	case !running:
-	case exec.BootID == lk.conn.BootID():
-		req, err := r.ledger.ExecRequest(r.ctx, lk.sandboxID, exec.ID)
+	case exec.BootID == lk.Conn.BootID():
+		req, err := r.ledger.ExecRequest(ctx, lk.SandboxID, exec.ID)
 		if err != nil {
-			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.sandboxID, "exec_id", exec.ID, "error", err)
+			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.SandboxID, "exec_id", exec.ID, "error", err)
 			return
 		}
-		r.start(r.ctx, lk, req)
+		r.start(ctx, lk, req)
 	default:
-		r.end(lk.sandboxID, lostExec(exec.ID, "The sandbox was restarted while the command was being started"))
+		r.end(ctx, lk.SandboxID, lostExec(exec.ID, "The sandbox was restarted while the command was being started"))
 	}
 }
 
@@ -114,45 +114,51 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 	return out
 }
 
-// heard takes one report from a supervisor.
-func (r *Runner) heard(lk *link, rec *guestv1.ExecRecord) {
+// Report takes one report from a supervisor.
+func (r *Runner) Report(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {
 	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
-		r.record(lk, rec)
+		r.record(ctx, lk, rec)
 		return
 	}
-	sb, _ := r.ledger.Sandbox(lk.sandboxID)
+	sb, _ := r.ledger.Sandbox(lk.SandboxID)
 	if sb.Execs[rec.GetExecId()].Main { // nobody starts it but its supervisor
-		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
+		r.end(ctx, lk.SandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
 		return
 	}
-	// Not here: the answer to Start comes behind all reports that are not heard yet.
-	r.wg.Go(func() { r.startLate(lk, rec.GetExecId()) })
+	r.Missed(ctx, lk, rec.GetExecId())
+}
+
+// Missed decides about an exec that was accepted and that the supervisor does not
+// know. It does not do so in the goroutine of the link: the answer to Start comes
+// behind all reports that are not taken yet.
+func (r *Runner) Missed(_ context.Context, lk *links.Link, execID string) {
+	r.links.Go(func(ctx context.Context) { r.startLate(ctx, lk, execID) })
 }
 
 // record commits what a supervisor says of an exec, if it has ended.
-func (r *Runner) record(lk *link, rec *guestv1.ExecRecord) {
+func (r *Runner) record(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {
 	switch {
-	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.conn.BootID():
-		r.end(lk.sandboxID, lostExec(rec.GetExecId(), "The sandbox was restarted while the command ran"))
+	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.Conn.BootID():
+		r.end(ctx, lk.SandboxID, lostExec(rec.GetExecId(), "The sandbox was restarted while the command ran"))
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING:
 	default:
-		ctx, cancel := r.finishing()
+		finishing, cancel := finishing(ctx)
 		defer cancel()
-		r.end(lk.sandboxID, r.ending(ctx, lk.sandboxID, rec))
+		r.end(ctx, lk.SandboxID, r.ending(finishing, lk.SandboxID, rec))
 	}
 }
 
-// finishing bounds the recording of an end, which Close waits for: what has been
+// finishing bounds the recording of an end, which Links.Close waits for: what has been
 // reported is recorded whole.
-func (r *Runner) finishing() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.ctx), callTimeout)
+func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), links.CallTimeout)
 }
 
 // end commits the end of an exec. A store that cannot be written now keeps the
 // exec running in the record: the status file stays, and the next link or the
 // next look brings it up again.
-func (r *Runner) end(sandboxID string, d *agboxv1.ExecEventDetails) {
-	ctx, cancel := r.finishing()
+func (r *Runner) end(ctx context.Context, sandboxID string, d *agboxv1.ExecEventDetails) {
+	ctx, cancel := finishing(ctx)
 	defer cancel()
 	if err := r.ledger.EndExec(ctx, sandboxID, d); err != nil {
 		r.log.Error("the end of an exec could not be recorded; it will be tried again",
@@ -167,17 +173,14 @@ const endRetry = time.Second
 // retryEnd breaks the sandbox's link after a pause: the next one asks for every
 // exec that is recorded as running.
 func (r *Runner) retryEnd(sandboxID string) {
-	r.wg.Go(func() {
+	r.links.Go(func(ctx context.Context) {
 		select {
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-time.After(endRetry):
 		}
-		r.mu.Lock()
-		lk := r.links[sandboxID]
-		r.mu.Unlock()
-		if lk != nil {
-			_ = lk.conn.Close()
+		if lk, err := r.links.Get(sandboxID); err == nil {
+			lk.Break()
 		}
 	})
 }
@@ -186,27 +189,27 @@ func (r *Runner) retryEnd(sandboxID string) {
 // the grace period. It returns when the supervisor has taken it on, which then
 // carries it through even if the daemon goes away.
 func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
-	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *link) (bool, error) {
-		return lk.conn.Cancel(ctx, execID, grace)
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Cancel(ctx, execID, grace)
 	})
 }
 
 // Signal sends one signal to the process group of a running exec.
 func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
-	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *link) (bool, error) {
-		return lk.conn.Signal(ctx, execID, signal)
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Signal(ctx, execID, signal)
 	})
 }
 
 // tell makes a call that returns whether the exec was running. One that has just
 // been accepted may still be on its way to its supervisor, and the end of one that
 // has just ended on its way to the ledger: until either arrives, it calls again.
-func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *link) (bool, error)) error {
-	lk, err := r.link(ctx, sandboxID)
+func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *links.Link) (bool, error)) error {
+	lk, err := r.links.Wait(ctx, sandboxID)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
 	for range unheardTries {
 		running, err := call(ctx, lk)

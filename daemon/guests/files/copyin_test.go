@@ -1,4 +1,4 @@
-package execs
+package files
 
 import (
 	"errors"
@@ -11,18 +11,20 @@ import (
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/guesttest"
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 func TestACopyThatCannotBeReadIsNotTakenForWhole(t *testing.T) {
-	b := newBench(t)
-	listener, err := net.Listen("unix", filepath.Join(b.install.GuestLink("a"), paths.LinkSocket))
+	b := guesttest.New(t)
+	listener, err := net.Listen("unix", filepath.Join(b.Install.GuestLink("a"), paths.LinkSocket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	c := &copyIn{r: b.runner, lk: &link{sandboxID: "a"}}
+	c := &copyIn{files: New(b.Links, b.Install), lk: &links.Link{SandboxID: "a"}}
 	for _, broken := range []error{
 		errors.New("the disk is broken"), io.ErrUnexpectedEOF, fmt.Errorf("the mount is lost: %w", io.EOF),
 	} {

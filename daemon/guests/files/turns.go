@@ -1,4 +1,4 @@
-package execs
+package files
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package execs
+package files
 
 import (
 	"bufio"
@@ -19,6 +19,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
@@ -38,12 +39,12 @@ const (
 // CopyIn copies files of the host into a linked sandbox, one after the other. Done
 // again it replaces what it had made. progress is told of what has moved since its
 // last call, and of which copy; it is called by one goroutine at a time.
-func (r *Runner) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error {
-	lk, err := r.linked(sandboxID)
+func (f *Files) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error {
+	lk, err := f.links.Get(sandboxID)
 	if err != nil {
 		return err
 	}
-	c := &copyIn{r: r, lk: lk, check: check}
+	c := &copyIn{files: f, lk: lk, check: check}
 	for _, one := range copies {
 		tell := func(files, bytes int64) { progress(one, files, bytes) }
 		if err := c.one(ctx, one, tell); err != nil {
@@ -58,8 +59,8 @@ func (r *Runner) CopyIn(ctx context.Context, sandboxID string, check hostfiles.C
 
 // copyIn is one run of CopyIn.
 type copyIn struct {
-	r     *Runner
-	lk    *link
+	files *Files
+	lk    *links.Link
 	check hostfiles.Checker
 	// who is the user of execs, once it was asked for.
 	who *user.ExecUser
@@ -127,7 +128,7 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 	if c.who != nil {
 		return c.who, nil
 	}
-	name := cmp.Or(c.lk.boot.GetUser(), "0")
+	name := cmp.Or(c.lk.Boot.GetUser(), "0")
 	passwd, err := c.read(ctx, "/etc/passwd")
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
-	t, err := guest.DialTransfer(ctx, c.r.paths.GuestLink(c.lk.sandboxID), &guestv1.TransferRequest{
+	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), &guestv1.TransferRequest{
 		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{Path: []byte(name), Length: maxUsers}},
 	})
 	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND {
@@ -191,9 +192,9 @@ func (c *copyIn) place(ctx context.Context, target string, isDir bool, above arc
 
 // stat describes what a path leads to; nil if there is nothing.
 func (c *copyIn) stat(ctx context.Context, name string) (*guestv1.FileStat, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	reply, err := c.lk.conn.File(ctx, guest.StatFile, &guestv1.FileRequest{Path: []byte(name), Follow: true})
+	reply, err := c.lk.Conn.File(ctx, guest.StatFile, &guestv1.FileRequest{Path: []byte(name), Follow: true})
 	if r := fault.ReasonOf(err); r == agboxv1.ErrorReason_FILE_NOT_FOUND {
 		return nil, nil
 	}
@@ -232,7 +233,7 @@ func (c *copyIn) folders(ctx context.Context, dir string, owner archive.Owner) e
 func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t, err := guest.DialTransfer(ctx, c.r.paths.GuestLink(c.lk.sandboxID), &guestv1.TransferRequest{
+	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), &guestv1.TransferRequest{
 		Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{
 			Path: []byte(dir), Only: []byte(only), Special: guestv1.Special_SPECIAL_SKIP,
 		}},

@@ -1,0 +1,37 @@
+package links
+
+import (
+	"sync/atomic"
+	"time"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+// Link is one linked supervisor.
+type Link struct {
+	SandboxID string
+	Conn      *guest.Conn
+	// Boot is what the supervisor was started with: user and directory of execs
+	// that name none.
+	Boot *guestv1.BootConfig
+	// Made is when the connection was made.
+	Made time.Time
+	// MainDecided is set once the ledger has decided, over this link, about the
+	// record of the container's own command.
+	MainDecided atomic.Bool
+
+	// asked are the execs whose state the link asks for first.
+	asked map[string]machine.Exec
+}
+
+// Asked tells whether the link asked for the exec when it was made.
+func (lk *Link) Asked(execID string) bool {
+	_, asked := lk.asked[execID]
+	return asked
+}
+
+// Break ends the link. The loop makes the next one.
+func (lk *Link) Break() { _ = lk.Conn.Close() }

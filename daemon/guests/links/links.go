@@ -1,0 +1,288 @@
+// Package links holds the daemon's connections to the supervisors of sandboxes.
+//
+// One goroutine per linked sandbox listens to its supervisor. Links owns these, and
+// the work that goes over a link and outlives the call that asked for it.
+package links
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+const (
+	// CallTimeout bounds one call to a supervisor. It answers within a
+	// millisecond; a hostile one may not answer at all.
+	CallTimeout = 10 * time.Second
+	// waitAtMost is how long a call waits for a link that is being made, for
+	// example because the daemon has just been restarted.
+	waitAtMost = 10 * time.Second
+)
+
+// Reports takes what supervisors say of execs. Its methods are called from the
+// goroutine of the link: they must not wait for an answer over the same link.
+type Reports interface {
+	// Report takes the state of an exec: one that the link asked for when it was
+	// made, or one that has ended.
+	Report(ctx context.Context, lk *Link, rec *guestv1.ExecRecord)
+	// Missed is told of an exec that was accepted over an earlier link, too late for
+	// this one to ask for it.
+	Missed(ctx context.Context, lk *Link, execID string)
+}
+
+// Options are what Links works with.
+type Options struct {
+	Ledger *ledger.Ledger
+	Paths  paths.Install
+	Now    func() time.Time
+	Log    *slog.Logger
+	// Lost is told the sandbox whose link broke. It is called from the goroutine of
+	// the link and must not block.
+	Lost func(sandboxID string)
+}
+
+// Links owns the links to all supervisors.
+type Links struct {
+	ledger  *ledger.Ledger
+	paths   paths.Install
+	now     func() time.Time
+	log     *slog.Logger
+	lost    func(sandboxID string)
+	reports Reports
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	// stopping is closed when nobody shall wait for a link any more.
+	stopping chan struct{}
+
+	// mu guards what follows; map work only, and looks into the ledger's memory.
+	mu    sync.Mutex
+	links map[string]*Link
+	// waiting holds a channel per sandbox that is closed when its link is made.
+	waiting map[string]chan struct{}
+	closed  bool
+}
+
+// New makes Links. Reports must be given before the first Connect.
+func New(ctx context.Context, o Options) *Links {
+	ctx, cancel := context.WithCancel(ctx)
+	return &Links{
+		ledger: o.Ledger, paths: o.Paths, now: o.Now, log: o.Log, lost: o.Lost,
+		ctx: ctx, cancel: cancel, stopping: make(chan struct{}),
+		links:   make(map[string]*Link),
+		waiting: make(map[string]chan struct{}),
+	}
+}
+
+// SendReports names who takes what supervisors report; to be called once, before the
+// first Connect.
+func (l *Links) SendReports(to Reports) { l.reports = to }
+
+// StopWaiting ends the waits for links that are still being made; to be called once,
+// before Close. What is linked goes on.
+func (l *Links) StopWaiting() { close(l.stopping) }
+
+// Close breaks all links and waits for their goroutines and for the work of Go. The
+// commands in the sandboxes run on.
+func (l *Links) Close() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.wg.Wait()
+}
+
+// Go runs work that outlives the call that asked for it. Close ends its context and
+// waits for it. After Close nothing is run, and Go returns false.
+func (l *Links) Go(work func(ctx context.Context)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.wg.Go(func() { work(l.ctx) })
+	return true
+}
+
+// Connected tells whether the sandbox's supervisor is linked.
+func (l *Links) Connected(sandboxID string) bool {
+	return l.current(sandboxID) != nil
+}
+
+// Connect links the sandbox's supervisor and returns once its exits reach the
+// ledger. It tries once; ctx bounds it.
+func (l *Links) Connect(ctx context.Context, sandboxID string) error {
+	if l.Connected(sandboxID) {
+		return nil
+	}
+	boot, err := l.readBoot(sandboxID)
+	if err != nil {
+		return err
+	}
+	conn, err := guest.Dial(ctx, l.paths.GuestLink(sandboxID))
+	if err != nil {
+		return err
+	}
+	lk := &Link{SandboxID: sandboxID, Conn: conn, Boot: boot, Made: l.now()}
+	ready := make(chan struct{})
+	ended := make(chan struct{})
+	if !l.Go(func(ctx context.Context) {
+		defer close(ended)
+		l.listen(ctx, lk, ready)
+	}) {
+		_ = conn.Close()
+		return context.Canceled
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ended:
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
+			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
+	case <-ctx.Done():
+		_ = conn.Close()
+		<-ended // a sandbox has one listener at a time
+		return ctx.Err()
+	}
+}
+
+func (l *Links) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
+	raw, err := os.ReadFile(l.paths.GuestBoot(sandboxID))
+	if err != nil {
+		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
+	}
+	boot := new(guestv1.BootConfig)
+	if err := proto.Unmarshal(raw, boot); err != nil {
+		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
+	}
+	return boot, nil
+}
+
+// listen passes reports on until the link breaks. The link may be used once the
+// supervisor has confirmed that it reports exits: an exec that was started before that
+// could end unheard.
+func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
+	defer lk.Conn.Close()
+	sb, _ := l.ledger.Sandbox(lk.SandboxID)
+	lk.asked = sb.Execs
+	err := lk.Conn.Watch(ctx, slices.Collect(maps.Keys(lk.asked)), func() {
+		missed := l.publish(lk)
+		close(ready)
+		for _, id := range missed {
+			l.reports.Missed(ctx, lk, id)
+		}
+	}, func(rec *guestv1.ExecRecord) {
+		l.reports.Report(ctx, lk, rec)
+	})
+	l.forget(lk)
+	if ctx.Err() == nil {
+		l.log.Debug("supervisor link lost", "sandbox_id", lk.SandboxID, "error", err)
+		l.lost(lk.SandboxID)
+	}
+}
+
+// publish makes the link available. It returns the execs that were accepted over an
+// earlier link since this one asked. The start of a later one fails and finds this link.
+func (l *Links) publish(lk *Link) (missed []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.links[lk.SandboxID] = lk
+	sb, _ := l.ledger.Sandbox(lk.SandboxID)
+	for id := range sb.Execs {
+		if !lk.Asked(id) {
+			missed = append(missed, id)
+		}
+	}
+	if ch, ok := l.waiting[lk.SandboxID]; ok {
+		delete(l.waiting, lk.SandboxID)
+		close(ch)
+	}
+	return missed
+}
+
+// Drop breaks the sandbox's link, if there is one.
+func (l *Links) Drop(sandboxID string) {
+	l.mu.Lock()
+	lk := l.links[sandboxID]
+	delete(l.links, sandboxID)
+	l.mu.Unlock()
+	if lk != nil {
+		_ = lk.Conn.Close()
+	}
+}
+
+func (l *Links) forget(lk *Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.links[lk.SandboxID] == lk {
+		delete(l.links, lk.SandboxID)
+	}
+}
+
+// Get returns the link of a sandbox without waiting for one.
+func (l *Links) Get(sandboxID string) (*Link, error) {
+	if lk := l.current(sandboxID); lk != nil {
+		return lk, nil
+	}
+	return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+		"The supervisor of sandbox %s is not linked.", sandboxID).With("sandbox_id", sandboxID)
+}
+
+func (l *Links) current(sandboxID string) *Link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.links[sandboxID]
+}
+
+// Wait returns the sandbox's link, and waits a bounded time for one that is being
+// made. A sandbox that is not READY gets none.
+func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
+	timeout := time.NewTimer(waitAtMost)
+	defer timeout.Stop()
+	for {
+		l.mu.Lock()
+		lk := l.links[sandboxID]
+		ch, ok := l.waiting[sandboxID]
+		if lk == nil && !ok {
+			ch = make(chan struct{})
+			l.waiting[sandboxID] = ch
+		}
+		l.mu.Unlock()
+		if lk != nil {
+			return lk, nil
+		}
+		changed := l.ledger.Changed(sandboxID)
+		if sb, ok := l.ledger.Sandbox(sandboxID); !ok || sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY {
+			return nil, ledger.NotReady(sb.Record)
+		}
+		select {
+		case <-ch:
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-l.stopping:
+			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
+		case <-timeout.C:
+			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+				"The supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox.", sandboxID).
+				With("sandbox_id", sandboxID)
+		}
+	}
+}
