@@ -17,21 +17,21 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// binaryName is the supervisor's file name beside the daemon.
+// binaryName is the supervisor's file name in the daemon's directory.
 const binaryName = "agbox-init"
 
-// tempPrefix is how the names of copies begin that are not whole yet.
+// tempPrefix is the name prefix of incomplete copies.
 const tempPrefix = "." + binaryName + "-"
 
-// FindBinary returns the path of the supervisor beside the running executable,
-// symbolic links resolved.
+// FindBinary returns the path of the supervisor in the directory of the running
+// executable, with symbolic links resolved.
 func FindBinary() (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
 	}
 	if err != nil {
-		return "", fmt.Errorf("the path of the running program is not known: %w", err)
+		return "", fmt.Errorf("find the path of the running program: %w", err)
 	}
 	path := filepath.Join(filepath.Dir(self), binaryName)
 	st, err := os.Stat(path)
@@ -40,15 +40,16 @@ func FindBinary() (string, error) {
 	}
 	if err != nil {
 		return "", fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_INTERNAL_ERROR,
-			"The supervisor %s is missing: it must stand beside %s, so install the two together.", path, self).Because(err)
+			"The supervisor %s is missing: install it in the same directory as %s.", path, self).Because(err)
 	}
 	return path, nil
 }
 
-// InstallBinary copies the supervisor at source into dir under the hash of its
-// content and returns the copy's path. A whole copy that is there is used again;
-// a damaged one is replaced, which running containers do not notice. dir is made
-// when it is missing, and rid of what installs that were killed have left.
+// InstallBinary copies the supervisor at source into dir, under a name with the
+// hash of its content, and returns the path of the copy. It reuses an intact copy
+// and replaces a damaged one; running containers keep the file that they started.
+// It creates dir if needed, and removes temporary files of installations that were
+// killed.
 func InstallBinary(source, dir string) (path string, err error) {
 	sum, err := hashFile(source)
 	if err != nil {
@@ -61,7 +62,7 @@ func InstallBinary(source, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer folder.Close() // and with it the lock
+	defer folder.Close() // releases the lock
 	removeTemps(folder)
 	path = filepath.Join(dir, binaryName+"-"+sum)
 	if intact(path, sum) {
@@ -77,8 +78,8 @@ func InstallBinary(source, dir string) (path string, err error) {
 	return path, folder.Sync()
 }
 
-// lockDir opens a folder and waits until nobody else installs in it. The lock ends
-// with the process, whatever ends it.
+// lockDir opens a directory and waits for an exclusive lock on it. The kernel
+// releases the lock when the process ends, even by SIGKILL.
 func lockDir(dir string) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -90,8 +91,8 @@ func lockDir(dir string) (*os.File, error) {
 	return folder, nil
 }
 
-// removeTemps removes what installs that were killed have left in a locked folder.
-// What cannot be removed only takes space.
+// removeTemps removes the temporary files of killed installations from a locked
+// directory. It ignores errors, because a file that remains only takes space.
 func removeTemps(folder *os.File) {
 	names, _ := folder.Readdirnames(-1)
 	for _, name := range names {
@@ -101,7 +102,7 @@ func removeTemps(folder *os.File) {
 	}
 }
 
-// intact tells whether path is a regular file with that content and mode 0555.
+// intact reports whether path is a regular file with that hash and mode 0555.
 func intact(path, sum string) bool {
 	st, err := os.Lstat(path)
 	if err != nil || st.Mode() != 0o555 {
@@ -116,7 +117,7 @@ func hashFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() // only read
+	defer f.Close() // was only read
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
@@ -124,14 +125,14 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// copyToTemp makes a synced copy of mode 0555 and refuses a source that changed
+// copyToTemp writes a synced copy with mode 0555. It fails if the source changed
 // since it was hashed.
 func copyToTemp(source, dir, sum string) (temp string, err error) {
 	in, err := os.Open(source)
 	if err != nil {
 		return "", err
 	}
-	defer in.Close() // only read
+	defer in.Close() // was only read
 	out, err := os.CreateTemp(dir, tempPrefix+"*")
 	if err != nil {
 		return "", err
@@ -139,7 +140,7 @@ func copyToTemp(source, dir, sum string) (temp string, err error) {
 	h := sha256.New()
 	_, err = io.Copy(io.MultiWriter(out, h), in)
 	if err == nil && hex.EncodeToString(h.Sum(nil)) != sum {
-		err = fmt.Errorf("%s changed while it was copied; try again", source)
+		err = fmt.Errorf("%s changed while it was being copied; try again", source)
 	}
 	if err == nil {
 		err = errors.Join(out.Chmod(0o555), out.Sync())

@@ -22,13 +22,13 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// Conn is a connection to one supervisor. Its methods may be called from several
-// goroutines. They return when ctx ends, or when a request could not be sent for
-// five seconds. Errors are those of Dial, and:
+// Conn is a connection to one supervisor. Its methods are safe for concurrent use.
+// They return when ctx is done, or when the supervisor does not read a request for
+// five seconds. Their errors are those of Dial, and:
 //
-//   - errdefs.ErrInvalidArgument, errdefs.ErrResourceExhausted and the like when
-//     the supervisor refused the call,
-//   - ctx.Err() when ctx was cancelled.
+//   - errdefs.ErrInvalidArgument, errdefs.ErrResourceExhausted and the like if the
+//     supervisor refused the call,
+//   - ctx.Err() if ctx was cancelled.
 type Conn struct {
 	rpc     *ttrpc.Client
 	client  guestv1.SupervisorClient
@@ -36,26 +36,27 @@ type Conn struct {
 	done    chan struct{}
 	bootID  string
 	version string
-	// mainID is the exec id of the container's own command; set anew by Release.
+	// mainID is the exec id of the container's own command. Release updates it.
 	mainID atomic.Pointer[string]
-	// protocol is the version that the supervisor speaks.
+	// protocol is the supervisor's protocol version.
 	protocol uint32
 }
 
-// BootID is the life of the supervisor. A record with phase RUNNING and another
-// boot id is of an exec that was lost.
+// BootID identifies one run of the supervisor. A record with phase RUNNING and
+// another boot id belongs to an exec that was lost.
 func (c *Conn) BootID() string { return c.bootID }
 
-// Version is the build of the supervisor.
+// Version is the version of the supervisor's build.
 func (c *Conn) Version() string { return c.version }
 
-// MainExecID is the exec id of the container's own command in this life of the
-// supervisor; empty when it has none, or the supervisor is too old to say.
+// MainExecID is the exec id of the container's own command in this run of the
+// supervisor. It is empty if there is no such command, or if the supervisor is too
+// old to report it.
 func (c *Conn) MainExecID() string { return *c.mainID.Load() }
 
-// Release lets the container's own command start if the supervisor was told to hold
-// it back; MainExecID then tells its exec id. A supervisor that is too old to hold it
-// back has started it already.
+// Release starts the container's own command if the supervisor was configured to
+// hold it back. MainExecID returns its exec id afterwards. A supervisor that is too
+// old to hold the command back has started it already; Release then does nothing.
 func (c *Conn) Release(ctx context.Context) error {
 	reply, err := c.client.Release(ctx, &guestv1.ReleaseRequest{})
 	switch {
@@ -66,27 +67,27 @@ func (c *Conn) Release(ctx context.Context) error {
 	}
 	id := reply.GetMainExecId()
 	if id != "" && !ids.Valid(id) {
-		return c.lie("it named its own command by an impossible id")
+		return c.lie("it sent an invalid exec id of its own command")
 	}
 	c.mainID.Store(&id)
 	return nil
 }
 
-// Limits tells whether the supervisor honours the limits of a StartRequest.
+// Limits reports whether the supervisor enforces the limits of a StartRequest.
 func (c *Conn) Limits() bool { return c.protocol >= wire.LimitsSince }
 
 // Done is closed when the connection is lost or closed.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close closes the connection and returns when its goroutine has ended.
+// Close closes the connection and waits for its goroutine.
 func (c *Conn) Close() error {
 	err := c.rpc.Close()
 	<-c.done
 	return err
 }
 
-// CheckCommand refuses a command line and environment ("KEY=value") over the
-// kernel's limit, with COMMAND_TOO_LONG.
+// CheckCommand fails with COMMAND_TOO_LONG if a command line and environment
+// ("KEY=value") exceed the kernel's limit.
 func CheckCommand(command, env []string) error {
 	if err := wire.CheckArguments(command, env); err != nil {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
@@ -95,10 +96,10 @@ func CheckCommand(command, env []string) error {
 	return nil
 }
 
-// Start starts an exec, at most once per exec id, ever: when the id is known it
-// returns the record of the first start. A command that cannot be started is a
-// record with phase FAILED, not an error. The exec may have ended, and Watch
-// reported it, before Start returns.
+// Start starts an exec. The supervisor starts each exec id at most once, ever; for
+// a known id, Start returns the record of the first start. A command that cannot
+// be started results in a record with phase FAILED, not in an error. The exec may
+// end, and Watch may report it, before Start returns.
 func (c *Conn) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.ExecRecord, error) {
 	if err := CheckCommand(req.GetCommand(), req.GetEnv()); err != nil {
 		return nil, err
@@ -109,14 +110,14 @@ func (c *Conn) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.E
 	}
 	record := reply.GetExec()
 	if record.GetExecId() != req.GetExecId() || record.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
-		return nil, c.lie("it answered for another exec than was asked")
+		return nil, c.lie("it answered for an exec that was not requested")
 	}
 	return record, c.check(record)
 }
 
-// Cancel ends an exec: SIGTERM to its process group, and after the grace period
-// SIGKILL to what is left of its tree. It returns at once; false means that the
-// exec is not running.
+// Cancel cancels an exec: the supervisor sends SIGTERM to its process group, and
+// after the grace period SIGKILL to the remaining processes of its tree. Cancel does
+// not wait for that. False means that the exec is not running.
 func (c *Conn) Cancel(ctx context.Context, execID string, grace time.Duration) (bool, error) {
 	ms := min(max(grace.Milliseconds(), 0), 1<<32-1)
 	reply, err := c.client.Cancel(ctx, &guestv1.CancelRequest{ExecId: execID, GraceMs: uint32(ms)})
@@ -136,15 +137,16 @@ func (c *Conn) Signal(ctx context.Context, execID string, signal int32) (bool, e
 	return reply.GetRunning(), nil
 }
 
-// Watch calls watching once, when every exit from then on is sure to be reported,
-// then report with each of the asked execs that is not running, then with every
-// exec of the sandbox as it ends, until ctx ends or the connection is lost; it
-// always returns an error. Each end is reported at least once; execs that were
-// not asked for are reported too, the container's own command for example.
+// Watch reports the ends of execs until ctx is cancelled or the connection is
+// lost. It always returns an error. It calls watching once, when the supervisor
+// has subscribed it: every exit after that will be reported. Then it calls report
+// for each exec in execIDs that is not running, and after that for every exec of
+// the sandbox that ends, including execs that are not in execIDs, such as the
+// container's own command. Each end is reported at least once.
 //
-// report must be quick: a watcher that is too slow is cut off and has to watch
-// again. The protocol cannot end a watch alone, so the connection is closed when
-// Watch returns.
+// report must be quick: the supervisor disconnects a watcher that is too slow,
+// which then has to watch again. ttrpc cannot cancel a single call, so Watch closes
+// the connection when it returns.
 func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), report func(*guestv1.ExecRecord)) error {
 	defer func() { _ = c.Close() }()
 	stream, err := c.client.Watch(ctx, &guestv1.WatchRequest{ExecIds: execIDs})
@@ -158,11 +160,11 @@ func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), rep
 		}
 		record := reply.GetExec()
 		if record == nil && !reply.GetWatching() {
-			// The end of the stream can come as an empty message.
+			// ttrpc can deliver the end of the stream as an empty message.
 			return c.explain(ctx, io.EOF)
 		}
 		if reply.GetWatching() != first {
-			return c.lie("its watch does not begin with the word that it watches")
+			return c.lie("its watch does not begin with the message that confirms it")
 		}
 		if first {
 			watching()
@@ -176,13 +178,13 @@ func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), rep
 }
 
 const (
-	// maxEndCause leaves room for causes that a newer supervisor may know.
+	// maxEndCause leaves room for the causes of newer supervisors.
 	maxEndCause = 63
-	// maxMicroseconds is what a time.Duration holds.
+	// maxMicroseconds is the maximum of a time.Duration.
 	maxMicroseconds = uint64(math.MaxInt64 / time.Microsecond)
 )
 
-// check refuses a record that no supervisor would send.
+// check closes the connection and returns an error if the record is invalid.
 func (c *Conn) check(r *guestv1.ExecRecord) error {
 	if what := impossible(r); what != "" {
 		return c.lie("it sent " + what)
@@ -190,8 +192,8 @@ func (c *Conn) check(r *guestv1.ExecRecord) error {
 	return nil
 }
 
-// CheckRecord refuses a record that no supervisor would write. A status file is as
-// much under the hand of the container as what comes over the link.
+// CheckRecord returns an error if a record from a status file is invalid. The
+// container can write status files, so they are as untrusted as the link.
 func CheckRecord(r *guestv1.ExecRecord) error {
 	if what := impossible(r); what != "" {
 		return fmt.Errorf("it holds %s: %w", what, errdefs.ErrDataLoss)
@@ -199,8 +201,8 @@ func CheckRecord(r *guestv1.ExecRecord) error {
 	return nil
 }
 
-// impossible names what is wrong with a record; nothing if a supervisor can have
-// made it.
+// impossible describes the first invalid field of a record; it is empty if the record
+// is valid.
 func impossible(r *guestv1.ExecRecord) string {
 	_, phase := guestv1.ExecPhase_name[int32(r.GetPhase())]
 	switch {
@@ -209,7 +211,7 @@ func impossible(r *guestv1.ExecRecord) string {
 	case !phase:
 		return "an exec in a state that does not exist"
 	case len(r.GetFailureMessage()) > wire.MaxFailureMessage || len(r.GetBootId()) > wire.MaxBootID:
-		return "a text over the limit"
+		return "a text that is too long"
 	case r.GetExitCode() < 0 || r.GetExitCode() > 255 || r.GetSignal() < 0 || r.GetSignal() > 127 || r.GetPid() < 0:
 		return "an exit status that does not exist"
 	case r.GetStartedAt() != nil && !r.GetStartedAt().IsValid(),
@@ -218,19 +220,20 @@ func impossible(r *guestv1.ExecRecord) string {
 	case r.GetEndCause() < 0 || r.GetEndCause() > maxEndCause:
 		return "a cause that does not exist"
 	case max(r.GetUserUs(), r.GetSystemUs()) > maxMicroseconds:
-		return "a processor time that cannot be"
+		return "a processor time that is too large"
 	case max(r.GetPeakMemoryBytes(), r.GetStdoutBytes(), r.GetStderrBytes(), r.GetStdoutDroppedBytes(), r.GetStderrDroppedBytes()) > math.MaxInt64:
-		return "a number of bytes that cannot be"
+		return "a number of bytes that is too large"
 	}
 	return ""
 }
 
-// lie ends the connection.
+// lie closes the connection and returns the error for a message that breaks
+// the protocol.
 func (c *Conn) lie(what string) error {
 	return errors.Join(tampered(what, nil), c.Close())
 }
 
-// explain gives an error of a call its class.
+// explain turns the error of a call into a fault with a class.
 func (c *Conn) explain(ctx context.Context, err error) error {
 	if breach := c.guard.breach(); breach != nil {
 		return tampered("it broke the protocol", breach)
@@ -251,11 +254,11 @@ func (c *Conn) explain(ctx context.Context, err error) error {
 			"The supervisor refused the request: %s.", bounded(st.Message()))
 	case codes.ResourceExhausted:
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The supervisor has too much to do: %s. Try again later.", bounded(st.Message()))
+			"The sandbox's supervisor is overloaded: %s. Try again later.", bounded(st.Message()))
 	case codes.Unimplemented:
 		return fault.New(errdefs.ErrNotImplemented, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
-			"The sandbox's supervisor is older than this daemon and cannot do that: create a new sandbox.")
-	case codes.DeadlineExceeded: // the supervisor saw the end of ctx first
+			"The sandbox's supervisor is older than this daemon and does not support this: create a new sandbox.")
+	case codes.DeadlineExceeded: // the supervisor's deadline passed before ours
 		return unreachable("there was no answer in time", context.DeadlineExceeded)
 	case codes.Unavailable, codes.Aborted, codes.Canceled:
 		return unreachable(bounded(st.Message()), err)
@@ -264,8 +267,8 @@ func (c *Conn) explain(ctx context.Context, err error) error {
 		"The sandbox's supervisor failed: %s.", bounded(st.Message())).Because(err)
 }
 
-// bounded cuts a text of the supervisor. What is left of a character that was cut
-// would keep the whole error from being sent on.
+// bounded truncates a text of the supervisor. It drops a character that was cut in
+// half, because gRPC cannot send an error with invalid UTF-8.
 func bounded(s string) string {
 	const longest = 512
 	return strings.ToValidUTF8(s[:min(len(s), longest)], "")

@@ -1,8 +1,8 @@
 // Package guest is the daemon's end of the link to the supervisor in a sandbox.
 //
-// Everything that arrives here was sent, or put in the way, by a container in
-// which anything may run: the socket is opened without following anything, and
-// replies are bounded and checked before anybody acts on them.
+// A container may run hostile code, so the socket and every reply are untrusted:
+// the socket is opened without following symbolic links, and replies are bounded
+// and checked before use.
 package guest
 
 import (
@@ -24,15 +24,15 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// Dial connects to the supervisor that listens in linkDir and greets it, until
-// ctx ends. Its errors are fault.Errors:
+// Dial connects to the supervisor that listens in linkDir and exchanges greetings.
+// ctx bounds both. Its errors are fault.Errors:
 //
-//   - SUPERVISOR_UNREACHABLE (errdefs.ErrUnavailable): nobody listens there, or
-//     there is no answer in time; another try may succeed.
-//   - SUPERVISOR_TAMPERED (errdefs.ErrFailedPrecondition): something else stands
-//     in the socket's place, or it does not speak the protocol.
+//   - SUPERVISOR_UNREACHABLE (errdefs.ErrUnavailable): nothing listens there, or
+//     the answer did not come in time; a retry may succeed.
+//   - SUPERVISOR_TAMPERED (errdefs.ErrFailedPrecondition): the socket was replaced,
+//     or the supervisor violates the protocol.
 //
-// Supervisors of every protocol version from 1 on are accepted, older and newer
+// Dial accepts supervisors of every protocol version from 1 on, older and newer
 // than this build.
 func Dial(ctx context.Context, linkDir string) (*Conn, error) {
 	raw, err := connect(ctx, linkDir)
@@ -46,9 +46,9 @@ func Dial(ctx context.Context, linkDir string) (*Conn, error) {
 	return c, nil
 }
 
-// connect opens the socket beneath the folder and connects to what it opened, so
-// that nothing can be put in its place in between. The way through /proc also
-// has no limit on the length of the path.
+// connect opens the socket in the directory and connects through its descriptor, so
+// that the container cannot replace it in between. The path in /proc also avoids
+// the length limit of socket addresses.
 func connect(ctx context.Context, linkDir string) (net.Conn, error) {
 	dir, err := unix.Open(linkDir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -65,12 +65,12 @@ func connect(ctx context.Context, linkDir string) (net.Conn, error) {
 		return nil, openError(linkDir+"/"+paths.LinkSocket, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, tampered("something that is not a socket stands in the place of its socket", nil)
+		return nil, tampered("its socket was replaced by something that is not a socket", nil)
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", sock))
 	if err != nil {
-		return nil, unreachable("nobody accepts connections on its socket", err)
+		return nil, unreachable("nothing accepts connections on its socket", err)
 	}
 	return conn, nil
 }
@@ -78,14 +78,14 @@ func connect(ctx context.Context, linkDir string) (net.Conn, error) {
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return tampered("its link folder was replaced", err)
+		return tampered("its link directory was replaced", err)
 	case errors.Is(err, unix.ENOENT):
-		return unreachable("its socket is not there", err)
+		return unreachable("its socket does not exist", err)
 	}
 	return unreachable(fmt.Sprintf("its socket %s cannot be opened", path), err)
 }
 
-// hello greets the supervisor and learns its boot id.
+// hello exchanges greetings and stores what the supervisor says about itself.
 func (c *Conn) hello(ctx context.Context) error {
 	reply, err := c.client.Hello(ctx, &guestv1.HelloRequest{
 		Protocol:      wire.Protocol,
@@ -106,20 +106,20 @@ func (c *Conn) hello(ctx context.Context) error {
 	return nil
 }
 
-// maxVersion is the longest supervisor version that is accepted, in bytes.
+// maxVersion is the maximum length of a supervisor's version, in bytes.
 const maxVersion = 256
 
 func tampered(what string, cause error) *fault.Error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED,
-		"The sandbox's supervisor cannot be trusted any more: %s. Save what you need from its logs, then remove the sandbox.", what).Because(cause)
+		"The sandbox's supervisor can no longer be trusted: %s. Save what you need from its logs, then remove the sandbox.", what).Because(cause)
 }
 
 func unreachable(what string, cause error) *fault.Error {
 	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
-		"The sandbox's supervisor does not answer: %s. Try again; if it stays so, stop and start the sandbox.", what).Because(cause)
+		"The sandbox's supervisor does not answer: %s. Try again; if that does not help, stop and start the sandbox.", what).Because(cause)
 }
 
-// newConn wraps a connection; it belongs to the Conn from then on.
+// newConn wraps raw in a Conn, which owns it from then on.
 func newConn(raw net.Conn) *Conn {
 	g := newGuard(raw)
 	c := &Conn{guard: g, done: make(chan struct{})}

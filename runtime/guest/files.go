@@ -11,10 +11,10 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// FileOp is a small call about files: an operation and what to do it on.
+// FileOp is a file operation that fits into one small call over the link.
 type FileOp int
 
-// The small calls about files.
+// The file operations.
 const (
 	StatFile FileOp = iota
 	ListFiles
@@ -23,8 +23,8 @@ const (
 	MoveFile
 )
 
-// File makes a small call about files. Its errors are also those of the file
-// system in the container, each with a published reason.
+// File performs a file operation in the sandbox. Besides the errors of Conn it
+// returns those of the container's file system, each with a published reason.
 func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	client := guestv1.NewFilesClient(c.rpc)
 	call := map[FileOp]func(context.Context, *guestv1.FileRequest) (*guestv1.FileReply, error){
@@ -39,14 +39,14 @@ func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*
 		return nil, fileError(reply.GetError())
 	}
 	if op == StatFile && len(reply.GetFiles()) != 1 {
-		return nil, c.lie("it described another file than was asked for")
+		return nil, c.lie("it did not describe exactly one file")
 	}
 	return reply, nil
 }
 
-// RemoveTree makes the call RemoveFile on a connection of its own. ttrpc has no word
-// for a call that is given up, so only the end of its connection stops it; else it
-// would also remove what is made after ctx has ended.
+// RemoveTree calls RemoveFile on a separate connection. ttrpc cannot cancel a call,
+// so only closing its connection stops the supervisor. Without that, the removal
+// would also remove files created after ctx was cancelled.
 func RemoveTree(ctx context.Context, linkDir string, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	c, err := Dial(ctx, linkDir)
 	if err != nil {
@@ -76,8 +76,8 @@ var fileClasses = map[guestv1.FileFailure]fileClass{
 	guestv1.FileFailure_FILE_FAILURE_INVALID:        {errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST},
 }
 
-// fileError is what a supervisor says of a file, for people. It may be a lie, but
-// is no more than a bounded text.
+// fileError turns the supervisor's error about a file into a fault. The message is
+// untrusted, so it is bounded and made valid UTF-8.
 func fileError(e *guestv1.FileError) error {
 	to, ok := fileClasses[e.GetKind()]
 	if !ok {

@@ -10,26 +10,27 @@ import (
 )
 
 const (
-	// sendTimeout is how long the supervisor may leave a piece of a request unread
-	// before the connection is given up. A write does not know the context of its call.
+	// sendTimeout is how long the supervisor may take to read one piece of a request
+	// before the connection is closed. A write has no access to the context of its call.
 	sendTimeout = 5 * time.Second
-	// sendPiece is the size of such a piece, in bytes: who is only slow, as on a machine
-	// that has much to do, need not read a whole request in that time.
+	// sendPiece is the size of such a piece, in bytes. With a timeout per piece, a slow
+	// supervisor on a busy machine need not read a whole request within sendTimeout.
 	sendPiece = 64 << 10
 )
 
-// guard is the connection as the ttrpc client sees it. It lets in only frames
-// that answer a request, so that a hostile supervisor can neither fill the
-// daemon's memory nor its log.
+// guard wraps the connection for the ttrpc client. It accepts only frames that
+// answer a request, so that a hostile supervisor cannot fill the daemon's memory or
+// log.
 type guard struct {
 	net.Conn
 	in, out wire.Scanner
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// open holds the streams of requests without a last reply.
+	// open has the streams whose last reply has not arrived.
 	open map[uint32]struct{}
-	// broken is the first breach of the protocol; nil if there was none.
+	// broken is the violation of the protocol that ended the connection; nil if there
+	// was none.
 	broken error
 }
 
@@ -67,14 +68,14 @@ func (g *guard) reply(h wire.Header) error {
 	return g.broken
 }
 
-// breach returns the first breach of the protocol; nil if there was none.
+// breach returns the violation of the protocol; nil if there was none.
 func (g *guard) breach() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.broken
 }
 
-// Read lets in what is allowed.
+// Read fails if the data contains a frame that reply refuses.
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
 	if bad := g.in.Scan(p[:n]); bad != nil {
@@ -83,10 +84,10 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write notes which requests are on their way. A request that could not be sent
-// whole leaves the connection unusable.
+// Write records the requests that it sends. If a request cannot be sent completely,
+// the connection is unusable and Write closes it.
 func (g *guard) Write(p []byte) (int, error) {
-	_ = g.out.Scan(p) // before the reply can come; what it notes cannot fail
+	_ = g.out.Scan(p) // before the reply can arrive; request never fails
 	done := 0
 	for done < len(p) {
 		if err := g.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// sent is what becomes of a request of 1 MiB to a supervisor that reads a piece of
-// it, takes its time, reads the next one, and no more than so many.
+// sent returns the error of sending 1 MiB to a supervisor that reads at most the given
+// number of pieces, with a pause after each.
 func sent(t *testing.T, pieces int, pause time.Duration) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		ours, theirs := net.Pipe()
@@ -22,7 +22,7 @@ func sent(t *testing.T, pieces int, pause time.Duration) (err error) {
 				if _, err := io.CopyN(io.Discard, theirs, sendPiece); err != nil {
 					return
 				}
-				<-time.After(pause) // of the bubble's clock
+				<-time.After(pause) // on the bubble's clock
 			}
 		}()
 		_, err = newGuard(ours).Write(make([]byte, 1<<20))

@@ -29,15 +29,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// actor plays a supervisor; what it leaves nil answers honestly.
+// actor is a fake supervisor. A function that is nil answers correctly.
 type actor struct {
 	hello *guestv1.HelloResponse
 	start func(context.Context, *guestv1.StartRequest) (*guestv1.StartResponse, error)
 	stdin func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
-	// watch follows the word that it is watching, unless mute.
+	// watch runs after the message that confirms the watch. With mute there is no such
+	// message.
 	watch func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
 	mute  bool
-	// main is what a Release starts.
+	// main is the exec id that a Release returns.
 	main string
 }
 
@@ -95,7 +96,7 @@ func running(id string) *guestv1.ExecRecord {
 	return &guestv1.ExecRecord{ExecId: id, Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, Pid: 7, BootId: "boot"}
 }
 
-// play serves an actor in a link folder.
+// play serves an actor in a link directory and returns its path.
 func play(t *testing.T, a *actor) (linkDir string) {
 	t.Helper()
 	dir := shortDir(t)
@@ -115,7 +116,7 @@ func play(t *testing.T, a *actor) (linkDir string) {
 	return dir
 }
 
-// shortDir is a folder whose path leaves room for a socket's name.
+// shortDir returns a directory whose path is short enough for a socket address.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agbox-guest-")
@@ -144,7 +145,7 @@ func wantReason(t *testing.T, err error, reason agboxv1.ErrorReason) {
 }
 
 func TestWhatIsNotASocketIsNeverFollowed(t *testing.T) {
-	other := play(t, &actor{}) // stands for the engine's socket
+	other := play(t, &actor{}) // in place of the engine's socket
 	put := map[string]func(link string) error{
 		"symbolic link": func(link string) error {
 			return os.Symlink(filepath.Join(other, "guest.sock"), filepath.Join(link, "guest.sock"))
@@ -318,7 +319,7 @@ func TestAWatchThatIsNotConfirmedFirstIsTampering(t *testing.T) {
 	}
 }
 
-// rawReply answers the greeting and then sends whatever it is given.
+// rawReply answers the greeting and then sends the given bytes.
 func rawReply(t *testing.T, frames []byte) (linkDir string) {
 	t.Helper()
 	dir := shortDir(t)
@@ -517,7 +518,7 @@ func TestWhatAnInstallThatWasKilledLeftIsRemovedAndNoOtherIsDisturbed(t *testing
 }
 
 func TestAMissingBinarySaysWhereItBelongs(t *testing.T) {
-	_, err := FindBinary() // there is none beside the test
+	_, err := FindBinary() // the test's directory has none
 	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "agbox-init is missing") {
 		t.Error(err)
 	}

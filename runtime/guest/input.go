@@ -11,28 +11,28 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// stdinPause is how long a caller waits when the supervisor holds all the input
-// of stuck processes that it can.
+// stdinPause is the time between two attempts while the supervisor's buffers for
+// unread input are full.
 const stdinPause = 50 * time.Millisecond
 
-// WriteStdin gives data to the standard input or the terminal of an exec. writer
-// is a name of 1 to wire.MaxWriter bytes that the caller made up, and offset the
-// place of the first byte in all that this writer writes. What is before the
-// count of the writer is skipped, so that after a lost connection a caller sends
-// again what it does not know to have arrived. A place beyond the count is
-// errdefs.ErrInvalidArgument.
+// WriteStdin writes data to the standard input or the terminal of an exec. writer
+// is a name of 1 to wire.MaxWriter bytes chosen by the caller. offset is the
+// position of data[0] in the stream of all bytes of this writer. The supervisor
+// counts the bytes of each writer and skips those that it has counted already, so
+// after a lost connection a caller can resend bytes whose fate it does not know. An
+// offset beyond the count is errdefs.ErrInvalidArgument.
 //
-// It returns when all bytes are written, which takes as long as the process does
-// not read. written is how many bytes of this writer the process has been given
-// in all, as far as is known also with an error; without one it is less than
-// offset+len(data) only when open is false. open is false when the exec is not
-// running, or reads no input (any more). eof closes standard input after the
-// data, or types the end-of-file character of the terminal. Empty data without
-// eof asks for the count and never waits.
+// WriteStdin blocks until all bytes are written, that is, as long as the process
+// does not read. written is the number of this writer's bytes that were passed to
+// the process, as far as known even if there is an error; without an error it is
+// less than offset+len(data) only if open is false. open is false if the exec is
+// not running or its input is closed. eof closes standard input after the data, or
+// types the end-of-file character of the terminal. Empty data without eof only
+// queries the count and never blocks.
 //
-// The protocol cannot end one call: after ctx has ended the supervisor may still
-// have up to wire.MaxStdin of the bytes and writes them when it can. A later call
-// of the same writer goes on behind them.
+// ttrpc cannot cancel a call: after ctx is cancelled, the supervisor may still have
+// up to wire.MaxStdin of the bytes and writes them when it can. A later call of the
+// same writer continues after them.
 func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error) {
 	req := &guestv1.WriteStdinRequest{ExecId: execID, Writer: writer, Offset: offset}
 	end := offset + uint64(len(data))
@@ -54,11 +54,12 @@ func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uin
 		if written < req.Offset && len(req.Data) > 0 {
 			return written, true, c.lie("it lost input that it had counted")
 		}
-		// A piece that nobody read came back. What waits next is small.
+		// If the process read nothing, send a small piece next: the supervisor blocks
+		// on that instead of returning it.
 		most = wire.MaxStdin
 		if written == req.Offset && len(req.Data) > 0 {
 			most = wire.SmallStdin
-			// One that is honest has waited already.
+			// The pause only matters if the supervisor is hostile and returns at once.
 			if !wait(ctx, stdinPause) {
 				return written, true, c.explain(ctx, ctx.Err())
 			}
@@ -67,7 +68,7 @@ func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uin
 	}
 }
 
-// wait returns false if ctx ends before d has passed.
+// wait waits for d. It returns false if ctx is done first.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -79,9 +80,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Resize sets the window size of the terminal of an exec; the kernel tells its
-// foreground processes. Both numbers are 1 to 65535. False means that the exec is
-// not running. An exec without a terminal is errdefs.ErrInvalidArgument.
+// Resize sets the window size of an exec's terminal; the kernel then sends SIGWINCH
+// to its foreground processes. Rows and columns are 1 to 65535. False means that the
+// exec is not running. An exec without a terminal is errdefs.ErrInvalidArgument.
 func (c *Conn) Resize(ctx context.Context, execID string, rows, columns uint32) (bool, error) {
 	reply, err := c.client.Resize(ctx, &guestv1.ResizeRequest{ExecId: execID, Rows: rows, Columns: columns})
 	if err != nil {

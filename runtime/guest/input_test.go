@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// reader plays a supervisor that takes at most so many bytes of each call.
+// reader is a fake supervisor that takes a bounded number of bytes of each call.
 type reader struct {
 	takes   []int
 	got     strings.Builder

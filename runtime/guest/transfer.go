@@ -15,21 +15,21 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// beginWithin is how long a supervisor may take to open what a transfer is about.
+// beginWithin is how long a supervisor may take to open the file or tree of a transfer.
 const beginWithin = 30 * time.Second
 
-// Transfer is a file or tree under way, on a connection of its own. Its methods
-// must not be called at the same time. All lengths that arrive are bounded.
+// Transfer is the transfer of a file, tree or watch on a separate connection. Its
+// methods must not be called concurrently. All received lengths are bounded.
 type Transfer struct {
 	conn net.Conn
 	pipe *wire.Pipe
-	// stop ends what closes conn with ctx.
+	// stop unregisters the function that closes conn when ctx is done.
 	stop func()
 	ctx  context.Context
 	buf  []byte
-	// end carries the supervisor's last word on what it is sent.
+	// end receives the supervisor's final message about data sent to it.
 	end chan ended
-	// File is what is read, of a read.
+	// File describes the file of a read.
 	File *guestv1.FileStat
 }
 
@@ -38,9 +38,9 @@ type ended struct {
 	err  error
 }
 
-// DialTransfer begins a transfer with the supervisor that listens in linkDir. It
-// lives until Close, or until ctx ends; what is not finished then is removed. Its
-// errors are those of Conn.File.
+// DialTransfer begins a transfer with the supervisor that listens in linkDir. The
+// transfer lasts until Close, or until ctx is done; the supervisor then removes
+// unfinished work. Its errors are those of Conn.File.
 func DialTransfer(ctx context.Context, linkDir string, req *guestv1.TransferRequest) (*Transfer, error) {
 	conn, err := connect(ctx, linkDir)
 	if err != nil {
@@ -80,14 +80,14 @@ func (t *Transfer) greet(req *guestv1.TransferRequest, first *guestv1.TransferRe
 	if err := t.pipe.Word(first); err != nil {
 		return err
 	}
-	return t.conn.SetDeadline(time.Time{}) // from here on a reader may be slow
+	return t.conn.SetDeadline(time.Time{}) // the transfer itself may take any time
 }
 
-// listen waits for the last word, which comes early when the supervisor can take no
-// more.
+// listen receives the supervisor's final message in the background. It arrives early
+// if the supervisor cannot accept more data.
 func (t *Transfer) listen() {
 	t.end = make(chan ended, 1)
-	go func() { // ends with the connection, and Close waits for it
+	go func() { // ends when the connection is closed; Close waits for it
 		defer close(t.end)
 		word := new(guestv1.TransferEnd)
 		err := t.pipe.Word(word)
@@ -95,19 +95,19 @@ func (t *Transfer) listen() {
 	}()
 }
 
-// Close ends the transfer. What was not finished then replaces nothing any more:
-// the supervisor can tell that the connection is closed.
+// Close ends the transfer. An unfinished transfer does not replace anything after
+// that, because the supervisor checks that the connection is open.
 func (t *Transfer) Close() {
 	t.stop()
 	_ = t.conn.Close()
 	if t.end != nil {
-		for range t.end { // the goroutine of listen closes it
+		for range t.end { // the goroutine of listen closes t.end
 		}
 	}
 }
 
-// Next returns the next bytes that the supervisor sends, which are good until the
-// next call, or io.EOF when all have come.
+// Next returns the next bytes from the supervisor, which are valid until the next
+// call, or io.EOF at the end.
 func (t *Transfer) Next() ([]byte, error) {
 	if t.buf == nil {
 		t.buf = make([]byte, wire.MaxChunk)
@@ -126,7 +126,7 @@ func (t *Transfer) Next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// NextChanges returns the next changes of a watch, or io.EOF.
+// NextChanges returns the next changes of a watch, or io.EOF at its end.
 func (t *Transfer) NextChanges() (*guestv1.WatchBatch, error) {
 	raw, err := t.Next()
 	if err != nil {
@@ -134,13 +134,13 @@ func (t *Transfer) NextChanges() (*guestv1.WatchBatch, error) {
 	}
 	batch := new(guestv1.WatchBatch)
 	if err := proto.Unmarshal(raw, batch); err != nil {
-		return nil, tampered("it sent changes that cannot be read", err)
+		return nil, tampered("it sent changes that cannot be decoded", err)
 	}
 	return batch, nil
 }
 
-// Push sends bytes. It returns when they are on their way, which takes as long as
-// those before are being written.
+// Push sends bytes. It returns when the socket has accepted them, so it blocks while
+// the supervisor is still writing earlier ones.
 func (t *Transfer) Push(data []byte) error {
 	if _, err := t.pipe.Write(data); err != nil {
 		_, err = t.last(err)
@@ -149,10 +149,12 @@ func (t *Transfer) Push(data []byte) error {
 	return nil
 }
 
-// Finish says that all bytes were sent, and returns when everything is done.
+// Finish tells the supervisor that all bytes were sent, and waits until it has
+// finished.
 func (t *Transfer) Finish() (*guestv1.TransferEnd, error) { return t.last(t.pipe.End()) }
 
-// last waits for the last word. If sending has failed it says why.
+// last waits for the supervisor's final message, which explains a failed send better
+// than the send's own error.
 func (t *Transfer) last(sent error) (*guestv1.TransferEnd, error) {
 	end := <-t.end
 	switch {

@@ -13,30 +13,32 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Preamble begins the connection of a transfer. No ttrpc frame begins so: it would
-// be longer than any that is accepted.
+// Preamble is the first text on the connection of a transfer. Read as the header of
+// a ttrpc frame, it would exceed the length limit, so the two cannot be confused.
 const Preamble = "AGBXFILE"
 
-// IsTransfer tells by the first bytes of a connection, of which there is at least
-// one, whether it may be a transfer.
+// IsTransfer reports whether a connection that begins with p may be a transfer. p
+// has at least one byte.
 func IsTransfer(p []byte) bool { return p[0] == Preamble[0] }
 
-// Pipe is the connection of a transfer. One goroutine may read while another writes.
+// Pipe is the connection of a transfer. One goroutine may read while another one
+// writes.
 type Pipe struct {
 	conn net.Conn
 	in   *bufio.Reader
-	// left is what is still to be read of the chunk that Read is in.
+	// left is the number of unread bytes in the current chunk of Read.
 	left uint32
 	head [4]byte
 	over bool
 }
 
-// NewPipe makes a pipe of a connection; first is what was read of it already.
+// NewPipe returns a pipe over conn. first yields the bytes that were read from conn
+// before.
 func NewPipe(conn net.Conn, first io.Reader) *Pipe {
 	return &Pipe{conn: conn, in: bufio.NewReaderSize(io.MultiReader(first, conn), 32<<10)}
 }
 
-// Expect reads a text that has to come.
+// Expect reads len(text) bytes and fails with ErrFrame if they are not text.
 func (p *Pipe) Expect(text string) error {
 	buf := make([]byte, len(text))
 	if _, err := io.ReadFull(p.in, buf); err != nil {
@@ -48,7 +50,7 @@ func (p *Pipe) Expect(text string) error {
 	return nil
 }
 
-// SendWord sends a message, after a text.
+// SendWord sends text, then the length of m and m.
 func (p *Pipe) SendWord(text string, m proto.Message) error {
 	raw, err := proto.Marshal(m)
 	if err != nil {
@@ -62,7 +64,7 @@ func (p *Pipe) SendWord(text string, m proto.Message) error {
 	return err
 }
 
-// Word reads a message.
+// Word reads a message with its length.
 func (p *Pipe) Word(m proto.Message) error {
 	n, err := p.length(MaxWord)
 	if err != nil {
@@ -90,7 +92,7 @@ func (p *Pipe) length(most uint32) (uint32, error) {
 	return n, nil
 }
 
-// Write sends bytes as chunks.
+// Write sends data in chunks of at most MaxChunk bytes.
 func (p *Pipe) Write(data []byte) (int, error) {
 	for at := 0; at < len(data); {
 		piece := data[at:min(len(data), at+MaxChunk)]
@@ -104,14 +106,15 @@ func (p *Pipe) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// End says that there are no more chunks.
+// End sends the empty chunk that ends the stream of chunks.
 func (p *Pipe) End() error {
 	_, err := p.conn.Write(make([]byte, 4))
 	return err
 }
 
-// Next reads the next chunk into buf, which has room for MaxChunk bytes. It
-// returns io.EOF once, at the end; a connection that breaks is another error.
+// Next reads the next chunk into buf, which has room for MaxChunk bytes. It returns
+// io.EOF once, for the empty chunk at the end. A broken connection is
+// io.ErrUnexpectedEOF or another error.
 func (p *Pipe) Next(buf []byte) ([]byte, error) {
 	n, err := p.length(MaxChunk)
 	if err != nil {
@@ -124,8 +127,8 @@ func (p *Pipe) Next(buf []byte) ([]byte, error) {
 	return buf[:n], broken(err)
 }
 
-// Read reads chunks as one stream. It returns io.EOF at its end; a connection that
-// breaks is another error.
+// Read reads the chunks as one stream. It returns io.EOF at its end. A broken
+// connection is io.ErrUnexpectedEOF or another error.
 func (p *Pipe) Read(buf []byte) (int, error) {
 	if p.over {
 		return 0, io.EOF
@@ -146,8 +149,8 @@ func (p *Pipe) Read(buf []byte) (int, error) {
 	return n, broken(err)
 }
 
-// Gone tells whether the other end has closed the connection, a Unix socket, also
-// while bytes of it can still be read.
+// Gone reports whether the peer has closed the connection, a Unix socket, even if
+// some of its bytes have not been read yet.
 func (p *Pipe) Gone() bool {
 	sc, ok := p.conn.(syscall.Conn)
 	if !ok {
@@ -159,17 +162,18 @@ func (p *Pipe) Gone() bool {
 	}
 	gone := false
 	err = raw.Control(func(fd uintptr) {
-		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} // neither end closes a half
+		set := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}} // neither end half-closes
 		n, err := unix.Poll(set, 0)
 		for errors.Is(err, unix.EINTR) {
 			n, err = unix.Poll(set, 0)
 		}
 		gone = n > 0
 	})
-	return gone || err != nil // or it was closed at this end
+	return gone || err != nil // an error means that this end closed it
 }
 
-// broken keeps an early end from being taken for the end.
+// broken converts io.EOF to io.ErrUnexpectedEOF, because only an empty chunk ends the
+// stream.
 func broken(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

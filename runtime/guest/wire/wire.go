@@ -1,5 +1,6 @@
-// Package wire is what both ends of the supervisor link agree on beyond the
-// .proto: the protocol version, the limits, and which frames may arrive at all.
+// Package wire has what both ends of the supervisor link share besides the .proto:
+// the protocol version, the limits, the checks of frames, and the framing of
+// transfers.
 package wire
 
 import (
@@ -8,52 +9,53 @@ import (
 	"fmt"
 )
 
-// Protocol is the version of guest/v1 that this build speaks. Fields are only
-// ever added, so every version from 1 on can be talked to.
+// Protocol is this build's version of guest/v1. Fields are only ever added, so every
+// version from 1 on is compatible.
 const Protocol = 2
 
-// LimitsSince is the version from which on a supervisor honours the limits of a
+// LimitsSince is the first version whose supervisors enforce the limits of a
 // StartRequest: timeouts, and the bytes of output that are kept.
 const LimitsSince = 2
 
 const (
-	// MaxFrame is the longest frame of a request in bytes; it is ttrpc's own.
+	// MaxFrame is the maximum length of a request's frame in bytes. It is ttrpc's limit.
 	MaxFrame = 4 << 20
-	// MaxReply is the longest frame of a reply in bytes: one ExecRecord, whose
-	// longest field is the failure message, fits many times.
+	// MaxReply is the maximum length of a reply's frame in bytes. An ExecRecord, whose
+	// longest field is the failure message, is much smaller.
 	MaxReply = 64 << 10
-	// MaxChunk is the most bytes of a file in one message of a transfer.
+	// MaxChunk is the maximum length of a chunk of a transfer in bytes.
 	MaxChunk = 256 << 10
-	// MaxWord is the longest message of a transfer that is no chunk, in bytes.
+	// MaxWord is the maximum length of the other messages of a transfer in bytes.
 	MaxWord = 64 << 10
-	// MaxFailureMessage is the longest ExecRecord.failure_message in bytes.
+	// MaxFailureMessage is the maximum length of ExecRecord.failure_message in bytes.
 	MaxFailureMessage = 4 << 10
-	// MaxBootID is the longest boot id in bytes.
+	// MaxBootID is the maximum length of a boot id in bytes.
 	MaxBootID = 64
-	// MaxWatched is the largest number of execs in one WatchRequest.
+	// MaxWatched is the maximum number of execs in one WatchRequest.
 	MaxWatched = 16 << 10
-	// MaxStdin is the most data of one WriteStdinRequest in bytes.
+	// MaxStdin is the maximum length of the data in one WriteStdinRequest in bytes.
 	MaxStdin = 1 << 20
-	// SmallStdin is the most data with which a WriteStdin may wait for ever. Calls
-	// with more end early, with a count that says so, when nothing is read.
+	// SmallStdin is the maximum length of data for which a WriteStdin may block without
+	// a bound. If the process does not read, a call with more data returns early, with
+	// the count of the written bytes.
 	SmallStdin = 4 << 10
-	// MaxWriter is the longest name of a writer of standard input in bytes.
+	// MaxWriter is the maximum length of the name of a writer of standard input in bytes.
 	MaxWriter = 64
 )
 
-// What the kernel accepts in execve(2) with its usual stack limit of 8 MiB.
+// The kernel's limits in execve(2), with the usual stack limit of 8 MiB.
 const (
-	// MaxArgument is the longest single argument or variable in bytes, the
-	// closing NUL included.
+	// MaxArgument is the maximum length of a single argument or variable in bytes,
+	// including the terminating NUL.
 	MaxArgument = 128 << 10
-	// MaxArguments is the most that command line and environment of a request
-	// may take together in bytes, a pointer for each included. It leaves 128 KiB
-	// of the kernel's 2 MiB to the environment of the container.
+	// MaxArguments is the maximum size of command line and environment of a request
+	// together, in bytes, including a pointer for each entry. It leaves 128 KiB of the
+	// kernel's 2 MiB for the environment of the container.
 	MaxArguments = 2<<20 - 128<<10
 )
 
-// CheckArguments refuses a command line and environment that the kernel would
-// not accept.
+// CheckArguments returns an error if the kernel would refuse the command line and
+// environment.
 func CheckArguments(command, env []string) error {
 	const pointer = 8
 	total := 0
@@ -74,7 +76,7 @@ func CheckArguments(command, env []string) error {
 // Type is the kind of a ttrpc frame.
 type Type uint8
 
-// The kinds of frames, from ttrpc's PROTOCOL.md.
+// The kinds of frames. Source: ttrpc's PROTOCOL.md.
 const (
 	Request  Type = 1
 	Response Type = 2
@@ -83,14 +85,14 @@ const (
 
 const (
 	headerLen = 10
-	// flagRemoteClosed says that the sender will send no more on the stream.
+	// flagRemoteClosed means that the sender sends nothing more on the stream.
 	flagRemoteClosed = 1
 )
 
-// ErrFrame is the class of every refused frame.
+// ErrFrame is the class of the errors about invalid frames.
 var ErrFrame = errors.New("a frame that the protocol does not allow")
 
-// Header is the head of one ttrpc frame.
+// Header is the header of a ttrpc frame.
 type Header struct {
 	// Length of the frame in bytes, without the header.
 	Length   uint32
@@ -99,15 +101,15 @@ type Header struct {
 	Flags    uint8
 }
 
-// Last tells whether the frame ends its stream when it comes from the server.
+// Last reports whether the frame, sent by the server, ends its stream.
 func (h Header) Last() bool {
 	return h.Type == Response || h.Flags&flagRemoteClosed != 0
 }
 
-// Scanner finds the frame headers in a byte stream that arrives in any pieces.
-// It keeps no payload.
+// Scanner finds the frame headers in a byte stream that arrives in arbitrary pieces.
+// It does not store payload.
 type Scanner struct {
-	// Check is called with each header; its error ends the scan.
+	// Check is called with each header. Scan stops at its first error.
 	Check func(Header) error
 
 	head [headerLen]byte
@@ -115,7 +117,7 @@ type Scanner struct {
 	left uint32
 }
 
-// Scan takes the next piece of the stream.
+// Scan processes the next piece of the stream.
 func (s *Scanner) Scan(p []byte) error {
 	for len(p) > 0 {
 		if s.left > 0 {
@@ -145,8 +147,9 @@ func (s *Scanner) Scan(p []byte) error {
 	return nil
 }
 
-// CheckRequest allows what a client of the supervisor may send: requests only.
-// ttrpc up to 1.2.10 itself dies of a data frame for a call that has no stream.
+// CheckRequest refuses frames that a client of the supervisor may not send: all but
+// requests. Besides, ttrpc up to 1.2.10 crashes on a data frame for a call without a
+// stream.
 func CheckRequest(h Header) error {
 	switch {
 	case h.Type != Request:
