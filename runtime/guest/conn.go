@@ -67,7 +67,7 @@ func (c *Conn) Release(ctx context.Context) error {
 	}
 	id := reply.GetMainExecId()
 	if id != "" && !ids.Valid(id) {
-		return c.lie("it sent an invalid exec id of its own command")
+		return c.violation("it sent an invalid exec id of its own command")
 	}
 	c.mainID.Store(&id)
 	return nil
@@ -110,7 +110,7 @@ func (c *Conn) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.E
 	}
 	record := reply.GetExec()
 	if record.GetExecId() != req.GetExecId() || record.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
-		return nil, c.lie("it answered for an exec that was not requested")
+		return nil, c.violation("it answered for an exec that was not requested")
 	}
 	return record, c.check(record)
 }
@@ -164,7 +164,7 @@ func (c *Conn) Watch(ctx context.Context, execIDs []string, watching func(), rep
 			return c.explain(ctx, io.EOF)
 		}
 		if reply.GetWatching() != first {
-			return c.lie("its watch does not begin with the message that confirms it")
+			return c.violation("its watch does not begin with the message that confirms it")
 		}
 		if first {
 			watching()
@@ -186,8 +186,8 @@ const (
 
 // check closes the connection and returns an error if the record is invalid.
 func (c *Conn) check(r *guestv1.ExecRecord) error {
-	if what := impossible(r); what != "" {
-		return c.lie("it sent " + what)
+	if what := invalid(r); what != "" {
+		return c.violation("it sent " + what)
 	}
 	return nil
 }
@@ -195,15 +195,15 @@ func (c *Conn) check(r *guestv1.ExecRecord) error {
 // CheckRecord returns an error if a record from a status file is invalid. The
 // container can write status files, so they are as untrusted as the link.
 func CheckRecord(r *guestv1.ExecRecord) error {
-	if what := impossible(r); what != "" {
+	if what := invalid(r); what != "" {
 		return fmt.Errorf("it holds %s: %w", what, errdefs.ErrDataLoss)
 	}
 	return nil
 }
 
-// impossible describes the first invalid field of a record; it is empty if the record
+// invalid describes the first invalid field of a record; it is empty if the record
 // is valid.
-func impossible(r *guestv1.ExecRecord) string {
+func invalid(r *guestv1.ExecRecord) string {
 	_, phase := guestv1.ExecPhase_name[int32(r.GetPhase())]
 	switch {
 	case !ids.Valid(r.GetExecId()):
@@ -227,9 +227,9 @@ func impossible(r *guestv1.ExecRecord) string {
 	return ""
 }
 
-// lie closes the connection and returns the error for a message that breaks
+// violation closes the connection and returns the error for a message that breaks
 // the protocol.
-func (c *Conn) lie(what string) error {
+func (c *Conn) violation(what string) error {
 	return errors.Join(tampered(what, nil), c.Close())
 }
 

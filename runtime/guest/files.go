@@ -39,7 +39,7 @@ func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*
 		return nil, fileError(reply.GetError())
 	}
 	if op == StatFile && len(reply.GetFiles()) != 1 {
-		return nil, c.lie("it did not describe exactly one file")
+		return nil, c.violation("it did not describe exactly one file")
 	}
 	return reply, nil
 }

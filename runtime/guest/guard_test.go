@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// sent returns the error of sending 1 MiB to a supervisor that reads at most the given
+// sendSlowly returns the error of sending 1 MiB to a supervisor that reads at most the given
 // number of pieces, with a pause after each.
-func sent(t *testing.T, pieces int, pause time.Duration) (err error) {
+func sendSlowly(t *testing.T, pieces int, pause time.Duration) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		ours, theirs := net.Pipe()
 		read := make(chan struct{})
@@ -34,13 +34,13 @@ func sent(t *testing.T, pieces int, pause time.Duration) (err error) {
 }
 
 func TestASupervisorThatReadsSlowlyKeepsItsConnection(t *testing.T) {
-	if err := sent(t, 1<<20/sendPiece, time.Second); err != nil {
+	if err := sendSlowly(t, 1<<20/sendPiece, time.Second); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestASupervisorThatReadsNoMoreLosesItsConnection(t *testing.T) {
-	if err := sent(t, 3, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := sendSlowly(t, 3, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the error is %v, want that time ran out", err)
 	}
 }

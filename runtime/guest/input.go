@@ -52,7 +52,7 @@ func (c *Conn) WriteStdin(ctx context.Context, execID, writer string, offset uin
 			return written, reply.GetOpen(), nil
 		}
 		if written < req.Offset && len(req.Data) > 0 {
-			return written, true, c.lie("it lost input that it had counted")
+			return written, true, c.violation("it lost input that it had counted")
 		}
 		// If the process read nothing, send a small piece next: the supervisor blocks
 		// on that instead of returning it.
