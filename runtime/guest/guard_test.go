@@ -39,7 +39,7 @@ func TestASupervisorThatReadsSlowlyKeepsItsConnection(t *testing.T) {
 	}
 }
 
-func TestASupervisorThatReadsNoMoreLosesItsConnection(t *testing.T) {
+func TestASupervisorThatStopsReadingLosesItsConnection(t *testing.T) {
 	if err := sendSlowly(t, 3, time.Second); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the error is %v, want that time ran out", err)
 	}

@@ -144,7 +144,7 @@ func wantReason(t *testing.T, err error, reason agboxv1.ErrorReason) {
 	}
 }
 
-func TestWhatIsNotASocketIsNeverFollowed(t *testing.T) {
+func TestDialFollowsNothingButASocket(t *testing.T) {
 	other := play(t, &actor{}) // in place of the engine's socket
 	put := map[string]func(link string) error{
 		"symbolic link": func(link string) error {
@@ -173,7 +173,7 @@ func TestWhatIsNotASocketIsNeverFollowed(t *testing.T) {
 	}
 }
 
-func TestASupervisorThatIsNotThereIsUnreachable(t *testing.T) {
+func TestAMissingSupervisorIsUnreachable(t *testing.T) {
 	dir := shortDir(t)
 	_, err := Dial(t.Context(), dir)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE)
@@ -193,7 +193,7 @@ func TestASupervisorThatIsNotThereIsUnreachable(t *testing.T) {
 	}
 }
 
-func TestASilentSupervisorCostsOnlyTheDeadline(t *testing.T) {
+func TestDialingASilentSupervisorEndsAtTheDeadline(t *testing.T) {
 	dir := shortDir(t)
 	l, err := net.Listen("unix", filepath.Join(dir, "guest.sock"))
 	if err != nil {
@@ -227,7 +227,7 @@ func TestOlderAndNewerSupervisorsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestAGreetingAgainstTheProtocolIsTampering(t *testing.T) {
+func TestAnInvalidGreetingIsTampering(t *testing.T) {
 	for _, hello := range []*guestv1.HelloResponse{
 		{Protocol: 0, BootId: "b"},
 		{Protocol: 1},
@@ -240,7 +240,7 @@ func TestAGreetingAgainstTheProtocolIsTampering(t *testing.T) {
 	}
 }
 
-func TestAHugeReplyIsNotEvenRead(t *testing.T) {
+func TestAnOversizedReplyIsNotRead(t *testing.T) {
 	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", wire.MaxReply)}}))
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 	if !errors.Is(err, wire.ErrFrame) {
@@ -274,7 +274,7 @@ func lies() map[string]*guestv1.ExecRecord {
 	}
 }
 
-func TestALieInAReplyIsTampering(t *testing.T) {
+func TestAnInvalidReplyIsTampering(t *testing.T) {
 	all := lies()
 	all["other exec"] = running("f")
 	all["unknown"] = &guestv1.ExecRecord{ExecId: "e"}
@@ -291,7 +291,7 @@ func TestALieInAReplyIsTampering(t *testing.T) {
 	}
 }
 
-func TestALieInAWatchIsTampering(t *testing.T) {
+func TestAnInvalidRecordInAWatchIsTampering(t *testing.T) {
 	for name, lie := range lies() {
 		t.Run(name, func(t *testing.T) {
 			c := dial(t, play(t, &actor{watch: func(_ context.Context, _ *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
@@ -304,7 +304,7 @@ func TestALieInAWatchIsTampering(t *testing.T) {
 	}
 }
 
-func TestAWatchThatIsNotConfirmedFirstIsTampering(t *testing.T) {
+func TestAnUnconfirmedWatchIsTampering(t *testing.T) {
 	for name, a := range map[string]*actor{
 		"record first": {mute: true, watch: func(_ context.Context, _ *guestv1.WatchRequest, s guestv1.Supervisor_WatchServer) error {
 			return s.Send(&guestv1.WatchResponse{Exec: running("e")})
@@ -346,7 +346,7 @@ func rawReply(t *testing.T, frames []byte) (linkDir string) {
 	return dir
 }
 
-func TestHostileFramesEndOnlyTheConnection(t *testing.T) {
+func TestHostileFramesCloseOnlyTheConnection(t *testing.T) {
 	for name, frames := range map[string][]byte{
 		"unknown stream": {0, 0, 0, 0, 0, 0, 0, 99, 2, 0},
 		"second answer":  {0, 0, 0, 0, 0, 0, 0, 1, 2, 0},
@@ -401,7 +401,7 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestACommandOverTheLimitNeverLeaves(t *testing.T) {
+func TestACommandOverTheLimitIsNotSent(t *testing.T) {
 	c := dial(t, play(t, &actor{}))
 	_, err := c.Start(t.Context(), &guestv1.StartRequest{ExecId: "e", Command: []string{strings.Repeat("x", 1<<20)}})
 	wantReason(t, err, agboxv1.ErrorReason_COMMAND_TOO_LONG)
@@ -493,7 +493,7 @@ func TestTheBinaryIsInstalledUnderItsHashAndKeptIntact(t *testing.T) {
 	}
 }
 
-func TestWhatAnInstallThatWasKilledLeftIsRemovedAndNoOtherIsDisturbed(t *testing.T) {
+func TestInstallingRemovesLeftoversOfKilledInstallsOnly(t *testing.T) {
 	from, dir := t.TempDir(), t.TempDir()
 	left := filepath.Join(dir, ".agbox-init-123")
 	if err := os.WriteFile(left, []byte("hal"), 0o600); err != nil {
@@ -517,14 +517,14 @@ func TestWhatAnInstallThatWasKilledLeftIsRemovedAndNoOtherIsDisturbed(t *testing
 	}
 }
 
-func TestAMissingBinarySaysWhereItBelongs(t *testing.T) {
+func TestAMissingBinaryIsReportedWithItsPlace(t *testing.T) {
 	_, err := FindBinary() // the test's directory has none
 	if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "agbox-init is missing") {
 		t.Error(err)
 	}
 }
 
-func TestATextOfTheSupervisorThatIsCutStaysText(t *testing.T) {
+func TestATruncatedTextOfTheSupervisorStaysValidUTF8(t *testing.T) {
 	if got := bounded(strings.Repeat("x", 511) + "ä" + "rest"); got != strings.Repeat("x", 511) {
 		t.Errorf("%d bytes, the last %q", len(got), got[len(got)-2:])
 	}

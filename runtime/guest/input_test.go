@@ -43,7 +43,7 @@ func (r *reader) stdin(_ context.Context, req *guestv1.WriteStdinRequest) (*gues
 	return &guestv1.WriteStdinResponse{Offset: uint64(r.got.Len()), Open: r.eofs == 0}, nil
 }
 
-func TestInputIsSentUntilAllOfItIsTaken(t *testing.T) {
+func TestInputIsSentUntilAllOfItIsWritten(t *testing.T) {
 	data := []byte(strings.Repeat("0123456789", wire.MaxStdin/4))
 	for name, takes := range map[string][]int{
 		"at once":            nil,
@@ -59,7 +59,7 @@ func TestInputIsSentUntilAllOfItIsTaken(t *testing.T) {
 	}
 }
 
-func TestInputThatNobodyTakesEndsWithItsContext(t *testing.T) {
+func TestInputThatIsNotReadEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := dial(t, play(t, &actor{stdin: func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 		cancel()
@@ -70,7 +70,7 @@ func TestInputThatNobodyTakesEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestACountThatGoesBackIsTampering(t *testing.T) {
+func TestAnInputCountThatDecreasesIsTampering(t *testing.T) {
 	c := dial(t, play(t, &actor{stdin: func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 		return &guestv1.WriteStdinResponse{Offset: 3, Open: true}, nil
 	}}))
@@ -78,7 +78,7 @@ func TestACountThatGoesBackIsTampering(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 }
 
-func TestAnOldSupervisorCannotType(t *testing.T) {
+func TestInputToAnOldSupervisorIsNotImplemented(t *testing.T) {
 	unknown := status.Error(codes.Unimplemented, "method WriteStdin")
 	c := dial(t, play(t, &actor{stdin: func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 		return nil, unknown

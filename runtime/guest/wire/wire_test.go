@@ -20,7 +20,7 @@ func frame(h Header) []byte {
 	return p
 }
 
-func TestHeadersAreFoundHoweverTheStreamIsCut(t *testing.T) {
+func TestHeadersAreFoundInPiecesOfAnySize(t *testing.T) {
 	want := []Header{
 		{Length: 0, StreamID: 1, Type: Request},
 		{Length: 1, StreamID: 3, Type: Request, Flags: 1},
@@ -47,7 +47,7 @@ func TestHeadersAreFoundHoweverTheStreamIsCut(t *testing.T) {
 	}
 }
 
-func TestOnlyRequestsMayComeFromAClient(t *testing.T) {
+func TestOnlyRequestsAreAcceptedFromAClient(t *testing.T) {
 	if err := CheckRequest(Header{Length: MaxFrame, StreamID: 1, Type: Request}); err != nil {
 		t.Errorf("a request was refused: %v", err)
 	}
