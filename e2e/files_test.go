@@ -174,7 +174,7 @@ func TestCopiesGoWhereThoseOfCpGo(t *testing.T) {
 		{[]string{f, "nobox:/tmp"}, 3, "no sandbox"},
 		{[]string{f, work}, 2, "names a sandbox"},
 		{[]string{f}, 2, "SRC and DST"},
-		{[]string{"-u", "nobody", f, "box:/etc/new"}, 1, "may not do that"},
+		{[]string{"-u", "nobody", f, "box:/etc/new"}, 1, "has no permission"},
 		{[]string{"-u", "no-such-user", f, "box:/tmp/new"}, 2, "no-such-user"},
 	} {
 		r := in.Agbox(t, append([]string{"cp"}, c.args...)...).Want(t, c.code)

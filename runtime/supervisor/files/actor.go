@@ -12,14 +12,15 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// actor runs file operations with the rights of one user, and few at a time.
+// actor runs file operations with the rights of one user. gate limits how many run
+// at once.
 type actor struct {
 	gate chan struct{}
 	// id is nil for the supervisor's own rights.
 	id *Identity
 }
 
-// become makes the actor act as a user.
+// become sets the user whose rights the actor uses.
 func (a *actor) become(id *Identity) *guestv1.FileError {
 	if euid := os.Geteuid(); euid != 0 {
 		if id.UID == euid {
@@ -36,11 +37,11 @@ func (a *actor) become(id *Identity) *guestv1.FileError {
 	return nil
 }
 
-// root tells whether the actor may give files away.
+// root reports whether the actor has the right to change the owner of files.
 func (a *actor) root() bool { return a.id == nil && os.Geteuid() == 0 }
 
-// do runs fn in its turn. It must not wait for anything but the file system, and
-// calls must not be nested.
+// do runs fn with the user's rights when the gate has a free slot. fn must not wait
+// for anything but the file system, and must not call do.
 func (a *actor) do(fn func() error) error {
 	a.gate <- struct{}{}
 	defer func() { <-a.gate }()
@@ -54,8 +55,8 @@ func (a *actor) do(fn func() error) error {
 		return err
 	}
 	err = a.enter()
-	// A thread that could not be made root again must not go back to the others:
-	// it stays locked and ends with its goroutine.
+	// A thread that could not regain root's rights must not be reused: it stays locked,
+	// so the runtime ends it with its goroutine.
 	defer func() {
 		if leave(before) == nil {
 			runtime.UnlockOSThread()
@@ -67,9 +68,9 @@ func (a *actor) do(fn func() error) error {
 	return fn()
 }
 
-// enter takes the user's rights, on this thread alone: the calls of package
-// syscall would change all threads. The kernel takes the capabilities over files
-// away with the user id and gives them back with it.
+// enter sets the user's rights on this thread only; the functions of package syscall
+// would change all threads. The kernel drops the capabilities over files when the
+// file system user id changes from 0, and restores them when it changes back.
 func (a *actor) enter() error {
 	list := make([]uint32, len(a.id.Groups))
 	for i, g := range a.id.Groups {
@@ -94,10 +95,10 @@ func leave(before []uint32) error {
 	return setGroups(before)
 }
 
-// setID sets a file system id. The call tells of no error, so it is asked again.
+// setID sets a file system id. The call reports no error, so setID reads the id back.
 func setID(call uintptr, id int) error {
 	_, _, _ = unix.RawSyscall(call, uintptr(id), 0, 0)
-	const none = ^uintptr(0) // no id; changes nothing
+	const none = ^uintptr(0) // an invalid id, which changes nothing
 	if now, _, _ := unix.RawSyscall(call, none, 0, 0); int(now) != id {
 		return unix.EPERM
 	}

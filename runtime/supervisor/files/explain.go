@@ -13,10 +13,10 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// longest is the most that a message shows of one name, and maxMessage the
-// longest message, in bytes.
 const (
-	longest    = 512
+	// longest is how much of a name a message shows, in bytes.
+	longest = 512
+	// maxMessage is the maximum length of a message, in bytes.
 	maxMessage = 2048
 )
 
@@ -35,8 +35,7 @@ var (
 	errTooDeep    = errors.New("too deep")
 )
 
-// reason is what an error of the file system means: a kind, and the end of a
-// sentence.
+// reason maps an error of the file system to a kind and to the end of a message.
 type reason struct {
 	err  error
 	kind guestv1.FileFailure
@@ -46,30 +45,30 @@ type reason struct {
 var reasons = []reason{
 	{unix.ENOENT, guestv1.FileFailure_FILE_FAILURE_NOT_FOUND, "it does not exist in the sandbox"},
 	{unix.EEXIST, guestv1.FileFailure_FILE_FAILURE_EXISTS, "it exists already"},
-	{unix.ENOTEMPTY, guestv1.FileFailure_FILE_FAILURE_NOT_EMPTY, "the directory is not empty; remove it with all that is in it if that is meant"},
+	{unix.ENOTEMPTY, guestv1.FileFailure_FILE_FAILURE_NOT_EMPTY, "the directory is not empty; remove it recursively to remove its content too"},
 	{unix.ENOTDIR, guestv1.FileFailure_FILE_FAILURE_NOT_DIRECTORY, "it, or a part of its path, is not a directory"},
 	{unix.EISDIR, guestv1.FileFailure_FILE_FAILURE_IS_DIRECTORY, "it is a directory"},
 	{errNotRegular, guestv1.FileFailure_FILE_FAILURE_NOT_REGULAR, "it is not a regular file"},
-	{unix.EACCES, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the user may not do that; leave the user out to do it as root, or change the permissions"},
+	{unix.EACCES, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the user has no permission for it; omit the user to do it as root, or change the permissions"},
 	{unix.EPERM, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the kernel does not allow it"},
 	{unix.EROFS, guestv1.FileFailure_FILE_FAILURE_PERMISSION, "the file system is read-only"},
 	{unix.ENOSPC, guestv1.FileFailure_FILE_FAILURE_FULL, "the file system is full; remove something first"},
 	{unix.EDQUOT, guestv1.FileFailure_FILE_FAILURE_FULL, "a quota is reached; remove something first"},
-	{unix.ELOOP, guestv1.FileFailure_FILE_FAILURE_OTHER, "its path has too many symbolic links, or leads through one of /proc that points elsewhere"},
+	{unix.ELOOP, guestv1.FileFailure_FILE_FAILURE_OTHER, "its path has too many symbolic links, or leads through a link of /proc to an open file"},
 	{unix.ENAMETOOLONG, guestv1.FileFailure_FILE_FAILURE_INVALID, "its name is too long, or it is too deep"},
 	{unix.EXDEV, guestv1.FileFailure_FILE_FAILURE_OTHER, "the new path is on another file system; copy it and remove the old one"},
 	{unix.EBUSY, guestv1.FileFailure_FILE_FAILURE_OTHER, "it is in use, for example as a mount point"},
-	{unix.EINVAL, guestv1.FileFailure_FILE_FAILURE_INVALID, "the file system does not take that, for example to move a directory into itself"},
+	{unix.EINVAL, guestv1.FileFailure_FILE_FAILURE_INVALID, "the file system refuses this; for example, a directory cannot be moved into itself"},
 	{unix.EMFILE, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many files are open, or too many directories are watched on this host; try again later"},
 	{unix.ENFILE, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many files are open on this host; try again later"},
 	{unix.ENOMEM, guestv1.FileFailure_FILE_FAILURE_BUSY, "the sandbox is out of memory; end some of its processes"},
-	{errBusy, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many transfers of this sandbox are under way; try again later"},
+	{errBusy, guestv1.FileFailure_FILE_FAILURE_BUSY, "too many transfers of this sandbox are in progress; try again later"},
 	{errTooDeep, guestv1.FileFailure_FILE_FAILURE_INVALID, "it is too deep"},
 	{context.Canceled, guestv1.FileFailure_FILE_FAILURE_BUSY, "the sandbox is stopping"},
 	{io.ErrClosedPipe, guestv1.FileFailure_FILE_FAILURE_BUSY, "the transfer is over"},
 }
 
-// explain makes the error of a call: "What path: why."
+// explain returns the error of a call with the message "what path failed: reason."
 func explain(what string, path []byte, err error) *guestv1.FileError {
 	subject := what + " " + show(path)
 	var bad *invalidError

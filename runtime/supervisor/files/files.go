@@ -1,8 +1,8 @@
-// Package files answers the file calls of the supervisor's protocol: small ones
-// at once, bulk ones as transfers on connections of their own.
+// Package files implements the file calls of the supervisor's protocol. Small calls
+// are answered over the link; bulk data moves in transfers on separate connections.
 //
-// It runs inside PID 1 of a container: memory and threads are bounded however
-// many callers there are and however large the files, and a panic ends one call.
+// It runs inside PID 1 of a container. So memory and threads are bounded whatever
+// the number of callers and the size of files, and a panic ends only one call.
 package files
 
 import (
@@ -13,33 +13,33 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// Threads is how many threads the package needs at once beyond those that run Go
-// code.
+// Threads is the maximum number of threads that the package blocks in system calls at
+// once.
 const Threads = 4
 
 const (
-	// maxTransfers bounds the transfers at a time. Each holds up to about 1 MiB.
+	// maxTransfers bounds the concurrent transfers. Each uses up to about 1 MiB.
 	maxTransfers = 24
-	// maxWatches bounds those of them that watch: the inotify instances of a host
-	// are few.
+	// maxWatches bounds the concurrent watches among them, because a host has few
+	// inotify instances.
 	maxWatches = 8
 )
 
-// Identity is whose rights are used.
+// Identity is a user with whose rights files are accessed.
 type Identity struct {
 	UID, GID int
 	Groups   []int
 }
 
-// Service answers the calls. All paths are those of the supervisor's own root.
+// Service implements the calls. All paths are relative to the supervisor's own root.
 type Service struct {
-	// lookup resolves a user; its error is a sentence.
+	// lookup resolves a user. Its error is a sentence for people.
 	lookup func(spec string) (*Identity, error)
-	// stopping ends when all transfers are to end.
+	// stopping is done when all transfers must end.
 	stopping context.Context
 	gate     chan struct{}
-	// settling are the locks of directories in which a written file gets its name, by
-	// inode. They order the renames, so they are held across them.
+	// settling are locks of directories, chosen by inode. Each is held while a written
+	// file is renamed to its final name, because it exists to order these renames.
 	settling [64]sync.Mutex
 
 	// mu guards the fields below.
@@ -49,13 +49,14 @@ type Service struct {
 
 var _ guestv1.FilesService = (*Service)(nil)
 
-// New makes the service. Transfers end when ctx does; lookup finds a user, and its
-// error is a sentence for a person.
+// New returns the service. Transfers end when ctx is done. lookup resolves a user;
+// its error must be a sentence for people.
 func New(ctx context.Context, lookup func(spec string) (*Identity, error)) *Service {
 	return &Service{lookup: lookup, stopping: ctx, gate: make(chan struct{}, Threads)}
 }
 
-// actor finds out whose rights a call uses; empty means the supervisor's own.
+// actor returns an actor with the rights of the given user; empty means the
+// supervisor's own rights.
 func (s *Service) actor(spec string) (*actor, *guestv1.FileError) {
 	a := &actor{gate: s.gate}
 	if spec == "" {
@@ -105,13 +106,13 @@ func clean(path []byte) (string, error) {
 	}
 	for _, b := range path {
 		if b == 0 {
-			return "", invalid("has a NUL in it")
+			return "", invalid("contains a NUL byte")
 		}
 	}
 	return string(path), nil
 }
 
-// invalidError continues a sentence that begins with the path.
+// invalidError has the end of a sentence that begins with the path.
 type invalidError struct{ text string }
 
 func (e *invalidError) Error() string { return e.text }

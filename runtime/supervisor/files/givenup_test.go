@@ -23,17 +23,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// desk is a service whose transfers run in this process, and a folder for them.
+// desk is a service whose transfers run in this process, with a directory for them.
 type desk struct {
 	t       *testing.T
 	service *files.Service
 	link    string
 	root    string
-	// served counts the transfers that have not ended.
+	// served counts the running transfers.
 	served sync.WaitGroup
 }
 
-// shortDir makes a folder for a socket; the path of t.TempDir is too long.
+// shortDir creates a directory for a socket; the path of t.TempDir is too long.
 func shortDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "agbox-files-")
 	if err != nil {
@@ -71,7 +71,7 @@ func (d *desk) must(err error) {
 	}
 }
 
-// begin begins a transfer, and returns what gives it up too.
+// begin begins a transfer and returns a function that cancels it.
 func (d *desk) begin(req *guestv1.TransferRequest) (tr *guest.Transfer, giveUp func()) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.t.Context())
@@ -91,8 +91,8 @@ func (d *desk) into() *guestv1.TransferRequest {
 	return &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{Path: []byte(d.root)}}}
 }
 
-// want waits until all transfers have ended and checks what is there: names and
-// contents in turn.
+// want waits until all transfers have ended and compares the directory with files:
+// names and contents in turn.
 func (d *desk) want(files ...string) {
 	d.t.Helper()
 	d.served.Wait()
@@ -127,7 +127,7 @@ func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
 	<-syncing
 	giveUp()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the write that was given up ended with %v", err)
+		t.Errorf("the cancelled write ended with %v", err)
 	}
 	old.Close()
 	fresh, _ := d.begin(d.write("f"))
@@ -151,7 +151,7 @@ func TestACopyThatWasGivenUpUnpacksNothingMore(t *testing.T) {
 	d.must(w.Close())
 	tr, giveUp := d.begin(d.into())
 	release := d.service.HoldThreads()
-	d.must(tr.Push(b.Bytes())) // fits the socket: all of it can still be read
+	d.must(tr.Push(b.Bytes())) // fits into the socket's buffer, so all of it can still be read
 	giveUp()
 	tr.Close()
 	release()

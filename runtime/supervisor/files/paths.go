@@ -12,9 +12,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// open opens a path of the container. It does not wait for the other end of a
-// FIFO, takes no terminal, and does not go through the links of /proc that lead
-// out of it, for example to the descriptors of the supervisor.
+// open opens a path of the container. It does not block on a FIFO and does not
+// acquire a controlling terminal. It does not follow the magic links of /proc, which
+// lead for example to the descriptors of the supervisor.
 func open(p string, flags int, mode uint32) (int, error) {
 	if flags&unix.O_PATH == 0 {
 		flags |= unix.O_NONBLOCK | unix.O_NOCTTY
@@ -35,8 +35,7 @@ func open(p string, flags int, mode uint32) (int, error) {
 
 func closeFD(fd int) { _ = unix.Close(fd) }
 
-// parent opens the directory of a path and returns the last part, which is not
-// resolved.
+// parent opens the directory of a path and returns the last component, unresolved.
 func parent(p string) (dir int, base string, err error) {
 	p = strings.TrimRight(p, "/")
 	base = path.Base(p)
@@ -49,7 +48,7 @@ func parent(p string) (dir int, base string, err error) {
 
 func viaProc(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// readlink is the path of an open file.
+// readlink returns the path of an open file.
 func readlink(fd int) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlink(viaProc(fd), buf)
@@ -83,7 +82,8 @@ func describeAt(dir int, name string) (*guestv1.FileStat, error) {
 	return out, nil
 }
 
-// linkAt reads a symbolic link; with an empty name dir is the link itself.
+// linkAt returns the target of a symbolic link. If name is empty, dir is the link
+// itself.
 func linkAt(dir int, name string) []byte {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(dir, name, buf)
@@ -101,8 +101,8 @@ func stat(st *unix.Stat_t, name string) *guestv1.FileStat {
 	}
 }
 
-// dirent takes the first entry off what getdents64(2) gave: its name, the offset
-// of the next one, and the rest.
+// dirent decodes the first entry in a buffer of getdents64(2). It returns the entry's
+// name, the offset of the next entry, and the rest of the buffer.
 func dirent(buf []byte) (name string, next uint64, rest []byte) {
 	const head = 19 // inode, offset, length, type
 	if len(buf) < head {

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// maxTreeDepth bounds how deep a tree is removed: each level holds a descriptor
-	// and direntRoom bytes.
+	// maxTreeDepth bounds the depth of a tree that is removed: each level uses a
+	// descriptor and direntRoom bytes.
 	maxTreeDepth = 1024
 	// direntRoom is how much of a directory is read at a time, in bytes.
 	direntRoom = 4 << 10
-	// maxPasses bounds how often a directory is read that is not empty afterwards:
-	// somebody may be making files in it all the time.
+	// maxPasses bounds how often a directory is read that is not empty afterwards,
+	// because another process may create files in it continuously.
 	maxPasses = 64
 )
 
-// Remove removes a file, a symbolic link, or a directory. It stops when ctx ends:
-// whoever has given it up may make something anew under the same names.
+// Remove removes a file, a symbolic link, or a directory. It stops when ctx is
+// cancelled, because the caller may then create new files with the same names.
 func (s *Service) Remove(ctx context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	reply := s.do(req, "Removing", func(c *FileCall) error {
 		return c.actor.do(func() error {
@@ -44,8 +44,8 @@ func (s *Service) Remove(ctx context.Context, req *guestv1.FileRequest) (*guestv
 	return reply, nil
 }
 
-// removal removes names in open directories. It follows no symbolic link, and goes
-// into no directory on which something is mounted.
+// removal removes names in open directories. It does not follow symbolic links. It
+// fails on a mount point with EBUSY, before it would enter the mounted file system.
 type removal struct{ ctx context.Context }
 
 // one removes a file or an empty directory.
@@ -54,7 +54,8 @@ func (r removal) one(dir int, name string) error {
 		return err
 	}
 	err := unix.Unlinkat(dir, name, 0)
-	// Linux says EISDIR; POSIX allows EPERM, which also has other reasons.
+	// For a directory, Linux returns EISDIR. POSIX allows EPERM, which also has other
+	// causes.
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		rmErr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 		if !errors.Is(rmErr, unix.ENOTDIR) {
@@ -64,14 +65,14 @@ func (r removal) one(dir int, name string) error {
 	return err
 }
 
-// tree removes a name with all that is below it. It goes on past what cannot be
-// removed, and returns the first error.
+// tree removes a name with everything below it. It continues after an error and
+// returns the first one.
 func (r removal) tree(dir int, name string, depth int) error {
 	err := r.one(dir, name)
 	if isNotEmpty(err) {
 		err = r.directory(dir, name, depth)
 		if errors.Is(err, unix.ENOENT) {
-			err = nil // somebody else was faster
+			err = nil // another process removed it
 		}
 	}
 	return err
@@ -88,8 +89,8 @@ func (r removal) directory(dir int, name string, depth int) error {
 		return err
 	}
 	defer closeFD(fd)
-	// What is made meanwhile, or left out because the directory changes while it is
-	// read, is met in the next pass.
+	// The next pass finds entries that were created meanwhile, or that getdents skipped
+	// because the directory changed.
 	for range maxPasses {
 		if err := r.inside(fd, depth); err != nil {
 			return err
@@ -101,7 +102,7 @@ func (r removal) directory(dir int, name string, depth int) error {
 	return err
 }
 
-// inside removes what is in an open directory.
+// inside removes the content of an open directory.
 func (r removal) inside(dir, depth int) error {
 	if _, err := unix.Seek(dir, 0, io.SeekStart); err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/files"
 )
 
-// plant makes a tree and returns the call that removes it.
+// plant creates a tree and returns the request that removes it.
 func plant(t *testing.T) (root string, req *guestv1.FileRequest) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "tree")
@@ -37,7 +37,7 @@ func plant(t *testing.T) (root string, req *guestv1.FileRequest) {
 	return root, &guestv1.FileRequest{Path: []byte(root), Deep: true}
 }
 
-// below lists what is at and below a path.
+// below lists the paths at and below root.
 func below(t *testing.T, root string) string {
 	var b strings.Builder
 	err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
@@ -50,7 +50,7 @@ func below(t *testing.T, root string) string {
 	return b.String()
 }
 
-// patience ends when it was asked so often whether it has; then it calls over.
+// patience is a context that is cancelled after left calls of Err. It then calls over.
 type patience struct {
 	context.Context
 	left int
@@ -71,7 +71,7 @@ func (p *patience) Err() error {
 
 func TestARemovalThatWasGivenUpRemovesNothingMore(t *testing.T) {
 	service := files.New(t.Context(), nil)
-	for last := 0; ; last++ { // the names that are still removed
+	for last := 0; ; last++ { // the number of checks before the cancellation
 		root, req := plant(t)
 		seen, over := "", false
 		reply, err := service.Remove(&patience{t.Context(), last, func() { seen, over = below(t, root), true }}, req)
@@ -81,17 +81,17 @@ func TestARemovalThatWasGivenUpRemovesNothingMore(t *testing.T) {
 				t.Errorf("at the end: %v, %v; there is\n%s", err, reply, now)
 			}
 			if last < 10 {
-				t.Errorf("it looks only %d times", last)
+				t.Errorf("it checks only %d times", last)
 			}
 			return
 		}
 		if now != seen || seen == "" || !errors.Is(err, context.Canceled) {
-			t.Errorf("given up at look %d: %v\nthere was\n%sand is\n%s", last, err, seen, now)
+			t.Errorf("cancelled at check %d: %v\nthere was\n%sand is\n%s", last, err, seen, now)
 		}
 	}
 }
 
-// spy tells of the removals that it passes on.
+// spy reports the removals that it forwards.
 type spy struct {
 	*files.Service
 	began chan context.Context
@@ -104,7 +104,7 @@ func (s *spy) Remove(ctx context.Context, req *guestv1.FileRequest) (*guestv1.Fi
 	return s.Service.Remove(ctx, req)
 }
 
-// greeter is as much of a supervisor as a connection needs.
+// greeter implements the part of a supervisor that a connection needs.
 type greeter struct{ guestv1.SupervisorService }
 
 func (greeter) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {

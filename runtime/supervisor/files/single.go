@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// reading is a transfer of a part of one file.
+// reading is a transfer that reads a part of one file.
 type reading struct {
 	*guestv1.ReadTransfer
 	actor *actor
@@ -30,7 +30,7 @@ func (r *reading) begin() (*guestv1.FileStat, error) {
 		r.left = math.MaxUint64
 	}
 	if r.GetOffset() > math.MaxInt64 {
-		return nil, invalid("cannot be read from so far on")
+		return nil, invalid("cannot be read from an offset of more than %d", int64(math.MaxInt64))
 	}
 	p := string(r.GetPath())
 	var st *guestv1.FileStat
@@ -72,7 +72,7 @@ func (r *reading) run(_ context.Context, p *wire.Pipe, moved *bulk.Meter) (*gues
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			// The bytes end here; the last word says why.
+			// End the stream of bytes; the final message says why.
 			return nil, errors.Join(err, p.End())
 		case n == 0:
 			return new(guestv1.TransferEnd), p.End()
@@ -93,17 +93,17 @@ func (r *reading) close() {
 	}
 }
 
-// writing is a transfer that replaces one file when it is complete.
+// writing is a transfer that writes one file and replaces the old one at the end.
 type writing struct {
 	*guestv1.WriteTransfer
 	service *Service
 	actor   *actor
-	// dir is the directory of the file, base its name there, temp that of what is
-	// written until then.
+	// dir is the directory of the file, base its final name and temp the temporary
+	// name of the file that is written.
 	dir        int
 	base, temp string
 	fd         int
-	// old is the file that is replaced; nil if there is none.
+	// old describes the file to replace; nil if there is none.
 	old *guestv1.FileStat
 }
 
@@ -122,13 +122,14 @@ func (w *writing) begin() (*guestv1.FileStat, error) {
 	})
 }
 
-// find looks at what is replaced. A symbolic link is followed: what it leads to is
-// replaced, as a program that opens the path would.
+// find opens the directory of the file to write and describes the file to replace.
+// It follows symbolic links, so that the target is replaced and not the link, as if a
+// program opened the path.
 func (w *writing) find() error {
 	p := string(w.GetPath())
 	fd, err := open(p, unix.O_PATH, 0)
 	for range maxLinks {
-		// What a link leads to may be missing; it is what is made then.
+		// If the target of a link does not exist, the target is created.
 		target := ""
 		if errors.Is(err, unix.ENOENT) && !w.GetCreateOnly() {
 			target = linkTarget(p)
@@ -159,11 +160,11 @@ func (w *writing) find() error {
 	return err
 }
 
-// maxLinks is how many symbolic links that lead on to links are followed, as by the
-// kernel.
+// maxLinks is the maximum length of a chain of symbolic links, as in the kernel.
 const maxLinks = 40
 
-// linkTarget is the path that a symbolic link leads to; empty if there is none.
+// linkTarget returns the path that a symbolic link leads to; empty if p is not a
+// symbolic link.
 func linkTarget(p string) string {
 	dir, base, err := parent(p)
 	if err != nil {
@@ -174,12 +175,13 @@ func linkTarget(p string) string {
 	if target == "" || strings.HasPrefix(target, "/") {
 		return target
 	}
-	// Not cleaned: only the kernel knows what is above a directory.
+	// Do not clean the path: because of symbolic links, only the kernel can resolve "..".
 	p = strings.TrimRight(p, "/")
 	return p[:len(p)-len(base)] + target
 }
 
-// replaces takes the file that is there, and returns its path.
+// replaces checks that the file at fd may be replaced, stores its description, and
+// returns its real path.
 func (w *writing) replaces(fd int, p string) (string, error) {
 	if w.GetCreateOnly() {
 		return "", unix.EEXIST
@@ -192,8 +194,8 @@ func (w *writing) replaces(fd int, p string) (string, error) {
 		return "", err
 	}
 	if w.actor.id != nil {
-		// The directory alone decides about a rename; a file that is not to be
-		// written by this user stays as it is all the same.
+		// A rename needs only write permission on the directory. Require it on the file
+		// too, as if it were written in place.
 		check, err := open(p, unix.O_WRONLY, 0)
 		if err != nil && !errors.Is(err, unix.ETXTBSY) {
 			return "", err
@@ -212,7 +214,7 @@ func (w *writing) run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*gu
 			break
 		}
 		if err != nil {
-			return nil, err // the daemon went away: close removes the file
+			return nil, err // the daemon closed the connection; close removes the file
 		}
 		if err := w.actor.do(func() error { return w.append(chunk) }); err != nil {
 			return nil, err
@@ -236,8 +238,8 @@ func (w *writing) append(data []byte) error {
 	return nil
 }
 
-// finish puts the written file in its place. It is on the disk before: a host
-// that crashes leaves the old file or the new one.
+// finish syncs the written file and renames it to its final name. After a crash of
+// the host there is the old file or the new one, both complete.
 func (w *writing) finish(end *guestv1.TransferEnd, wanted func() error) error {
 	if err := w.adorn(); err != nil {
 		return err
@@ -256,8 +258,9 @@ func (w *writing) finish(end *guestv1.TransferEnd, wanted func() error) error {
 	return err
 }
 
-// settle gives the file its name if it is still wanted. Others that end in the
-// directory wait for that: no later write gets between the question and the rename.
+// settle renames the file to its final name if the transfer is still wanted. It holds
+// the lock of the directory meanwhile, so that no later write can finish between the
+// check and the rename.
 func (w *writing) settle(wanted func() error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(w.dir, &st); err != nil {
@@ -272,11 +275,11 @@ func (w *writing) settle(wanted func() error) error {
 	return rename(w.dir, w.temp, w.dir, w.base, w.GetCreateOnly())
 }
 
-// fsync is replaced by a test that must do something while a file is synced.
+// fsync is a variable so that a test can act while a file is being synced.
 var fsync = unix.Fsync
 
-// adorn gives the file its owner and mode. An owner that is only kept is not
-// worth an error; a user cannot give files away.
+// adorn sets owner and mode of the file. A failure to keep the old owner is not an
+// error, because only root can change owners.
 func (w *writing) adorn() error {
 	mode, uid, gid := uint32(0o644), -1, -1
 	if w.old != nil {

@@ -15,7 +15,7 @@ import (
 
 // Stat describes one file.
 func (s *Service) Stat(_ context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	return s.do(req, "Looking at", func(c *FileCall) error {
+	return s.do(req, "Inspecting", func(c *FileCall) error {
 		flags := unix.O_PATH
 		if !c.GetFollow() {
 			flags |= unix.O_NOFOLLOW
@@ -37,15 +37,15 @@ func (s *Service) Stat(_ context.Context, req *guestv1.FileRequest) (*guestv1.Fi
 	}), nil
 }
 
-// List gives one page of a directory.
+// List returns one page of a directory.
 func (s *Service) List(_ context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	return s.do(req, "Listing", func(c *FileCall) error {
 		return c.actor.do(func() error { return c.list() })
 	}), nil
 }
 
-// maxPage is the most that a page of a directory takes, in bytes; it stays below
-// the limit of a reply by more than one entry.
+// maxPage is the size in bytes at which a page of a directory ends. It is below the
+// limit of a reply by more than one entry.
 const maxPage = 32 << 10
 
 func (c *FileCall) list() error {
@@ -54,8 +54,8 @@ func (c *FileCall) list() error {
 		return err
 	}
 	defer closeFD(fd)
-	// A directory's offsets are cookies of the file system: they hold when it is
-	// opened anew, which keeps the listing without a state here.
+	// The offsets of a directory are cookies of the file system. They stay valid when
+	// the directory is opened again, so pages need no state here.
 	if _, err := unix.Seek(fd, int64(c.GetCursor()), io.SeekStart); err != nil {
 		return invalidCursor(err)
 	}
@@ -97,14 +97,14 @@ func (c *FileCall) list() error {
 
 func invalidCursor(err error) error {
 	if errors.Is(err, unix.EINVAL) {
-		return invalid("cannot be listed from that page on: begin again with the first page")
+		return invalid("cannot be listed from this page: begin again with the first page")
 	}
 	return err
 }
 
-// MakeDirectory makes a directory.
+// MakeDirectory creates a directory, and missing parents if the request is deep.
 func (s *Service) MakeDirectory(_ context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	return s.do(req, "Making the directory", func(c *FileCall) error {
+	return s.do(req, "Creating the directory", func(c *FileCall) error {
 		mode := uint32(0o755)
 		if c.Mode != nil {
 			mode = c.GetMode() & 0o7777
@@ -118,7 +118,7 @@ func (s *Service) MakeDirectory(_ context.Context, req *guestv1.FileRequest) (*g
 	}), nil
 }
 
-// makeDir makes one directory with exactly the mode.
+// makeDir creates one directory with exactly the given mode.
 func makeDir(p string, mode uint32) error {
 	dir, base, err := parent(p)
 	if err != nil {
@@ -130,13 +130,13 @@ func makeDir(p string, mode uint32) error {
 	}
 	fd, err := unix.Openat(dir, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // made, but not to be read by its user: the umask has the last word
+		return nil // created, but its user cannot open it; the mode stays as the umask made it
 	}
 	defer closeFD(fd)
 	return unix.Fchmod(fd, mode)
 }
 
-// makeAll makes what is missing of a path. Only the last directory gets the mode.
+// makeAll creates the missing directories of a path. Only the last one gets mode.
 func makeAll(p string, mode uint32) error {
 	fd, err := open(p, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err == nil {
@@ -160,7 +160,7 @@ func makeAll(p string, mode uint32) error {
 		}
 		part := p[:end]
 		if err := makeDir(part, want); err != nil && !errors.Is(err, unix.EEXIST) {
-			// Above may be directories that this user may not write.
+			// The directory may exist in a parent that this user cannot write.
 			if fd, statErr := open(part, unix.O_PATH|unix.O_DIRECTORY, 0); statErr == nil {
 				closeFD(fd)
 			} else {
@@ -172,7 +172,7 @@ func makeAll(p string, mode uint32) error {
 	return nil
 }
 
-// Move renames.
+// Move renames a file or directory.
 func (s *Service) Move(_ context.Context, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	return s.do(req, "Moving", func(c *FileCall) error {
 		to, err := clean(c.GetNewPath())
@@ -203,7 +203,8 @@ func rename(from int, base string, dir int, name string, noReplace bool) error {
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
-	// A file system without the flag. A link refuses to replace; only then the old name goes.
+	// The file system does not support the flag. linkat fails if the new name exists, so
+	// the old name is removed only after it succeeded.
 	if err := unix.Linkat(from, base, dir, name, 0); err != nil {
 		return err
 	}

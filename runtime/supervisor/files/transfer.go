@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// transfer is bytes under way. The goroutine that serves its connection owns it.
+// transfer is a transfer in progress. The goroutine that serves its connection owns it.
 type transfer struct {
 	what  string
 	path  []byte
@@ -19,25 +19,25 @@ type transfer struct {
 	work
 }
 
-// work is what differs between transfers.
+// work is the part that differs between the kinds of transfers.
 type work interface {
-	// begin opens what is needed; what it returns is sent to the daemon.
+	// begin opens the files that the transfer needs. Its result is sent to the daemon.
 	begin() (*guestv1.FileStat, error)
-	// run moves the bytes until they are through, or ctx ends. An error of the pipe
-	// is an error like any other; nobody will hear of it.
+	// run moves the bytes until all are moved or ctx is done. It also returns errors of
+	// the pipe, although they cannot be sent to the daemon.
 	run(ctx context.Context, p *wire.Pipe, moved *bulk.Meter) (*guestv1.TransferEnd, error)
-	// close frees everything and removes what is half done. begin may have failed.
+	// close releases everything and removes incomplete files. begin may have failed.
 	close()
 }
 
-// Serve carries the transfer that a connection is for; first is what was read of
-// the connection already. The caller closes the connection afterwards.
+// Serve performs the transfer requested on conn. first yields the bytes that were
+// read from conn before. The caller closes conn afterwards.
 func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
-	// The sandbox must outlive whatever goes wrong here.
+	// A panic here must not end PID 1 and with it the sandbox.
 	defer func() { _ = recover() }()
 	ctx, cancel := context.WithCancel(s.stopping)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // ends a read or write under way
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // interrupts a blocked read or write
 	p := wire.NewPipe(conn, first)
 	req := new(guestv1.TransferRequest)
 	if p.Expect(wire.Preamble) != nil || p.Word(req) != nil {
@@ -53,11 +53,11 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 		end = &guestv1.TransferEnd{Error: explain(t.what, t.path, err)}
 	}
 	if end != nil && p.SendWord("", end) == nil {
-		_ = conn.CloseRead() // a daemon that is still writing hears of it
+		_ = conn.CloseRead() // makes the writes of a daemon that is still sending fail
 	}
 }
 
-// carry carries out a transfer. It returns nothing when all has been said.
+// carry performs a transfer. It returns nil if nothing remains to be sent to the daemon.
 func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
 	if !s.add(watch) {
 		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
@@ -81,9 +81,9 @@ func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bo
 	return t.run(ctx, p, moved)
 }
 
-// wanted is an error when whoever asked for a transfer has given it up, or it is to
-// end: nothing must be made or replaced then, because the same client may have made
-// something new there since.
+// wanted returns an error if the client has cancelled the transfer or the service is
+// stopping. Then nothing may be created or replaced any more, because the same client
+// may have created something new there since.
 func wanted(ctx context.Context, p *wire.Pipe) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func wanted(ctx context.Context, p *wire.Pipe) error {
 	return nil
 }
 
-// prepare works a request out.
+// prepare turns a request into a transfer.
 func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.FileError) {
 	a, fail := s.actor(req.GetUser())
 	if fail != nil {
@@ -114,7 +114,7 @@ func (s *Service) prepare(req *guestv1.TransferRequest) (*transfer, *guestv1.Fil
 	case *guestv1.TransferRequest_Watch:
 		t.what, t.path, t.work = "Watching", kind.Watch.GetPath(), newWatching(a, kind.Watch)
 	default:
-		err = invalid("is asked for in a way that this supervisor does not know: create a new sandbox")
+		err = invalid("needs a kind of transfer that this supervisor does not support: create a new sandbox")
 	}
 	if err == nil {
 		_, err = clean(t.path)
@@ -147,7 +147,7 @@ func (s *Service) remove(watch bool) {
 	}
 }
 
-// metered counts what passes.
+// metered counts the bytes that are read and written.
 type metered struct {
 	io.ReadWriter
 	moved *bulk.Meter

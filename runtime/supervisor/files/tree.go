@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// packing is a transfer of a tree to outside.
+// packing is a transfer of a tree out of the sandbox.
 type packing struct {
 	*guestv1.OutTransfer
 	actor *actor
@@ -42,7 +42,7 @@ func (p *packing) begin() (*guestv1.FileStat, error) {
 			return err
 		}
 		if st.GetMode()&unix.S_IFMT == unix.S_IFDIR {
-			p.dir = fd // the tree is what is open here
+			p.dir = fd // fd is the root of the tree
 			return nil
 		}
 		defer closeFD(fd)
@@ -77,11 +77,11 @@ func (p *packing) run(ctx context.Context, pipe *wire.Pipe, moved *bulk.Meter) (
 	return new(guestv1.TransferEnd), errors.Join(err, pipe.End())
 }
 
-// kernelFiles leaves out of a copy that begins above what the kernel shows as files
-// in /proc and /sys: it is not the sandbox's, and much of it cannot be read.
+// kernelFiles excludes /proc and /sys from a copy that begins above them: their files
+// do not belong to the sandbox, and many of them cannot be read.
 type kernelFiles struct{}
 
-// Enter finds out whether a directory is one of the kernel's.
+// Enter skips a directory of the file systems proc and sysfs.
 func (kernelFiles) Enter(name string, dir int) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(dir, &st); err != nil || name == "" {
@@ -93,7 +93,7 @@ func (kernelFiles) Enter(name string, dir int) error {
 	return nil
 }
 
-// Skip leaves nothing else out.
+// Skip excludes nothing else.
 func (kernelFiles) Skip(string, bool) bool { return false }
 
 func (p *packing) close() {
@@ -103,7 +103,7 @@ func (p *packing) close() {
 	}
 }
 
-// unpacking is a transfer of a tree from outside.
+// unpacking is a transfer of a tree into the sandbox.
 type unpacking struct {
 	*guestv1.InTransfer
 	actor *actor

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// maxWatchedDirs bounds the directories of one watch: each costs the host
-	// memory of its kernel, of which a user has a share.
+	// maxWatchedDirs bounds the directories of one watch: each uses kernel memory of the
+	// host, and the number per user is limited.
 	maxWatchedDirs = 4096
 	// maxPending bounds the changes that wait to be sent.
 	maxPending = 2048
-	// maxChanges is about the most that is told at once, in bytes of paths.
+	// maxChanges is about the maximum size of one batch of changes, in bytes of paths.
 	maxChanges = 64 << 10
 
 	watchMask = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_DELETE |
@@ -32,21 +32,21 @@ const (
 		unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW | unix.IN_EXCL_UNLINK
 )
 
-// watching is a transfer of changes. The queue of the kernel is its buffer: it
-// is bounded, and says when it ran over.
+// watching is a transfer that reports changes. The inotify queue of the kernel is its
+// buffer: it is bounded and reports an overflow.
 type watching struct {
 	*guestv1.WatchTransfer
 	actor *actor
 	root  string
-	// fd is the descriptor of queue; to ask the file for it would make it blocking.
+	// fd is the descriptor of queue. os.File.Fd would make it blocking.
 	queue *os.File
 	fd    int
-	// dirs holds the path of each watched directory by its watch.
+	// dirs maps watch descriptors to the paths of the watched directories.
 	dirs     map[int32]string
 	pending  []*guestv1.Change
 	overflow string
 	ended    bool
-	// ours are the cookies of moves that put a written file in its place.
+	// ours are the cookies of renames that complete a write through this service.
 	ours map[uint32]bool
 }
 
@@ -60,7 +60,7 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not to be read in a thread that waits: the runtime's poller does it.
+	// With os.NewFile the runtime's poller waits for events, so no thread blocks.
 	w.queue, w.fd = os.NewFile(uintptr(fd), "inotify"), fd
 	return nil, w.actor.do(func() error {
 		dir, err := open(w.root, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -68,7 +68,7 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 			return err
 		}
 		defer closeFD(dir)
-		// The path may be a symbolic link; what it leads to is watched.
+		// If the path is a symbolic link, watch its target.
 		wd, err := unix.InotifyAddWatch(fd, viaProc(dir), watchMask&^unix.IN_DONT_FOLLOW)
 		if err != nil {
 			return err
@@ -81,10 +81,11 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 	})
 }
 
-// add watches one more directory. What is not there any more is no failure.
+// add watches one more directory. It returns false if it does not. A directory that no
+// longer exists is not reported.
 func (w *watching) add(dir string) bool {
 	if len(w.dirs) >= maxWatchedDirs {
-		w.lost("There are more than %d directories below %s; those that come first are watched. Watch a smaller directory.", maxWatchedDirs, w.root)
+		w.lost("There are more than %d directories below %s, so some of them are not watched. Watch a smaller directory.", maxWatchedDirs, w.root)
 		return false
 	}
 	wd, err := unix.InotifyAddWatch(w.fd, dir, watchMask)
@@ -93,33 +94,33 @@ func (w *watching) add(dir string) bool {
 		w.dirs[int32(wd)] = dir
 		return true
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
-		w.lost("This host does not let more directories be watched; some below %s are not. Raise fs.inotify.max_user_watches or watch a smaller directory.", w.root)
+		w.lost("The host's limit on watched directories is reached, so some below %s are not watched. Raise fs.inotify.max_user_watches or watch a smaller directory.", w.root)
 	case errors.Is(err, unix.EACCES):
-		w.lost("The directory %s may not be read by this user and is not watched.", dir)
+		w.lost("The user has no permission to read the directory %s, so it is not watched.", dir)
 	}
 	return false
 }
 
-// below watches all directories under one that is watched, those that are higher
-// up first. Where that is new, what is found in it is told as made: it may have
-// come before the watch. One directory is open at a time, however deep they are:
-// the descriptors are those that commands are started with.
+// below watches all directories below a watched one, in breadth-first order. If told
+// is set, the directory is new, and below reports what it finds as created, because
+// that may have happened before the watch existed. It opens only one directory at a
+// time at any depth, because the supervisor needs its descriptors to start commands.
 func (w *watching) below(dir string, told bool) {
 	for next := []string{dir}; len(next) > 0; next = next[1:] {
 		next = append(next, w.children(next[0], told)...)
 	}
 }
 
-// children watches the directories in one, and returns those that are watched now.
+// children watches the subdirectories of dir and returns those that it now watches.
 func (w *watching) children(dir string, told bool) (dirs []string) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if !isGone(err) {
-			w.lost("What is below the directory %s is not watched: %v.", dir, err)
+			w.lost("The directories below %s are not watched: %v.", dir, err)
 		}
 		return nil
 	}
-	defer f.Close() // only read
+	defer f.Close() // was only read
 	for {
 		list, err := f.ReadDir(256)
 		for _, e := range list {
@@ -143,7 +144,7 @@ func (w *watching) children(dir string, told bool) (dirs []string) {
 	}
 }
 
-// isGone tells whether a directory is not there any more.
+// isGone reports whether a directory no longer exists.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
@@ -156,14 +157,14 @@ func (w *watching) lost(format string, args ...any) {
 
 func (w *watching) tell(kind guestv1.ChangeKind, p string, dir bool, cookie uint32) {
 	if len(w.pending) >= maxPending {
-		w.lost("More changed in %s than could be told; look at it again.", w.root)
+		w.lost("Changes in %s were too many to report all of them; read the directory again.", w.root)
 		return
 	}
 	w.pending = append(w.pending, &guestv1.Change{Kind: kind, Path: []byte(p), Directory: dir, Cookie: cookie})
 }
 
-// run sends changes as they come. While the daemon does not take them they wait
-// in the kernel.
+// run sends changes as they happen. While the daemon does not read them, they wait in
+// the kernel's queue.
 func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *bulk.Meter) (*guestv1.TransferEnd, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.queue.Close() })()
 	w.hungUp(p)
@@ -185,10 +186,10 @@ func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *bulk.Meter) (*guest
 	}
 }
 
-// hungUp ends the watch when the daemon goes away. The daemon sends nothing more,
-// so there is nothing else to be read.
+// hungUp ends the watch when the daemon closes the connection. The daemon sends
+// nothing else, so any read result means the end.
 func (w *watching) hungUp(p *wire.Pipe) {
-	go func() { // ends with the connection, which closes when run returns
+	go func() { // ends when the connection is closed, after run has returned
 		_, _ = p.Next(make([]byte, wire.MaxChunk))
 		_ = w.queue.Close()
 	}()
@@ -230,7 +231,7 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 	dir, known := w.dirs[wd]
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
-		w.lost("More changed in %s than could be told; look at it again.", w.root)
+		w.lost("Changes in %s were too many to report all of them; read the directory again.", w.root)
 		return
 	case !known:
 		return
@@ -282,8 +283,8 @@ func kindOf(mask uint32) guestv1.ChangeKind {
 	return guestv1.ChangeKind_CHANGE_KIND_ATTRIBUTES
 }
 
-// self is a change of a watched directory itself. Those below the root are told
-// by the directory that they are in.
+// self reports a change of the root itself. Changes of the other watched directories
+// are reported by the events of their parents.
 func (w *watching) self(dir string, mask uint32) {
 	if dir != w.root {
 		return
@@ -300,7 +301,7 @@ func (w *watching) self(dir string, mask uint32) {
 	}
 }
 
-// forget ends the watches below a directory that went away.
+// forget removes the watches at and below a directory that was moved away.
 func (w *watching) forget(dir string) {
 	for wd, p := range w.dirs {
 		if p == dir || strings.HasPrefix(p, dir+"/") {
