@@ -38,9 +38,9 @@ type Service struct {
 	// stopping is done when all transfers must end.
 	stopping context.Context
 	gate     chan struct{}
-	// settling are locks of directories, chosen by inode. Each is held while a written
+	// renameLocks are locks of directories, chosen by inode. Each is held while a written
 	// file is renamed to its final name, because it exists to order these renames.
-	settling [64]sync.Mutex
+	renameLocks [64]sync.Mutex
 
 	// mu guards the fields below.
 	mu                 sync.Mutex

@@ -131,12 +131,12 @@ func TestARemovalEndsWithItsCaller(t *testing.T) {
 	root, req := plant(t)
 	before := below(t, root)
 	release := s.HoldThreads()
-	ctx, giveUp := context.WithCancel(t.Context())
-	defer giveUp()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	removed := make(chan error, 1)
 	go func() { _, err := guest.RemoveTree(ctx, link, req); removed <- err }()
 	call := <-s.began
-	giveUp()
+	cancel()
 	if err := <-removed; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}

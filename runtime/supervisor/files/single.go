@@ -143,7 +143,7 @@ func (w *writing) find() error {
 	switch {
 	case err == nil:
 		defer closeFD(fd)
-		if p, err = w.replaces(fd, p); err != nil {
+		if p, err = w.checkReplaceable(fd, p); err != nil {
 			return err
 		}
 	case !errors.Is(err, unix.ENOENT):
@@ -180,9 +180,9 @@ func linkTarget(p string) string {
 	return p[:len(p)-len(base)] + target
 }
 
-// replaces checks that the file at fd may be replaced, stores its description, and
+// checkReplaceable checks that the file at fd may be replaced, stores its description, and
 // returns its real path.
-func (w *writing) replaces(fd int, p string) (string, error) {
+func (w *writing) checkReplaceable(fd int, p string) (string, error) {
 	if w.GetCreateOnly() {
 		return "", unix.EEXIST
 	}
@@ -241,13 +241,13 @@ func (w *writing) append(data []byte) error {
 // finish syncs the written file and renames it to its final name. After a crash of
 // the host there is the old file or the new one, both complete.
 func (w *writing) finish(end *guestv1.TransferEnd, wanted func() error) error {
-	if err := w.adorn(); err != nil {
+	if err := w.setMetadata(); err != nil {
 		return err
 	}
 	if err := fsync(w.fd); err != nil {
 		return err
 	}
-	err := w.settle(wanted)
+	err := w.publish(wanted)
 	if err != nil {
 		return err
 	}
@@ -258,17 +258,17 @@ func (w *writing) finish(end *guestv1.TransferEnd, wanted func() error) error {
 	return err
 }
 
-// settle renames the file to its final name if the transfer is still wanted. It holds
+// publish renames the file to its final name if the transfer is still wanted. It holds
 // the lock of the directory meanwhile, so that no later write can finish between the
 // check and the rename.
-func (w *writing) settle(wanted func() error) error {
+func (w *writing) publish(wanted func() error) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(w.dir, &st); err != nil {
 		return err
 	}
-	turn := &w.service.settling[st.Ino%uint64(len(w.service.settling))]
-	turn.Lock()
-	defer turn.Unlock()
+	lock := &w.service.renameLocks[st.Ino%uint64(len(w.service.renameLocks))]
+	lock.Lock()
+	defer lock.Unlock()
 	if err := wanted(); err != nil {
 		return err
 	}
@@ -278,9 +278,9 @@ func (w *writing) settle(wanted func() error) error {
 // fsync is a variable so that a test can act while a file is being synced.
 var fsync = unix.Fsync
 
-// adorn sets owner and mode of the file. A failure to keep the old owner is not an
+// setMetadata sets owner and mode of the file. A failure to keep the old owner is not an
 // error, because only root can change owners.
-func (w *writing) adorn() error {
+func (w *writing) setMetadata() error {
 	mode, uid, gid := uint32(0o644), -1, -1
 	if w.old != nil {
 		mode = w.old.GetMode() & 0o7777

@@ -48,7 +48,7 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 		_ = p.SendWord("", &guestv1.TransferResponse{Error: fail})
 		return
 	}
-	end, err := s.carry(ctx, t, p, req.GetWatch() != nil)
+	end, err := s.perform(ctx, t, p, req.GetWatch() != nil)
 	if err != nil {
 		end = &guestv1.TransferEnd{Error: explain(t.what, t.path, err)}
 	}
@@ -57,8 +57,8 @@ func (s *Service) Serve(conn *net.UnixConn, first io.Reader) {
 	}
 }
 
-// carry performs a transfer. It returns nil if nothing remains to be sent to the daemon.
-func (s *Service) carry(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
+// perform runs a transfer. It returns nil if nothing remains to be sent to the daemon.
+func (s *Service) perform(ctx context.Context, t *transfer, p *wire.Pipe, watch bool) (end *guestv1.TransferEnd, err error) {
 	if !s.add(watch) {
 		return nil, p.SendWord("", &guestv1.TransferResponse{Error: explain(t.what, t.path, errBusy)})
 	}

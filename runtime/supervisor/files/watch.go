@@ -75,7 +75,7 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 		}
 		w.dirs[int32(wd)] = w.root
 		if w.GetRecursive() {
-			w.below(w.root, false)
+			w.watchTree(w.root, false)
 		}
 		return nil
 	})
@@ -85,7 +85,7 @@ func (w *watching) begin() (*guestv1.FileStat, error) {
 // longer exists is not reported.
 func (w *watching) add(dir string) bool {
 	if len(w.dirs) >= maxWatchedDirs {
-		w.lost("There are more than %d directories below %s, so some of them are not watched. Watch a smaller directory.", maxWatchedDirs, w.root)
+		w.reportLoss("There are more than %d directories below %s, so some of them are not watched. Watch a smaller directory.", maxWatchedDirs, w.root)
 		return false
 	}
 	wd, err := unix.InotifyAddWatch(w.fd, dir, watchMask)
@@ -94,29 +94,30 @@ func (w *watching) add(dir string) bool {
 		w.dirs[int32(wd)] = dir
 		return true
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
-		w.lost("The host's limit on watched directories is reached, so some below %s are not watched. Raise fs.inotify.max_user_watches or watch a smaller directory.", w.root)
+		w.reportLoss("The host's limit on watched directories is reached, so some below %s are not watched. Raise fs.inotify.max_user_watches or watch a smaller directory.", w.root)
 	case errors.Is(err, unix.EACCES):
-		w.lost("The user has no permission to read the directory %s, so it is not watched.", dir)
+		w.reportLoss("The user has no permission to read the directory %s, so it is not watched.", dir)
 	}
 	return false
 }
 
-// below watches all directories below a watched one, in breadth-first order. If told
-// is set, the directory is new, and below reports what it finds as created, because
-// that may have happened before the watch existed. It opens only one directory at a
-// time at any depth, because the supervisor needs its descriptors to start commands.
-func (w *watching) below(dir string, told bool) {
+// watchTree watches all directories below a watched one, in breadth-first order. If
+// reportCreated is set, the directory is new, and watchTree reports what it finds
+// as created, because that may have happened before the watch existed. It opens
+// only one directory at a time at any depth, because the supervisor needs its
+// descriptors to start commands.
+func (w *watching) watchTree(dir string, reportCreated bool) {
 	for next := []string{dir}; len(next) > 0; next = next[1:] {
-		next = append(next, w.children(next[0], told)...)
+		next = append(next, w.watchChildren(next[0], reportCreated)...)
 	}
 }
 
-// children watches the subdirectories of dir and returns those that it now watches.
-func (w *watching) children(dir string, told bool) (dirs []string) {
+// watchChildren watches the subdirectories of dir and returns those that it now watches.
+func (w *watching) watchChildren(dir string, reportCreated bool) (dirs []string) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if !isGone(err) {
-			w.lost("The directories below %s are not watched: %v.", dir, err)
+			w.reportLoss("The directories below %s are not watched: %v.", dir, err)
 		}
 		return nil
 	}
@@ -125,13 +126,13 @@ func (w *watching) children(dir string, told bool) (dirs []string) {
 		list, err := f.ReadDir(256)
 		for _, e := range list {
 			full := path.Join(dir, e.Name())
-			if told && !archive.IsTemp(e.Name()) {
-				w.tell(guestv1.ChangeKind_CHANGE_KIND_CREATED, full, e.IsDir(), 0)
+			if reportCreated && !archive.IsTemp(e.Name()) {
+				w.report(guestv1.ChangeKind_CHANGE_KIND_CREATED, full, e.IsDir(), 0)
 			}
 			switch {
 			case !e.IsDir():
 			case len(full) > unix.PathMax-256:
-				w.lost("The directories below %s are too deep to be watched.", dir)
+				w.reportLoss("The directories below %s are too deep to be watched.", dir)
 			case w.add(full):
 				dirs = append(dirs, full)
 			case len(w.dirs) >= maxWatchedDirs:
@@ -149,15 +150,15 @@ func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-func (w *watching) lost(format string, args ...any) {
+func (w *watching) reportLoss(format string, args ...any) {
 	if w.overflow == "" {
 		w.overflow = cut(fmt.Sprintf(format, args...))
 	}
 }
 
-func (w *watching) tell(kind guestv1.ChangeKind, p string, dir bool, cookie uint32) {
+func (w *watching) report(kind guestv1.ChangeKind, p string, dir bool, cookie uint32) {
 	if len(w.pending) >= maxPending {
-		w.lost("Changes in %s were too many to report all of them; read the directory again.", w.root)
+		w.reportLoss("Changes in %s were too many to report all of them; read the directory again.", w.root)
 		return
 	}
 	w.pending = append(w.pending, &guestv1.Change{Kind: kind, Path: []byte(p), Directory: dir, Cookie: cookie})
@@ -167,7 +168,7 @@ func (w *watching) tell(kind guestv1.ChangeKind, p string, dir bool, cookie uint
 // the kernel's queue.
 func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *bulk.Meter) (*guestv1.TransferEnd, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.queue.Close() })()
-	w.hungUp(p)
+	w.closeOnHangUp(p)
 	buf := make([]byte, 16<<10)
 	for {
 		for len(w.pending) > 0 || w.overflow != "" {
@@ -186,9 +187,9 @@ func (w *watching) run(ctx context.Context, p *wire.Pipe, _ *bulk.Meter) (*guest
 	}
 }
 
-// hungUp ends the watch when the daemon closes the connection. The daemon sends
+// closeOnHangUp ends the watch when the daemon closes the connection. The daemon sends
 // nothing else, so any read result means the end.
-func (w *watching) hungUp(p *wire.Pipe) {
+func (w *watching) closeOnHangUp(p *wire.Pipe) {
 	go func() { // ends when the connection is closed, after run has returned
 		_, _ = p.Next(make([]byte, wire.MaxChunk))
 		_ = w.queue.Close()
@@ -231,7 +232,7 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 	dir, known := w.dirs[wd]
 	switch {
 	case mask&unix.IN_Q_OVERFLOW != 0:
-		w.lost("Changes in %s were too many to report all of them; read the directory again.", w.root)
+		w.reportLoss("Changes in %s were too many to report all of them; read the directory again.", w.root)
 		return
 	case !known:
 		return
@@ -239,7 +240,7 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 		delete(w.dirs, wd)
 		return
 	case name == "":
-		w.self(dir, mask)
+		w.rootEvent(dir, mask)
 		return
 	case archive.IsTemp(name):
 		if mask&unix.IN_MOVED_FROM != 0 && len(w.ours) < maxPending {
@@ -253,14 +254,14 @@ func (w *watching) event(wd int32, mask, cookie uint32, name string) {
 		delete(w.ours, cookie)
 		kind, cookie = guestv1.ChangeKind_CHANGE_KIND_WRITTEN, 0
 	}
-	w.tell(kind, full, isDir, cookie)
+	w.report(kind, full, isDir, cookie)
 	if !isDir || !w.GetRecursive() {
 		return
 	}
 	switch {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		if w.add(full) {
-			w.below(full, mask&unix.IN_CREATE != 0)
+			w.watchTree(full, mask&unix.IN_CREATE != 0)
 		}
 	case mask&unix.IN_MOVED_FROM != 0:
 		w.forget(full)
@@ -283,21 +284,21 @@ func kindOf(mask uint32) guestv1.ChangeKind {
 	return guestv1.ChangeKind_CHANGE_KIND_ATTRIBUTES
 }
 
-// self reports a change of the root itself. Changes of the other watched directories
+// rootEvent reports a change of the root itself. Changes of the other watched directories
 // are reported by the events of their parents.
-func (w *watching) self(dir string, mask uint32) {
+func (w *watching) rootEvent(dir string, mask uint32) {
 	if dir != w.root {
 		return
 	}
 	switch {
 	case mask&unix.IN_DELETE_SELF != 0:
-		w.tell(guestv1.ChangeKind_CHANGE_KIND_REMOVED, dir, true, 0)
+		w.report(guestv1.ChangeKind_CHANGE_KIND_REMOVED, dir, true, 0)
 		w.ended = true
 	case mask&unix.IN_MOVE_SELF != 0:
-		w.tell(guestv1.ChangeKind_CHANGE_KIND_MOVED_OUT, dir, true, 0)
+		w.report(guestv1.ChangeKind_CHANGE_KIND_MOVED_OUT, dir, true, 0)
 		w.ended = true
 	case mask&unix.IN_ATTRIB != 0:
-		w.tell(guestv1.ChangeKind_CHANGE_KIND_ATTRIBUTES, dir, true, 0)
+		w.report(guestv1.ChangeKind_CHANGE_KIND_ATTRIBUTES, dir, true, 0)
 	}
 }
 

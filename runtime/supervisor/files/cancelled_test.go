@@ -23,8 +23,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// desk is a service whose transfers run in this process, with a directory for them.
-type desk struct {
+// fixture is a service whose transfers run in this process, with a directory for them.
+type fixture struct {
 	t       *testing.T
 	service *files.Service
 	link    string
@@ -43,8 +43,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, service: files.New(t.Context(), nil), link: shortDir(t), root: t.TempDir()}
+func newFixture(t *testing.T) *fixture {
+	d := &fixture{t: t, service: files.New(t.Context(), nil), link: shortDir(t), root: t.TempDir()}
 	l, err := net.Listen("unix", filepath.Join(d.link, paths.LinkSocket))
 	d.must(err)
 	var accepting sync.WaitGroup
@@ -64,7 +64,7 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) must(err error) {
+func (d *fixture) must(err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
@@ -72,7 +72,7 @@ func (d *desk) must(err error) {
 }
 
 // begin begins a transfer and returns a function that cancels it.
-func (d *desk) begin(req *guestv1.TransferRequest) (tr *guest.Transfer, giveUp func()) {
+func (d *fixture) begin(req *guestv1.TransferRequest) (tr *guest.Transfer, cancel func()) {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(d.t.Context())
 	tr, err := guest.DialTransfer(ctx, d.link, req)
@@ -81,19 +81,19 @@ func (d *desk) begin(req *guestv1.TransferRequest) (tr *guest.Transfer, giveUp f
 	return tr, cancel
 }
 
-func (d *desk) write(name string) *guestv1.TransferRequest {
+func (d *fixture) write(name string) *guestv1.TransferRequest {
 	return &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_Write{
 		Write: &guestv1.WriteTransfer{Path: []byte(filepath.Join(d.root, name))},
 	}}
 }
 
-func (d *desk) into() *guestv1.TransferRequest {
+func (d *fixture) into() *guestv1.TransferRequest {
 	return &guestv1.TransferRequest{Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{Path: []byte(d.root)}}}
 }
 
 // want waits until all transfers have ended and compares the directory with files:
 // names and contents in turn.
-func (d *desk) want(files ...string) {
+func (d *fixture) want(files ...string) {
 	d.t.Helper()
 	d.served.Wait()
 	list, err := os.ReadDir(d.root)
@@ -110,7 +110,7 @@ func (d *desk) want(files ...string) {
 }
 
 func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	syncing, goOn := make(chan struct{}), make(chan struct{})
 	var later atomic.Bool
 	files.SetFsync(t, func(int) error {
@@ -120,12 +120,12 @@ func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
 		}
 		return nil
 	})
-	old, giveUp := d.begin(d.write("f"))
+	old, cancel := d.begin(d.write("f"))
 	d.must(old.Push([]byte("old")))
 	ended := make(chan error, 1)
 	go func() { _, err := old.Finish(); ended <- err }()
 	<-syncing
-	giveUp()
+	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the cancelled write ended with %v", err)
 	}
@@ -139,7 +139,7 @@ func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
 }
 
 func TestACopyThatWasGivenUpUnpacksNothingMore(t *testing.T) {
-	d := newDesk(t)
+	d := newFixture(t)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, name := range []string{"a", "b"} {
@@ -149,10 +149,10 @@ func TestACopyThatWasGivenUpUnpacksNothingMore(t *testing.T) {
 		d.must(err)
 	}
 	d.must(w.Close())
-	tr, giveUp := d.begin(d.into())
+	tr, cancel := d.begin(d.into())
 	release := d.service.HoldThreads()
 	d.must(tr.Push(b.Bytes())) // fits into the socket's buffer, so all of it can still be read
-	giveUp()
+	cancel()
 	tr.Close()
 	release()
 	d.want("a", "new", "b", "new")
