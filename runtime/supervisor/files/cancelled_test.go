@@ -109,7 +109,7 @@ func (d *fixture) want(files ...string) {
 	}
 }
 
-func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
+func TestACancelledWriteDoesNotReplaceALaterOne(t *testing.T) {
 	d := newFixture(t)
 	syncing, goOn := make(chan struct{}), make(chan struct{})
 	var later atomic.Bool
@@ -138,7 +138,7 @@ func TestAWriteThatWasGivenUpDoesNotReplaceALaterOne(t *testing.T) {
 	d.want("f", "new")
 }
 
-func TestACopyThatWasGivenUpUnpacksNothingMore(t *testing.T) {
+func TestACancelledCopyUnpacksNothingMore(t *testing.T) {
 	d := newFixture(t)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

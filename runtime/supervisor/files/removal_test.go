@@ -69,7 +69,7 @@ func (p *patience) Err() error {
 	return context.Canceled
 }
 
-func TestARemovalThatWasGivenUpRemovesNothingMore(t *testing.T) {
+func TestACancelledRemovalRemovesNothingMore(t *testing.T) {
 	service := files.New(t.Context(), nil)
 	for last := 0; ; last++ { // the number of checks before the cancellation
 		root, req := plant(t)
@@ -111,7 +111,7 @@ func (greeter) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResp
 	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot"}, nil
 }
 
-func TestARemovalEndsWithItsCaller(t *testing.T) {
+func TestARemovalIsCancelledWithItsCaller(t *testing.T) {
 	s := &spy{files.New(t.Context(), nil), make(chan context.Context), make(chan struct{})}
 	link := shortDir(t)
 	l, err := net.Listen("unix", filepath.Join(link, paths.LinkSocket))
