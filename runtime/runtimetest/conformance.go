@@ -10,8 +10,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Engine is what every engine can do. The daemon declares the same for itself,
-// where it uses it.
+// Engine has the methods of every engine. The daemon declares the same interface for
+// itself, in the packages that use it.
 type Engine interface {
 	Ping(ctx context.Context) error
 	Info(ctx context.Context) (runtime.EngineInfo, error)
@@ -39,27 +39,28 @@ type Engine interface {
 // Harness is one engine, prepared for one test.
 type Harness struct {
 	Engine Engine
-	// InstallID is fresh; the harness removes at the test's end what carries it.
+	// InstallID is new for the test. The harness removes all objects with this id at the
+	// end of the test.
 	InstallID string
-	// Image has the command sleep.
+	// Image is a reference to an image that has the command sleep.
 	Image string
-	// Foreign makes a container that is not the daemon's; its labels claim the
-	// identity, or are not there when that is zero.
+	// Foreign creates a container that is not the daemon's. Its labels claim the identity;
+	// it has no labels if the identity is zero.
 	Foreign func(t *testing.T, name string, claimed runtime.Identity) (id string)
-	// ForeignNetwork is Foreign for a network. It is false where the engine itself
+	// ForeignNetwork is Foreign for a network. It returns false if the engine itself
 	// refuses a second network of that name.
 	ForeignNetwork func(t *testing.T, name string, claimed runtime.Identity) (id string, made bool)
-	// ClaimingImage makes an image whose labels claim the identity; it has the
-	// command sleep. It returns the id.
+	// ClaimingImage creates an image whose labels claim the identity and which has the
+	// command sleep. It returns the image's id.
 	ClaimingImage func(t *testing.T, claimed runtime.Identity) (imageID string)
-	// RemoveImage removes an image that a case has built.
+	// RemoveImage removes an image that a case built.
 	RemoveImage func(t *testing.T, id string)
-	// Kill ends a container's processes behind the engine's back.
+	// Kill kills a container's processes without the engine's help.
 	Kill func(t *testing.T, id string)
 }
 
-// RunConformance tests an engine's behaviour. newHarness is called once for each
-// case.
+// RunConformance runs the cases that every engine must pass. It calls newHarness once
+// for each case.
 func RunConformance(t *testing.T, newHarness func(t *testing.T) Harness) {
 	groups := map[string]map[string]func(*testing.T, *subject){
 		"Objects":  objectCases,
@@ -81,7 +82,7 @@ func RunConformance(t *testing.T, newHarness func(t *testing.T) Harness) {
 	}
 }
 
-// subject is a harness with the words of the cases.
+// subject is a harness with helper methods for the cases.
 type subject struct {
 	Harness
 	sandboxID, nonce string
@@ -99,7 +100,7 @@ func (s *subject) networkSpec() runtime.NetworkSpec {
 	return runtime.NetworkSpec{Identity: s.identity(runtime.RoleNetwork), Name: runtime.NetworkName(s.sandboxID)}
 }
 
-// sleeper is a primary that runs until it is stopped.
+// sleeper returns the spec of a primary that runs until it is stopped.
 func (s *subject) sleeper(imageID, networkID string) runtime.ContainerSpec {
 	return runtime.ContainerSpec{
 		Identity:   s.identity(runtime.RolePrimary),
@@ -126,7 +127,7 @@ func (s *subject) network(t *testing.T) runtime.Network {
 	return network
 }
 
-// created makes a network and a sleeper in it.
+// created creates a network and a sleeper in it.
 func (s *subject) created(t *testing.T) (id string, spec runtime.ContainerSpec) {
 	t.Helper()
 	spec = s.sleeper(s.image(t).ID, s.network(t).ID)
@@ -161,7 +162,7 @@ func (s *subject) inventory(t *testing.T) runtime.Inventory {
 	return inv
 }
 
-// wantOnly checks the ids of everything in an inventory.
+// wantOnly requires that an inventory has exactly the given ids.
 func wantOnly(t *testing.T, inv runtime.Inventory, containers, networks []string) {
 	t.Helper()
 	var gotContainers, gotNetworks []string

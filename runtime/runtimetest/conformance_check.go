@@ -17,7 +17,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// wantClass checks for one of the errdefs sentinels.
+// wantClass requires an error with the given class of errdefs.
 func wantClass(t *testing.T, err, class error) {
 	t.Helper()
 	is := map[error]func(error) bool{
@@ -29,7 +29,7 @@ func wantClass(t *testing.T, err, class error) {
 	}
 }
 
-// wantReason checks for a fault that has a sentence.
+// wantReason requires a fault with the given reason and a message.
 func wantReason(t *testing.T, err error, reason agboxv1.ErrorReason) {
 	t.Helper()
 	f := fault.Of(err)
@@ -37,7 +37,7 @@ func wantReason(t *testing.T, err error, reason agboxv1.ErrorReason) {
 		t.Fatalf("the error is %v, want a fault %v", err, reason)
 	}
 	if f.Message == "" {
-		t.Errorf("the fault %v has no sentence", reason)
+		t.Errorf("the fault %v has no message", reason)
 	}
 }
 

@@ -54,7 +54,7 @@ var eventCases = map[string]func(*testing.T, *subject){
 	},
 }
 
-// listener reads a stream of events.
+// listener collects the events of a stream.
 type listener struct {
 	cancel context.CancelFunc
 	events chan runtime.Event
@@ -62,7 +62,7 @@ type listener struct {
 	seen   []runtime.Event
 }
 
-// listen returns when the stream is open.
+// listen opens a stream of events.
 func (s *subject) listen(t *testing.T, since time.Time) *listener {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -82,7 +82,7 @@ func (s *subject) listen(t *testing.T, since time.Time) *listener {
 	return l
 }
 
-// await returns the next event with the action.
+// await returns the next event with the action and skips others.
 func (l *listener) await(t *testing.T, action string) runtime.Event {
 	t.Helper()
 	for {
@@ -93,7 +93,7 @@ func (l *listener) await(t *testing.T, action string) runtime.Event {
 				return event
 			}
 		case err := <-l.ended:
-			t.Fatalf("the stream broke off before %q: %v", action, err)
+			t.Fatalf("the stream ended before %q: %v", action, err)
 		case <-t.Context().Done():
 			t.Fatalf("no event %q", action)
 		}

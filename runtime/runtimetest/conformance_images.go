@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// imageCases are about what else is done with images.
+// imageCases test pull policies, platforms, builds and lists of images.
 var imageCases = map[string]func(*testing.T, *subject){
 	"NeverTakesWhatIsThereAndPullsNothing": func(t *testing.T, s *subject) {
 		there, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: s.Image, Policy: runtime.PullNever}, nil)
@@ -44,12 +44,12 @@ var imageCases = map[string]func(*testing.T, *subject){
 		must(t, err)
 		t.Cleanup(func() { s.RemoveImage(t, id) })
 		if said.Len() == 0 {
-			t.Error("the build has put out nothing")
+			t.Error("the build printed nothing")
 		}
 		used, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: tag, Policy: runtime.PullNever}, nil)
 		must(t, err)
 		if used.ID != id {
-			t.Errorf("the build says %s, its name stands for %s", id, used.ID)
+			t.Errorf("the build returned %s, but its tag refers to %s", id, used.ID)
 		}
 		all, err := s.Engine.ListImages(t.Context())
 		must(t, err)

@@ -113,9 +113,9 @@ var identityCases = map[string]func(*testing.T, *subject){
 		wantReason(t, err, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE)
 		wantOnly(t, s.inventory(t), nil, nil)
 		if _, again := s.ForeignNetwork(t, runtime.NetworkName(s.sandboxID), s.identity(runtime.RoleNetwork)); again {
-			// Both are there, so ours is found and the foreign one is not touched.
+			// Both exist: ours is found, and the foreign one is not touched.
 			if found := s.network(t); found.ID == foreign {
-				t.Error("the foreign network was taken for ours")
+				t.Error("EnsureNetwork returned the foreign network")
 			}
 		}
 	},
@@ -159,7 +159,8 @@ var identityCases = map[string]func(*testing.T, *subject){
 	},
 }
 
-// wantTaken puts a container that claims an identity on the primary's name.
+// wantTaken requires that a container with the primary's name and the claimed identity
+// is neither adopted nor changed.
 func (s *subject) wantTaken(t *testing.T, claimed runtime.Identity) {
 	t.Helper()
 	spec := s.sleeper(s.image(t).ID, s.network(t).ID)

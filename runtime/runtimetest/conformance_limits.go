@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// limitCases are about what a container may have and use.
+// limitCases test abilities, limits, ports and usage.
 var limitCases = map[string]func(*testing.T, *subject){
 	"AbilitiesNameTheMachine": func(t *testing.T, s *subject) {
 		a, err := s.Engine.Abilities(t.Context())
@@ -83,7 +83,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 		err := s.Engine.StartContainer(t.Context(), s.ensure(t, second))
 		wantReason(t, err, agboxv1.ErrorReason_PORT_TAKEN)
 		if errdefs.IsUnavailable(err) {
-			t.Errorf("%v reads as if it could be tried again", err)
+			t.Errorf("%v looks retryable", err)
 		}
 	},
 	"UsageIsToldOfWhatRuns": func(t *testing.T, s *subject) {
@@ -104,7 +104,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 	},
 }
 
-// service is a sleeper in the role of a service.
+// service returns the spec of a sleeper in the role of a service.
 func (s *subject) service(t *testing.T, name string) runtime.ContainerSpec {
 	t.Helper()
 	spec := s.sleeper(s.image(t).ID, s.network(t).ID)

@@ -125,7 +125,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 	},
 }
 
-// callsOf has one call of each verb.
+// callsOf returns one call of each verb.
 func callsOf(ctx context.Context, s *subject, id string, spec runtime.ContainerSpec) map[Verb]func() error {
 	e := s.Engine
 	return map[Verb]func() error{

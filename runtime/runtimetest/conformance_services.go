@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// serviceCases are about what only services have: health, volumes, a log.
+// serviceCases test what only services have: health, volumes and a log.
 var serviceCases = map[string]func(*testing.T, *subject){
 	"AVolumeIsMadeOnceListedAndRemoved": func(t *testing.T, s *subject) {
 		spec := s.volumeSpec()

@@ -1,5 +1,5 @@
-// Package runtimetest has what tests of engines and of their users need: a fake
-// engine in memory, and one suite of behaviour that the fake and Docker both pass.
+// Package runtimetest provides a fake engine in memory for tests, and the conformance
+// suite that the fake and the Docker adapter both pass.
 package runtimetest
 
 import (
@@ -18,13 +18,13 @@ import (
 // FakeImage is the image that every fake engine has.
 const FakeImage = "agbox/base:latest"
 
-// Fake is an engine in memory. Ids are counted, so a test sees the same ones in
-// every run. All methods may be called from many goroutines; it waits on channels
-// and the context only, never on the clock.
+// Fake is an engine in memory. Its ids are numbers from a counter, so they are the same
+// in every run of a test. Its methods are safe for concurrent use. It waits only for
+// channels and contexts, never for the clock.
 type Fake struct {
-	// OnStart runs, in the caller's goroutine, each time a container begins to run,
-	// before StartContainer returns: a test may start something in its place.
-	// OnEnd runs when it does not run any more. Set both before the first call.
+	// OnStart runs each time a container starts, in the caller's goroutine, before
+	// StartContainer returns. A test can start a process in place of the container.
+	// OnEnd runs when the container has ended. Set both before the first call.
 	OnStart, OnEnd func(runtime.ContainerSpec)
 
 	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
@@ -36,10 +36,11 @@ type Fake struct {
 	volumes    map[string]runtime.Volume // by name
 	verbs      map[Verb]*verbState
 	down       bool
-	late       bool // as LateLists says
-	// boots counts the engine's lives; a stream belongs to one.
+	late       bool // see LateLists
+	// boots counts the starts of the engine. A stream ends with the engine that it was
+	// opened on.
 	boots  int
-	events []runtime.Event // of this life
+	events []runtime.Event // since the last start of the engine
 	// changed is closed and replaced when events or boots change.
 	changed chan struct{}
 }
@@ -47,7 +48,7 @@ type Fake struct {
 type fakeContainer struct {
 	runtime.Container
 	spec runtime.ContainerSpec
-	// inspected: it was looked at closely since it ended.
+	// inspected is true if InspectContainer was called since the container ended.
 	inspected bool
 }
 
@@ -65,7 +66,7 @@ func NewFake() *Fake {
 	return f
 }
 
-// AddImage makes an image known under a reference and returns it with an id.
+// AddImage adds an image under a reference and returns it with an id.
 func (f *Fake) AddImage(ref string, image runtime.Image) runtime.Image {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,12 +85,12 @@ func (f *Fake) newIDLocked() string {
 	return fmt.Sprintf("%064x", f.counter)
 }
 
-// Ping is answered.
+// Ping succeeds.
 func (f *Fake) Ping(ctx context.Context) error {
 	return f.do(ctx, VerbPing, func() error { return nil })
 }
 
-// Info says a fixed version.
+// Info returns a fixed version.
 func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	err := f.do(ctx, VerbInfo, func() error { return nil })
 	if err != nil {
@@ -98,7 +99,7 @@ func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41"}, nil
 }
 
-// EnsureNetwork makes a network or finds it by identity and name.
+// EnsureNetwork creates a network, or finds it by identity and name.
 func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (runtime.Network, error) {
 	var network runtime.Network
 	err := f.do(ctx, VerbEnsureNetwork, func() error {
@@ -113,7 +114,7 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 				taken = true
 			case network.ID == "":
 				network = n
-			default: // a younger twin
+			default: // a newer duplicate
 				delete(f.networks, id)
 			}
 		}
@@ -130,7 +131,7 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 	return network, err
 }
 
-// RemoveNetwork removes by id; gone is success.
+// RemoveNetwork removes a network by id. A missing one is success.
 func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 	return f.do(ctx, VerbRemoveNetwork, func() error {
 		f.mu.Lock()
@@ -140,7 +141,7 @@ func (f *Fake) RemoveNetwork(ctx context.Context, id string) error {
 	})
 }
 
-// EnsureVolume makes a volume or finds it by identity and name.
+// EnsureVolume creates a volume, or finds it by identity and name.
 func (f *Fake) EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error {
 	return f.do(ctx, VerbEnsureVolume, func() error {
 		f.mu.Lock()
@@ -153,7 +154,8 @@ func (f *Fake) EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error 
 	})
 }
 
-// RemoveVolume removes by name; gone is success, and one in use stays.
+// RemoveVolume removes a volume by name. A missing one is success; one in use is a
+// conflict.
 func (f *Fake) RemoveVolume(ctx context.Context, name string) error {
 	return f.do(ctx, VerbRemoveVolume, func() error {
 		f.mu.Lock()
@@ -170,7 +172,7 @@ func (f *Fake) RemoveVolume(ctx context.Context, name string) error {
 	})
 }
 
-// Inventory lists what carries the install's id.
+// Inventory lists the objects with the install's id.
 func (f *Fake) Inventory(ctx context.Context, installID string) (runtime.Inventory, error) {
 	return f.inventory(ctx, VerbInventory, func(id runtime.Identity) bool { return id.InstallID == installID })
 }
@@ -212,7 +214,8 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 	return inv, err
 }
 
-// Events replays and follows the events of this life of the engine.
+// Events reports past and new events until the engine goes down. It has only events
+// since the last start of the engine.
 func (f *Fake) Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error {
 	if err := f.begin(ctx, VerbEvents); err != nil {
 		return err
@@ -234,7 +237,7 @@ func (f *Fake) Events(ctx context.Context, installID string, since time.Time, re
 		broken, changed := f.boots != boot, f.changed
 		f.mu.Unlock()
 		if broken {
-			return unavailable("the stream of events broke off")
+			return unavailable("the stream of events was lost")
 		}
 		for _, event := range fresh {
 			if event.InstallID == installID && !event.Time.Before(since) {
@@ -249,5 +252,5 @@ func (f *Fake) Events(ctx context.Context, installID string, since time.Time, re
 	}
 }
 
-// Close does nothing: the fake holds nothing.
+// Close does nothing: the fake has no resources to release.
 func (f *Fake) Close() error { return nil }

@@ -23,7 +23,7 @@ func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// EnsureContainer makes a container or finds it by name and identity.
+// EnsureContainer creates a container, or finds it by name and identity.
 func (f *Fake) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
 	var id string
 	err := f.do(ctx, VerbEnsureContainer, func() error {
@@ -40,7 +40,7 @@ func (f *Fake) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) 
 			}
 		}
 		if !f.hasImageLocked(spec.ImageID) {
-			return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "The image %s is not here.", spec.ImageID)
+			return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_IMAGE_NOT_FOUND, "The image %s does not exist.", spec.ImageID)
 		}
 		for _, m := range spec.Volumes {
 			if _, ok := f.volumes[m.Volume]; !ok {
@@ -85,7 +85,7 @@ func (f *Fake) addContainerLocked(spec runtime.ContainerSpec) string {
 	return c.ID
 }
 
-// StartContainer starts a container; one that runs is success.
+// StartContainer starts a container. It succeeds if the container runs already.
 func (f *Fake) StartContainer(ctx context.Context, id string) error {
 	return f.do(ctx, VerbStartContainer, func() error {
 		spec, begun, err := f.start(id)
@@ -129,8 +129,8 @@ func (f *Fake) start(id string) (spec runtime.ContainerSpec, begun bool, err err
 	return c.spec, true, nil
 }
 
-// StopContainer stops a container at once, whatever the grace; stopped or gone is
-// success. The exit code is 0.
+// StopContainer stops a container at once, whatever the grace period, with exit code
+// 0. A stopped or missing container is success.
 func (f *Fake) StopContainer(ctx context.Context, id string, _ time.Duration) error {
 	return f.do(ctx, VerbStopContainer, func() error {
 		f.end(id, 0, "stop")
@@ -138,7 +138,7 @@ func (f *Fake) StopContainer(ctx context.Context, id string, _ time.Duration) er
 	})
 }
 
-// RemoveContainer kills and removes a container; gone is success.
+// RemoveContainer kills and removes a container. A missing one is success.
 func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 	return f.do(ctx, VerbRemoveContainer, func() error {
 		f.Vanish(id)
@@ -146,7 +146,7 @@ func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
-// InspectContainer looks at one container by id.
+// InspectContainer observes one container by id.
 func (f *Fake) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
 	var seen runtime.Container
 	err := f.do(ctx, VerbInspectContainer, func() error {
@@ -162,12 +162,12 @@ func (f *Fake) InspectContainer(ctx context.Context, id string) (runtime.Contain
 	return seen, err
 }
 
-// Kill makes a running container die behind the daemon's back.
+// Kill makes a running container exit with the code, without a call of the daemon.
 func (f *Fake) Kill(id string, code int) {
 	f.end(id, code, "")
 }
 
-// KillOutOfMemory makes a running container die as the kernel's OOM killer does.
+// KillOutOfMemory makes a running container end as if by the kernel's OOM killer.
 func (f *Fake) KillOutOfMemory(id string) {
 	f.mu.Lock()
 	if c := f.containers[id]; c != nil && c.State == runtime.StateRunning {
@@ -178,8 +178,8 @@ func (f *Fake) KillOutOfMemory(id string) {
 	f.end(id, killed, "")
 }
 
-// Vanish removes a container or a network behind the daemon's back. Nobody sees the
-// container between its end and its removal.
+// Vanish removes a container or a network without a call of the daemon. The container
+// is never visible in the state exited.
 func (f *Fake) Vanish(id string) {
 	f.mu.Lock()
 	ran := f.endLocked(id, killed, "")
@@ -192,9 +192,9 @@ func (f *Fake) Vanish(id string) {
 	f.tellEnd(ran)
 }
 
-// Detach takes a container off its network, or puts it back, as somebody else's
-// "docker network disconnect" and "connect" do. The engine's event does not name
-// the sandbox, so there is none.
+// Detach disconnects a container from its network or connects it again, like a user's
+// "docker network disconnect" and "connect". It emits no event, because the engine's
+// event for this does not name the sandbox.
 func (f *Fake) Detach(id string, detached bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +203,7 @@ func (f *Fake) Detach(id string, detached bool) {
 	}
 }
 
-// SetHealth sets what a healthcheck found.
+// SetHealth sets the result of a container's healthcheck.
 func (f *Fake) SetHealth(id, health string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -213,7 +213,7 @@ func (f *Fake) SetHealth(id, health string) {
 	}
 }
 
-// end makes a running container an exited one. action is emitted after "die".
+// end makes a running container exit. It emits "die", then action if it is not empty.
 func (f *Fake) end(id string, code int, action string) {
 	f.mu.Lock()
 	ran := f.endLocked(id, code, action)
@@ -221,7 +221,7 @@ func (f *Fake) end(id string, code int, action string) {
 	f.tellEnd(ran)
 }
 
-// endLocked returns what the container was made of, if it ran.
+// endLocked returns the container's spec if it ran, otherwise nil.
 func (f *Fake) endLocked(id string, code int, action string) *runtime.ContainerSpec {
 	c := f.containers[id]
 	if c == nil || c.State != runtime.StateRunning {
@@ -236,7 +236,7 @@ func (f *Fake) endLocked(id string, code int, action string) *runtime.ContainerS
 	return &spec
 }
 
-// tellEnd calls OnEnd for what ended, if anything did.
+// tellEnd calls OnEnd with the spec of the container that ended; nil means none did.
 func (f *Fake) tellEnd(ran *runtime.ContainerSpec) {
 	if ran != nil && f.OnEnd != nil {
 		f.OnEnd(*ran)

@@ -6,7 +6,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// DescribeContainer tells what a container was made from.
+// DescribeContainer says what a container was created from.
 func (f *Fake) DescribeContainer(ctx context.Context, id string) (runtime.Description, error) {
 	var d runtime.Description
 	err := f.do(ctx, VerbInspectContainer, func() error {

@@ -39,11 +39,11 @@ const (
 	VerbContainerUsage   Verb = "ContainerUsage"
 )
 
-// verbState is what a test has ordered for a verb, and how often it was called.
+// verbState has the faults that a test set for a verb, and the number of its calls.
 type verbState struct {
 	calls   int
 	err     error
-	release chan struct{} // not nil: calls hang until it is closed
+	release chan struct{} // if not nil, calls hang until it is closed
 	lose    bool
 }
 
@@ -54,15 +54,15 @@ func (f *Fake) verbLocked(v Verb) *verbState {
 	return f.verbs[v]
 }
 
-// Fail makes every call of the verb fail without effect; nil mends it.
+// Fail makes every call of the verb fail without effect; a nil error ends that.
 func (f *Fake) Fail(v Verb, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.verbLocked(v).err = err
 }
 
-// Hang makes calls of the verb wait until their context ends or release is called;
-// after a release they go on as usual.
+// Hang makes calls of the verb block until their context is done or release is called.
+// After release they continue normally.
 func (f *Fake) Hang(v Verb) (release func()) {
 	gate := make(chan struct{})
 	f.mu.Lock()
@@ -78,7 +78,7 @@ func (f *Fake) Hang(v Verb) (release func()) {
 	})
 }
 
-// PullForEver makes pulls of one image last until their context ends.
+// PullForEver makes pulls of one image block until their context is done.
 func (f *Fake) PullForEver(ref string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,23 +88,23 @@ func (f *Fake) PullForEver(ref string) {
 	f.endless[ref] = true
 }
 
-// LateLists makes lists show what has ended as running until it is inspected: Docker
-// tells of an end before its lists know.
+// LateLists makes lists show an exited container as running until it is inspected.
+// Docker too emits the event of an exit before its lists show it.
 func (f *Fake) LateLists() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.late = true
 }
 
-// LoseReply makes the next call of the verb take effect and then fail as
-// unavailable, as when the connection breaks after the engine has done the work.
+// LoseReply makes the next call of the verb take effect and then fail as unavailable,
+// as if the connection broke after the engine had done the work.
 func (f *Fake) LoseReply(v Verb) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.verbLocked(v).lose = true
 }
 
-// Calls is how often the verb was called, failed calls included.
+// Calls returns how often the verb was called, including failed calls.
 func (f *Fake) Calls(v Verb) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,8 +119,8 @@ func (f *Fake) GoDown() {
 	f.bootLocked()
 }
 
-// ComeBack ends GoDown. With live-restore the containers ran on; without it they
-// have exited with code 137, and no event tells of it.
+// ComeBack ends GoDown. With live-restore the containers kept running; without it they
+// have exited with code 137, and there is no event about that.
 func (f *Fake) ComeBack(liveRestore bool) {
 	f.mu.Lock()
 	var ended []runtime.ContainerSpec
@@ -152,8 +152,8 @@ func (f *Fake) bootLocked() {
 	f.wakeLocked()
 }
 
-// AddForeign puts a container there that the daemon did not make. Its labels claim
-// the identity, which may be zero.
+// AddForeign adds a container that the daemon did not create. Its labels claim the
+// identity, which may be zero.
 func (f *Fake) AddForeign(name string, claimed runtime.Identity) (id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,7 +169,7 @@ func (f *Fake) AddForeignNetwork(name string, claimed runtime.Identity) (id stri
 	return id
 }
 
-// Containers are all containers, foreign ones too, in the order of their making.
+// Containers returns all containers, including foreign ones, in the order of creation.
 func (f *Fake) Containers() []runtime.Container {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +180,7 @@ func (f *Fake) Containers() []runtime.Container {
 	return all
 }
 
-// Networks are all networks in the order of their making.
+// Networks returns all networks in the order of creation.
 func (f *Fake) Networks() []runtime.Network {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,7 +191,7 @@ func (f *Fake) Networks() []runtime.Network {
 	return all
 }
 
-// Spec is what a container was made from; false when there is none of that name.
+// Spec returns the spec of the container with the name; false if there is none.
 func (f *Fake) Spec(name string) (runtime.ContainerSpec, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,7 +203,7 @@ func (f *Fake) Spec(name string) (runtime.ContainerSpec, bool) {
 	return runtime.ContainerSpec{}, false
 }
 
-// do runs work as one call of the verb. work takes the lock itself.
+// do runs work as one call of the verb. work acquires mu itself.
 func (f *Fake) do(ctx context.Context, v Verb, work func() error) error {
 	if err := f.begin(ctx, v); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (f *Fake) do(ctx context.Context, v Verb, work func() error) error {
 	return err
 }
 
-// begin counts the call and lets it fail or hang as ordered.
+// begin counts the call, and fails or blocks it if the test said so.
 func (f *Fake) begin(ctx context.Context, v Verb) error {
 	f.mu.Lock()
 	state := f.verbLocked(v)

@@ -17,10 +17,10 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// fakePlatform is that of the fake and of images that are added without one.
+// fakePlatform is the platform of the fake, and of images added without one.
 const fakePlatform = "linux/amd64"
 
-// Abilities says that of a small machine without anything special.
+// Abilities returns those of a small machine without optional features.
 func (f *Fake) Abilities(ctx context.Context) (runtime.Abilities, error) {
 	err := f.do(ctx, VerbAbilities, func() error { return nil })
 	if err != nil {
@@ -32,10 +32,10 @@ func (f *Fake) Abilities(ctx context.Context) (runtime.Abilities, error) {
 	}, nil
 }
 
-// imagePattern is the grammar of references as far as tests need it.
+// imagePattern is the part of the grammar of references that tests need.
 var imagePattern = regexp.MustCompile(`^([a-z0-9.-]+:[0-9]+/)?[a-z0-9]+(([._/]|__|-+)[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$`)
 
-// EnsureImage knows the added and built images only, by reference and by id.
+// EnsureImage finds added and built images by reference or id, and no others.
 func (f *Fake) EnsureImage(ctx context.Context, want runtime.ImageRequest, progress func(runtime.PullProgress)) (runtime.Image, error) {
 	var found runtime.Image
 	err := f.do(ctx, VerbEnsureImage, func() error {
@@ -79,7 +79,7 @@ func (f *Fake) ListImages(ctx context.Context) ([]runtime.ListedImage, error) {
 	return listed, err
 }
 
-// BuildImage wants the Dockerfile in the context, and makes an empty image.
+// BuildImage requires the Dockerfile in the context and adds an empty image.
 func (f *Fake) BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (string, error) {
 	var id string
 	err := f.do(ctx, VerbBuildImage, func() error {
@@ -111,7 +111,7 @@ func (f *Fake) BuildImage(ctx context.Context, opts runtime.BuildOptions, contex
 	return id, err
 }
 
-// ContainerUsage has figures for what runs.
+// ContainerUsage returns made-up usage for a running container and zero for others.
 func (f *Fake) ContainerUsage(ctx context.Context, id string) (runtime.Usage, error) {
 	var used runtime.Usage
 	err := f.do(ctx, VerbContainerUsage, func() error {
@@ -130,10 +130,10 @@ func (f *Fake) ContainerUsage(ctx context.Context, id string) (runtime.Usage, er
 	return used, err
 }
 
-// firstFreePort is where the fake begins to pick ports of the host.
+// firstFreePort is the first port of the host that the fake picks.
 const firstFreePort = 40000
 
-// publishLocked publishes the ports of a container that starts.
+// publishLocked returns the published ports of a container that is being started.
 func (f *Fake) publishLocked(spec runtime.ContainerSpec) ([]runtime.PublishedPort, error) {
 	taken := make(map[uint16]bool)
 	for _, c := range f.containers {

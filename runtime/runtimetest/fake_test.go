@@ -29,7 +29,7 @@ func TestFakeConforms(t *testing.T) {
 				return f.AddForeignNetwork(name, claimed), true
 			},
 			ClaimingImage: func(*testing.T, runtime.Identity) string {
-				return f.AddImage("claiming:latest", runtime.Image{}).ID // images of the fake have no labels
+				return f.AddImage("claiming:latest", runtime.Image{}).ID // the fake's images have no labels
 			},
 			RemoveImage: func(*testing.T, string) {},
 			Kill:        func(_ *testing.T, id string) { f.Kill(id, killed) },
@@ -157,6 +157,6 @@ func TestHealthAndSpecAreShown(t *testing.T) {
 		t.Errorf("the spec is %+v, %v", spec, ok)
 	}
 	if _, ok := f.Spec("nobody"); ok {
-		t.Error("a container that is not there has a spec")
+		t.Error("a container that does not exist has a spec")
 	}
 }
