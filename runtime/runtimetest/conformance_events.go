@@ -12,7 +12,7 @@ import (
 )
 
 var eventCases = map[string]func(*testing.T, *subject){
-	"ChangesOfOursArriveInOrder": func(t *testing.T, s *subject) {
+	"EventsOfTheInstallArriveInOrder": func(t *testing.T, s *subject) {
 		id, _ := s.created(t)
 		stream := s.listen(t, time.Time{})
 		must(t, s.Engine.StartContainer(t.Context(), id))
@@ -25,7 +25,7 @@ var eventCases = map[string]func(*testing.T, *subject){
 			}
 		}
 	},
-	"ChangesOfOthersDoNotArrive": func(t *testing.T, s *subject) {
+	"EventsOfOtherInstallsDoNotArrive": func(t *testing.T, s *subject) {
 		stream := s.listen(t, time.Time{})
 		claimed := s.identity(runtime.RolePrimary)
 		claimed.InstallID = ids.New()

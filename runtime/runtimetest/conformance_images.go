@@ -15,7 +15,7 @@ import (
 
 // imageCases test pull policies, platforms, builds and lists of images.
 var imageCases = map[string]func(*testing.T, *subject){
-	"NeverTakesWhatIsThereAndPullsNothing": func(t *testing.T, s *subject) {
+	"PolicyNeverUsesOnlyLocalImages": func(t *testing.T, s *subject) {
 		there, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: s.Image, Policy: runtime.PullNever}, nil)
 		must(t, err)
 		if there.Platform == "" {
@@ -24,7 +24,7 @@ var imageCases = map[string]func(*testing.T, *subject){
 		_, err = s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "agbox-conformance/none:1", Policy: runtime.PullNever}, nil)
 		wantReason(t, err, agboxv1.ErrorReason_IMAGE_NOT_FOUND)
 	},
-	"AnImageOfAnotherPlatformIsNotTaken": func(t *testing.T, s *subject) {
+	"AnImageOfAnotherPlatformIsNotUsed": func(t *testing.T, s *subject) {
 		there := s.image(t)
 		for _, platform := range []string{there.Platform, "linux/s390x"} {
 			_, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: s.Image, Policy: runtime.PullNever, Platform: platform}, nil)
@@ -57,7 +57,7 @@ var imageCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the built image %s is not in the list", tag)
 		}
 	},
-	"ABuildThatFailsSaysSo": func(t *testing.T, s *subject) {
+	"AFailedBuildIsReported": func(t *testing.T, s *subject) {
 		_, err := s.Engine.BuildImage(t.Context(), runtime.BuildOptions{}, archiveOf(t, "other", "FROM "+s.Image+"\n"), func(string) error { return nil })
 		wantReason(t, err, agboxv1.ErrorReason_IMAGE_BUILD_FAILED)
 	},

@@ -67,7 +67,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 			t.Errorf("%v has the class of a missing container", err)
 		}
 	},
-	"InventoryTellsStates": func(t *testing.T, s *subject) {
+	"InventoryShowsStates": func(t *testing.T, s *subject) {
 		id := s.started(t)
 		inv := s.inventory(t)
 		if len(inv.Containers) != 1 || len(inv.Networks) != 1 {
@@ -91,7 +91,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 }
 
 var identityCases = map[string]func(*testing.T, *subject){
-	"ForeignContainerOnOurNameStays": func(t *testing.T, s *subject) {
+	"AForeignContainerWithOurNameIsKept": func(t *testing.T, s *subject) {
 		s.wantTaken(t, runtime.Identity{})
 	},
 	"AnotherNonceIsForeign": func(t *testing.T, s *subject) {
@@ -104,7 +104,7 @@ var identityCases = map[string]func(*testing.T, *subject){
 		claimed.InstallID = ids.New()
 		s.wantTaken(t, claimed)
 	},
-	"ForeignNetworkOnOurNameStays": func(t *testing.T, s *subject) {
+	"AForeignNetworkWithOurNameIsKept": func(t *testing.T, s *subject) {
 		foreign, made := s.ForeignNetwork(t, runtime.NetworkName(s.sandboxID), runtime.Identity{})
 		if !made {
 			t.Fatal("the first network of a name was not made")
@@ -127,7 +127,7 @@ var identityCases = map[string]func(*testing.T, *subject){
 		wantReason(t, err, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE)
 		wantOnly(t, s.inventory(t), nil, []string{foreign})
 	},
-	"OfTwoNetworksOfOursTheOldestStays": func(t *testing.T, s *subject) {
+	"OfDuplicateNetworksTheOldestIsKept": func(t *testing.T, s *subject) {
 		first := s.network(t)
 		s.ForeignNetwork(t, first.Name, first.Identity)
 		if found := s.network(t); found.ID != first.ID {

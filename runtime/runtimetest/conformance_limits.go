@@ -21,7 +21,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the engine can do %+v", a)
 		}
 	},
-	"EveryFieldOfASpecIsTaken": func(t *testing.T, s *subject) {
+	"EveryFieldOfASpecIsAccepted": func(t *testing.T, s *subject) {
 		volume := s.volumeSpec()
 		must(t, s.Engine.EnsureVolume(t.Context(), volume))
 		spec := s.service(t, "db")
@@ -73,7 +73,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 			t.Errorf("a stopped container publishes %+v", listed)
 		}
 	},
-	"APortThatIsTakenIsSaidAtTheStart": func(t *testing.T, s *subject) {
+	"ATakenPortFailsTheStart": func(t *testing.T, s *subject) {
 		first := s.service(t, "first")
 		first.Ports = []runtime.Port{{Container: 80}}
 		id := s.ensure(t, first)
@@ -86,7 +86,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 			t.Errorf("%v looks retryable", err)
 		}
 	},
-	"UsageIsToldOfWhatRuns": func(t *testing.T, s *subject) {
+	"UsageIsReportedForRunningContainers": func(t *testing.T, s *subject) {
 		id := s.started(t)
 		used, err := s.Engine.ContainerUsage(t.Context(), id)
 		must(t, err)

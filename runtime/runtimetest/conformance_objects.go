@@ -29,7 +29,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the image has id %q by name and %q by id", byName.ID, byID.ID)
 		}
 	},
-	"WhatIsNoImageNameIsRefused": func(t *testing.T, s *subject) {
+	"AnInvalidImageNameIsRefused": func(t *testing.T, s *subject) {
 		for _, ref := range []string{"", "UPPER case", "a:b:c", "../containers/json", "a/../../version"} {
 			_, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: ref}, nil)
 			wantReason(t, err, agboxv1.ErrorReason_INVALID_REQUEST)
@@ -55,7 +55,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 		}
 		wantOnly(t, s.inventory(t), []string{first}, []string{spec.NetworkID})
 	},
-	"EnsuringAtTheSameTimeMakesOneContainer": func(t *testing.T, s *subject) {
+	"ConcurrentEnsureCreatesOneContainer": func(t *testing.T, s *subject) {
 		spec := s.sleeper(s.image(t).ID, s.network(t).ID)
 		var made [4]string
 		var wg sync.WaitGroup
@@ -97,7 +97,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 		must(t, s.Engine.RemoveNetwork(t.Context(), s.network(t).ID))
 		wantOnly(t, s.inventory(t), []string{id}, nil)
 	},
-	"AllWhoRemoveWaitUntilItIsGone": func(t *testing.T, s *subject) {
+	"ConcurrentRemovalsAllWaitForTheEnd": func(t *testing.T, s *subject) {
 		id := s.started(t)
 		network := s.network(t)
 		var wg sync.WaitGroup
@@ -113,7 +113,7 @@ var objectCases = map[string]func(*testing.T, *subject){
 		wg.Wait()
 		wantOnly(t, s.inventory(t), nil, []string{network.ID})
 	},
-	"AnEndedContextIsUnavailable": func(t *testing.T, s *subject) {
+	"ACancelledContextIsUnavailable": func(t *testing.T, s *subject) {
 		id, spec := s.created(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -38,7 +38,7 @@ var serviceCases = map[string]func(*testing.T, *subject){
 			t.Errorf("removed, but there are %+v", v)
 		}
 	},
-	"AForeignVolumeIsNotTaken": func(t *testing.T, s *subject) {
+	"AForeignVolumeIsNotAdopted": func(t *testing.T, s *subject) {
 		theirs := s.volumeSpec()
 		theirs.Nonce = "another"
 		must(t, s.Engine.EnsureVolume(t.Context(), theirs))
@@ -63,7 +63,7 @@ var serviceCases = map[string]func(*testing.T, *subject){
 			t.Errorf("after the stop it is %q", got)
 		}
 	},
-	"TheLogOfAContainerThatIsGoneIsNotFound": func(t *testing.T, s *subject) {
+	"TheLogOfAMissingContainerIsNotFound": func(t *testing.T, s *subject) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var out bytes.Buffer

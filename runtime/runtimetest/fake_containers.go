@@ -189,7 +189,7 @@ func (f *Fake) Vanish(id string) {
 		f.emitLocked(c, "destroy")
 	}
 	f.mu.Unlock()
-	f.tellEnd(ran)
+	f.callOnEnd(ran)
 }
 
 // Detach disconnects a container from its network or connects it again, like a user's
@@ -218,7 +218,7 @@ func (f *Fake) end(id string, code int, action string) {
 	f.mu.Lock()
 	ran := f.endLocked(id, code, action)
 	f.mu.Unlock()
-	f.tellEnd(ran)
+	f.callOnEnd(ran)
 }
 
 // endLocked returns the container's spec if it ran, otherwise nil.
@@ -236,8 +236,8 @@ func (f *Fake) endLocked(id string, code int, action string) *runtime.ContainerS
 	return &spec
 }
 
-// tellEnd calls OnEnd with the spec of the container that ended; nil means none did.
-func (f *Fake) tellEnd(ran *runtime.ContainerSpec) {
+// callOnEnd calls OnEnd with the spec of the container that ended; nil means none did.
+func (f *Fake) callOnEnd(ran *runtime.ContainerSpec) {
 	if ran != nil && f.OnEnd != nil {
 		f.OnEnd(*ran)
 	}

@@ -134,7 +134,7 @@ func TestLiveRestoreKeepsContainersAndBreaksStreams(t *testing.T) {
 	}
 }
 
-func TestOutOfMemoryIsTold(t *testing.T) {
+func TestOutOfMemoryIsReported(t *testing.T) {
 	f, s := newFakeSubject()
 	id := s.started(t)
 	stream := s.listen(t, time.Time{})
