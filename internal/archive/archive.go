@@ -1,11 +1,10 @@
-// Package archive packs trees of files into tar archives and unpacks them, on
-// both sides of a sandbox's wall: the supervisor in a container and the client on
-// the host use the same code.
+// Package archive packs file trees into tar archives and unpacks them. The
+// supervisor in a container and the client on the host use the same code.
 //
-// An archive is written by whoever is on the other side, and may say anything.
-// Unpacking touches nothing outside the directory that it is given: it goes down
-// name by name from one open directory, follows no symbolic link, and never
-// writes to a file that it has not made. Memory does not grow with the archive.
+// Archives come from the other side and are untrusted. Unpacking changes nothing
+// outside its target directory: it opens one directory after the other relative to
+// its parent, follows no symbolic link, and never writes to a file that it has not
+// created itself. Memory use does not grow with the archive.
 package archive
 
 import (
@@ -16,16 +15,16 @@ import (
 )
 
 const (
-	// maxDepth is how deep trees may be; each level holds a descriptor.
+	// maxDepth is the maximum depth of a tree; each level uses a descriptor.
 	maxDepth = 256
 	// chunk is how much of a file is read or written at a time, in bytes.
 	chunk = 256 << 10
-	// small is the size up to which a file is handled in one go, in bytes.
+	// small is the maximum size of a file that is handled in one step, in bytes.
 	small = 64 << 10
 )
 
-// Do runs work that may wait for a disk, or needs somebody's rights. Nil runs it
-// as it is.
+// Do runs a function that accesses files, so it may block on a disk or need the rights
+// of a certain user. A nil Do calls the function directly.
 type Do func(func() error) error
 
 func (d Do) run(fn func() error) error {
@@ -35,11 +34,11 @@ func (d Do) run(fn func() error) error {
 	return d(fn)
 }
 
-// Refusal is an archive, or a tree, that is not accepted.
+// Refusal is the error for an archive that is not accepted.
 type Refusal struct {
-	// Name is the entry; empty when the archive as a whole is meant.
+	// Name is the refused entry; empty if the archive as a whole is refused.
 	Name string
-	// Why continues a sentence that begins with the entry.
+	// Why is the end of a sentence that begins with the entry.
 	Why string
 }
 
@@ -51,18 +50,18 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the entry %s of the archive %s", show(r.Name), r.Why)
 }
 
-// IsRefusal tells whether err is or wraps a Refusal.
+// IsRefusal reports whether err is or wraps a Refusal.
 func IsRefusal(err error) bool { return errors.As(err, new(*Refusal)) }
 
 func refuse(name, format string, args ...any) error {
 	return &Refusal{Name: name, Why: fmt.Sprintf(format, args...)}
 }
 
-// Failure is an operation on one file that failed.
+// Failure is the error of an operation on one file.
 type Failure struct {
-	// Op is what was to be done, for example "make".
+	// Op is the operation, for example "make".
 	Op string
-	// Name is the file, from the top of the tree.
+	// Name is the path of the file from the top of the tree.
 	Name string
 	Err  error
 }
@@ -88,14 +87,14 @@ func show(name string) string {
 	return strconv.Quote(name)
 }
 
-// split gives the parts of a name in an archive; none is the target itself. It
-// refuses a name that does not stay below it.
+// split returns the components of a name in an archive; no components mean the target
+// itself. It refuses a name that leads out of the target.
 func split(name string) ([]string, error) {
 	if strings.HasPrefix(name, "/") {
 		return nil, refuse(name, "has an absolute name")
 	}
 	if strings.IndexByte(name, 0) >= 0 {
-		return nil, refuse(name, "has a NUL in its name")
+		return nil, refuse(name, "has a NUL byte in its name")
 	}
 	parts := make([]string, 0, 8)
 	for part := range strings.SplitSeq(name, "/") {

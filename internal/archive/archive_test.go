@@ -18,10 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sample is some moment with nanoseconds.
+// sample is a time with nanoseconds.
 var sample = time.Date(2001, 2, 3, 4, 5, 6, 789012345, time.UTC)
 
-// tarOf makes an archive. A header without a type is a regular file with content.
+// tarOf makes an archive from headers and from names of regular files. Each regular file
+// gets the content "hostile".
 func tarOf(t testing.TB, entries ...any) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -62,7 +63,7 @@ func hardLink(name, to string) *tar.Header {
 	return &tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}
 }
 
-// arena is a target and what surrounds it.
+// arena is a target directory and the files around it.
 type arena struct {
 	t            testing.TB
 	root, target string
@@ -73,7 +74,7 @@ func newArena(t testing.TB) *arena {
 	root := t.TempDir()
 	a := &arena{t: t, root: root, target: filepath.Join(root, "target")}
 	a.must(os.Mkdir(a.target, 0o755))
-	a.must(os.Chmod(a.target, 0o755)) // whatever the umask
+	a.must(os.Chmod(a.target, 0o755)) // independent of the umask
 	a.must(os.Mkdir(filepath.Join(root, "outside"), 0o755))
 	a.must(os.WriteFile(filepath.Join(root, "outside", "secret"), []byte("secret"), 0o600))
 	a.must(os.WriteFile(filepath.Join(root, "x"), []byte("x"), 0o600))
@@ -88,7 +89,7 @@ func (a *arena) must(err error) {
 	}
 }
 
-// outside is everything but what is in the target.
+// outside describes all files around the target.
 func (a *arena) outside() map[string]string {
 	seen := make(map[string]string)
 	a.must(filepath.WalkDir(a.root, func(p string, d fs.DirEntry, err error) error {
@@ -122,7 +123,7 @@ func (a *arena) unpack(raw []byte, o UnpackOptions) (Unpacked, error) {
 	return Unpack(context.Background(), bytes.NewReader(raw), int(d.Fd()), o)
 }
 
-// wantOutsideAsBefore is what all the guards are for.
+// wantOutsideAsBefore requires that nothing outside the target was changed.
 func (a *arena) wantOutsideAsBefore() {
 	a.t.Helper()
 	after := a.outside()
@@ -138,8 +139,9 @@ func (a *arena) wantOutsideAsBefore() {
 	}
 }
 
-// hostile archives, and what is refused in them. ROOT stands for the folder around
-// the target.
+// hostile has archives that try to change files outside the target. refused is a part of
+// the expected refusal; "" expects any error, and "-" expects success. In names, ROOT is
+// replaced by the directory around the target.
 var hostile = []struct {
 	name    string
 	entries []any
@@ -170,8 +172,8 @@ var hostile = []struct {
 	{"block device", []any{&tar.Header{Name: "d", Typeflag: tar.TypeBlock, Devmajor: 8}}, "", "is a device"},
 	{"FIFO", []any{&tar.Header{Name: "p", Typeflag: tar.TypeFifo}}, "", "is a FIFO"},
 	{"FIFO in a symbolic link", []any{symlink("l", "../outside"), &tar.Header{Name: "l/p", Typeflag: tar.TypeFifo}}, "", "is a FIFO"},
-	{"another name than was asked for", []any{"good", ".bashrc"}, "good", "not the"},
-	{"a name that only begins so", []any{"good2"}, "good", "not the"},
+	{"another name than the requested one", []any{"good", ".bashrc"}, "good", "not the"},
+	{"a name with the requested prefix", []any{"good2"}, "good", "not the"},
 	{"hard link to another name", []any{hardLink("good", "present")}, "good", "outside the target"},
 	{"unknown type", []any{&tar.Header{Name: "u", Typeflag: 'Q'}}, "", "unknown type"},
 	{"too deep", []any{strings.Repeat("d/", 300) + "f"}, "", "directories deep"},
@@ -225,7 +227,7 @@ func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
 
 func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
 	a := newArena(t)
-	// Another name of a file outside stands in the target.
+	// The target contains a hard link to a file outside.
 	a.must(os.Link(filepath.Join(a.root, "x"), filepath.Join(a.target, "f")))
 	if _, err := a.unpack(tarOf(t, "f"), UnpackOptions{}); err != nil {
 		t.Fatal(err)
@@ -268,7 +270,7 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 	}
 }
 
-// claim has the first entry of an archive claim another size.
+// claim changes the size in the first header of an archive.
 func claim(t *testing.T, raw []byte, size int64) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -354,7 +356,7 @@ func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for last := 0; ; last++ { // the questions that are answered with yes
+	for last := 0; ; last++ { // the number of calls of Wanted that succeed
 		a := newArena(t)
 		a.must(os.Mkdir(filepath.Join(a.target, "d"), 0o755))
 		for _, name := range []string{"d/small", "d/large", "link", "hard", "pipe"} {
@@ -372,19 +374,19 @@ func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
 		}})
 		if seen == "" {
 			a.must(err)
-			// Each entry and each piece of a file, and before a file is replaced.
+			// Six entries, two further pieces of the large file, and two replacements of files.
 			if last != 6+2+2 {
-				t.Errorf("it asks %d times", last)
+				t.Errorf("Wanted was called %d times", last)
 			}
 			return
 		}
 		if now := a.inside(); !errors.Is(err, context.Canceled) || now != seen {
-			t.Errorf("given up after question %d: %v\nthere was\n%sand is\n%s", last, err, seen, now)
+			t.Errorf("cancelled after call %d: %v\nthere was\n%sand is\n%s", last, err, seen, now)
 		}
 	}
 }
 
-// inside is everything in the target that has its name for good.
+// inside describes all files in the target except temporary ones.
 func (a *arena) inside() string {
 	var b strings.Builder
 	a.must(filepath.WalkDir(a.target, func(p string, d fs.DirEntry, err error) error {

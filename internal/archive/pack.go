@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PackOptions say how to pack.
+// PackOptions says how to pack.
 type PackOptions struct {
-	// Name is that of the tree in the archive; "." packs what is in it alone.
+	// Name is the name of the tree in the archive; "." packs only its content.
 	Name string
-	// Do runs everything that touches files.
+	// Do runs everything that accesses files.
 	Do Do
-	// Filter leaves things out; nil keeps everything.
+	// Filter excludes files; nil excludes nothing.
 	Filter Filter
-	// Owner gives everything to one user; nil keeps the owners.
+	// Owner is the owner of all entries; nil keeps the owners.
 	Owner *Owner
-	// Progress is called for each entry, and for each piece of a file, with what
-	// has come since the last call. May be nil.
+	// Progress is called for each entry and each piece of a file, with the increments
+	// since the last call. It may be nil.
 	Progress func(files, bytes int64)
 }
 
-// Pack writes what name stands for in the directory dir to w, as a whole tar
-// archive. A symbolic link is packed as such. An empty name packs dir itself. Sockets
-// are left out, and so is what disappears meanwhile; a file that shrinks meanwhile
-// is filled up with zeros. A file of the kernel, which does not tell its size, is
-// packed up to 64 KiB and fails beyond.
+// Pack writes the file or tree with the given name in the directory dir to w, as a
+// complete tar archive. It does not follow symbolic links; they are packed as links. An
+// empty name packs dir itself. Sockets and files that disappear meanwhile are omitted. A
+// file that shrinks meanwhile is padded with zeros. Files in /proc and /sys do not
+// report their size: they are packed up to 64 KiB, and Pack fails on a larger one.
 func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions) error {
 	p := &packer{ctx: ctx, o: o, tar: tar.NewWriter(w), buf: make([]byte, chunk), links: make(map[inode]string)}
 	if o.Progress == nil {
@@ -44,24 +44,25 @@ func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions)
 	return p.tar.Close()
 }
 
-// Owner is a user and a group, as numbers.
+// Owner is a user id and a group id.
 type Owner struct{ UID, GID int }
 
-// Filter says what of a tree is left out.
+// Filter excludes files from a copy.
 type Filter interface {
-	// Enter is called with each directory before anything in it is asked about. Name
-	// is its path below the tree, "" for the tree itself; dir is open for the call.
-	// With fs.SkipDir the directory is packed and nothing in it.
+	// Enter is called with each directory before Skip is called for its content. name is
+	// the path below the tree, "" for the tree itself. dir is open during the call. If it
+	// returns fs.SkipDir, the directory is packed without its content.
 	Enter(name string, dir int) error
-	// Skip tells whether to leave something out, with all that is below it.
+	// Skip reports whether to exclude a file, or a directory with everything below it.
 	Skip(name string, isDir bool) bool
 }
 
 type inode struct{ dev, ino uint64 }
 
 const (
-	// maxLinks bounds the files with several names that are remembered, and
-	// maxLinkBytes their names. What is beyond is packed once for each name.
+	// maxLinks bounds the number of remembered files that have several names, and
+	// maxLinkBytes the total length of these names. Beyond that, a file is packed once
+	// for each of its names.
 	maxLinks     = 32 << 10
 	maxLinkBytes = 2 << 20
 )
@@ -72,7 +73,7 @@ type packer struct {
 	tar   *tar.Writer
 	buf   []byte
 	depth int
-	// links holds the first name of each file that has several.
+	// links has the first packed name of each file with several names.
 	links     map[inode]string
 	linkBytes int
 }
@@ -98,15 +99,15 @@ func (p *packer) top(dir int, name string) error {
 // entry is a file that is being packed.
 type entry struct {
 	st unix.Stat_t
-	// fd is open for regular files and directories, else -1.
+	// fd is open for regular files and directories, otherwise -1.
 	fd     int
 	target string
 	xattrs map[string]string
-	// head is the content of a small file.
+	// head is how many bytes of a regular file begin has read into the buffer.
 	head int
 }
 
-// pack packs one file, and what is below it.
+// pack packs one file, or a directory with its content.
 func (p *packer) pack(dir int, base, name string) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -140,8 +141,8 @@ func (p *packer) pack(dir int, base, name string) error {
 	return failed("pack", name, p.tar.WriteHeader(h))
 }
 
-// linked makes the entry of a file that has come before under another name a hard
-// link to that.
+// linked turns the entry into a hard link if the file was packed before under another
+// name. It returns false if it was not.
 func (p *packer) linked(e *entry, h *tar.Header) bool {
 	if e.st.Nlink < 2 {
 		return false
@@ -158,7 +159,7 @@ func (p *packer) linked(e *entry, h *tar.Header) bool {
 	return false
 }
 
-// below is a name from the tree down; the tree itself is "".
+// below returns the path of an entry relative to the tree; the tree itself is "".
 func (p *packer) below(name string) string {
 	if p.o.Name == "." {
 		return strings.TrimPrefix(name, ".")
@@ -178,8 +179,9 @@ func (p *packer) header(e *entry, name string) *tar.Header {
 	return h
 }
 
-// open looks at a file without following it, and opens what has content. The
-// first piece of a regular file is read at once, which is all of most files.
+// open examines a file without following symbolic links, and opens a regular file or
+// directory. It also reads the first piece of a regular file, which is all of most
+// files, to save a further call of Do.
 func (e *entry) open(dir int, base string, buf []byte) error {
 	if err := unix.Fstatat(dir, base, &e.st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -200,7 +202,7 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 	if err != nil {
 		return err
 	}
-	// It may be another file by now.
+	// Another file may have replaced it since Fstatat.
 	kind := e.st.Mode & unix.S_IFMT
 	if err = unix.Fstat(fd, &e.st); err == nil && e.st.Mode&unix.S_IFMT != kind {
 		err = unix.EAGAIN
@@ -216,12 +218,12 @@ func (e *entry) open(dir int, base string, buf []byte) error {
 	return nil
 }
 
-// errNoSize is of a file that is larger than it says.
-var errNoSize = errors.New("it says that it is empty and holds more than 64 KiB, as files of the kernel may: redirect what cat reads of it")
+// errNoSize is the error for a file that is larger than its reported size of 0.
+var errNoSize = errors.New("it reports a size of 0 but holds more than 64 KiB, as files in /proc may: copy it with cat instead")
 
-// begin reads the first piece of a regular file. Files of the kernel, in /proc and
-// /sys, say that they hold nothing, or a page, whatever they hold: a file that ends
-// in its first piece has the size that was read.
+// begin reads the first piece of a regular file. Files in /proc and /sys report a size
+// of 0 or of one page, whatever they hold. So if a file ends within its first piece,
+// the number of bytes read is its size.
 func (e *entry) begin(fd int, buf []byte) (err error) {
 	said := e.st.Size
 	want := min(said, small)
@@ -239,10 +241,10 @@ func (e *entry) begin(fd int, buf []byte) (err error) {
 		if e.st.Size == 0 {
 			return errNoSize
 		}
-		e.st.Size = want // the rest came while it was read
+		e.st.Size = want // the file was empty and grew meanwhile
 	}
 	if said == 0 && e.head == 0 {
-		return nil // also what of the kernel cannot be read
+		return nil // pack a file of the kernel that cannot be read as empty
 	}
 	return err
 }
@@ -302,7 +304,7 @@ func (p *packer) regular(e *entry, name string) error {
 	return nil
 }
 
-// piece reads n bytes, and zeros where the file has ended.
+// piece reads n bytes; beyond the end of the file it fills in zeros.
 func (p *packer) piece(fd int, n int64) (int, error) {
 	var got int
 	err := p.o.Do.run(func() (err error) {
@@ -313,11 +315,11 @@ func (p *packer) piece(fd int, n int64) (int, error) {
 	return int(n), err
 }
 
-// directory packs a directory and what is in it, and closes it.
+// directory packs a directory with its content, and closes it.
 func (p *packer) directory(e *entry, name string) error {
-	// The file reads names in pieces, so a directory of millions takes no memory.
+	// os.File reads names in pieces, so a directory of millions needs little memory.
 	dir := os.NewFile(uintptr(e.fd), name)
-	defer dir.Close() // only read
+	defer dir.Close() // was only read
 	p.o.Progress(1, 0)
 	empty := false
 	if f := p.o.Filter; f != nil {

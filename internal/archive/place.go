@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is where entries go: the target and the directories open below it, each
-// opened from the one above without following anything.
+// place is the path of open directories from the target to the current entry. Each was
+// opened relative to its parent, without following symbolic links.
 type place struct {
 	levels []level
-	// times remembers what directories were given that the archive has left, for
-	// when it comes back to them: a new file in them would show in their time. It
-	// is bounded; archives that are in order never need it.
+	// times has the times that were set on closed directories. If the archive returns to
+	// such a directory, a new file in it changes its time, which must be set again. Only
+	// archives with unsorted entries need this. The map is bounded by maxTimes.
 	times map[inode]times
 }
 
@@ -23,33 +23,34 @@ type times [2]unix.Timespec
 type level struct {
 	name string
 	fd   int
-	// last is what is to be done to it when the archive leaves it; nil: nothing.
+	// last is the metadata to set before the directory is closed; nil means none.
 	last *finish
 }
 
-// finish is what the entry of a directory says about it.
+// finish is the metadata in the entry of a directory.
 type finish struct {
 	mode     uint32
 	uid, gid int
 	times    times
-	// made says that it was not there before.
+	// made is true if the unpacker created the directory.
 	made bool
 }
 
+// maxTimes bounds place.times.
 const maxTimes = 8 << 10
 
 func newPlace(fd int) *place {
 	return &place{levels: []level{{fd: fd}}, times: make(map[inode]times)}
 }
 
-// close closes all but the target, with whatever is to be done last.
+// close sets the metadata of all open directories but the target, and closes them.
 func (p *place) close() error { return p.leave(0) }
 
-// top is the directory that is open deepest.
+// top is the deepest open directory.
 func (p *place) top() *level { return &p.levels[len(p.levels)-1] }
 
-// enter opens the directory below the target and returns its descriptor, which
-// is good until the next call. Directories that are missing are made.
+// enter opens a directory below the target and creates missing ones. The returned
+// descriptor is valid until the next call.
 func (p *place) enter(parts []string, name string) (int, error) {
 	same := 0
 	for same < len(parts) && same+1 < len(p.levels) && p.levels[same+1].name == parts[same] {
@@ -80,7 +81,8 @@ func (p *place) push(name string, fd int, last *finish) {
 	p.levels = append(p.levels, level{name: name, fd: fd, last: last})
 }
 
-// known gives back its time to a directory that the archive has left before.
+// known returns the time to restore for a directory that was closed before; nil if
+// there is none.
 func (p *place) known(fd int) *finish {
 	if len(p.times) == 0 {
 		return nil
@@ -95,10 +97,10 @@ func (p *place) known(fd int) *finish {
 	return nil
 }
 
-// noMode leaves the permissions as they are.
+// noMode means that the permissions are not changed.
 const noMode = ^uint32(0)
 
-// leave closes directories until so many are left below the target.
+// leave closes directories until only depth directories below the target are open.
 func (p *place) leave(depth int) error {
 	var first error
 	for len(p.levels) > depth+1 {
@@ -115,13 +117,13 @@ func (p *place) leave(depth int) error {
 	return first
 }
 
-// settle gives a directory its owner, mode and times, in this order: a change of
-// the owner takes mode bits away.
+// settle sets owner, mode and times of a directory, in this order, because a change of
+// the owner clears mode bits.
 func (p *place) settle(l level) error {
 	f := l.last
 	tolerate := func(err error) error {
 		if !f.made && errors.Is(err, unix.EPERM) {
-			return nil // it was there, and is somebody else's
+			return nil // the directory existed before and belongs to another user
 		}
 		return err
 	}
@@ -142,12 +144,12 @@ func (p *place) settle(l level) error {
 	return tolerate(unix.UtimesNanoAt(p.top().fd, l.name, f.times[:], unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// down opens a directory in a directory, and nothing else.
+// down opens a directory in a directory. It fails on anything else.
 func down(dir int, name string) (int, error) {
 	return openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// explainDown says what stands in the way of a name.
+// explainDown returns the error for a directory of name that cannot be opened or created.
 func explainDown(dir int, part, name string, err error) error {
 	var st unix.Stat_t
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -159,8 +161,8 @@ func explainDown(dir int, part, name string, err error) error {
 	return failed("make", name, err)
 }
 
-// find opens the directory that holds the last part of a name, beside what is
-// open now. The caller closes it.
+// find opens the directory that contains the last component of a name. It does not
+// change the open directories of place. The caller closes the descriptor.
 func (p *place) find(parts []string, name string) (int, error) {
 	fd, err := unix.FcntlInt(uintptr(p.levels[0].fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// regular makes a file. Nobody but us has it open, and it has no other name: what
-// is written cannot reach anything that was there before. A file that has the name
-// already keeps it until the new one is whole.
+// regular creates a file. The file is new, so nothing else has it open or under another
+// name, and writing to it cannot change an existing file. An existing file with the
+// same name is replaced when the new one is complete.
 func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
 	sparse := isSparse(h)
 	if h.Size < 0 || sparse && h.Size > maxSparse {
 		return refuse(h.Name, "claims a size of %d bytes", h.Size)
 	}
-	// Waiting for bytes is not done under Do; so the first ones come before.
+	// Read the first bytes before Do, which must not wait for the sender.
 	n, err := io.ReadFull(u.tar, u.buf[:min(h.Size, small)])
 	if err != nil && !errors.Is(err, io.EOF) {
 		return u.damaged(err)
@@ -63,7 +63,7 @@ func isSparse(h *tar.Header) bool {
 	return false
 }
 
-// large writes the rest of a file that did not fit the first piece.
+// large writes the rest of a file that is larger than the first piece.
 func (u *unpacker) large(h *tar.Header, f *file) error {
 	for f.size < h.Size {
 		piece := u.buf[:min(h.Size-f.size, chunk)]
@@ -79,8 +79,8 @@ func (u *unpacker) large(h *tar.Header, f *file) error {
 	return u.o.Do.run(func() error { return u.finish(h, f) })
 }
 
-// finish gives a written file all that its entry says: first the owner, because
-// a change of it takes mode bits and capabilities away.
+// finish sets the metadata of a written file and gives it its final name. The owner is
+// set first, because changing it clears mode bits and capabilities.
 func (u *unpacker) finish(h *tar.Header, f *file) error {
 	if f.sparse {
 		if err := unix.Ftruncate(f.fd, f.size); err != nil {
@@ -106,13 +106,13 @@ func (u *unpacker) finish(h *tar.Header, f *file) error {
 	return f.settle()
 }
 
-// file is a regular file that is being made.
+// file is a regular file that is being unpacked.
 type file struct {
-	// at is the directory it is in; good until the next entry.
+	// at is the directory of the file. It is valid until the next entry.
 	at   int
 	base string
-	// temp is its name while another file has base, which it replaces when it is
-	// whole; empty if it has base itself.
+	// temp is the file's temporary name, used if another file has the name base; that one
+	// is replaced at the end. It is empty if the file has the name base from the start.
 	temp   string
 	fd     int
 	size   int64
@@ -144,7 +144,7 @@ func (f *file) open() (err error) {
 	return err
 }
 
-// settle gives it its name.
+// settle gives the file its final name.
 func (f *file) settle() error {
 	if f.temp == "" {
 		return nil
@@ -156,7 +156,7 @@ func (f *file) settle() error {
 	return nil
 }
 
-// write appends; of a sparse file, zeros become holes.
+// write appends p. In a sparse file, a piece of zeros becomes a hole.
 func (f *file) write(p []byte) error {
 	defer func() { f.size += int64(len(p)) }()
 	if f.sparse && isZero(p) {
@@ -172,7 +172,7 @@ func (f *file) close() error {
 	return unix.Close(fd)
 }
 
-// discard removes a file that was not finished.
+// discard removes an unfinished file.
 func (f *file) discard() error {
 	if f.fd < 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// zoo makes a tree of everything that is kept.
+// zoo creates a tree with every kind of file and attribute that a copy keeps.
 func zoo(t testing.TB, root string) {
 	t.Helper()
 	must := func(err error) {
@@ -46,7 +46,7 @@ func zoo(t testing.TB, root string) {
 		must(os.Lchown(in("link"), 12, 34))
 		must(os.Lchown(in("sub"), 1234, 567))
 	}
-	must(os.Chmod(in("none"), 0o4755)) // the bits beyond 0777 are lost here on purpose
+	must(os.Chmod(in("none"), 0o4755)) // os.Chmod drops the bits beyond 0777, as intended here
 	must(os.Chmod(in("sub/empty"), 0o555))
 	for i, name := range []string{"small", "sub/large", "sub/empty", "sub", "link"} {
 		at := unix.NsecToTimespec(sample.Add(time.Duration(i) * time.Hour).UnixNano())
@@ -54,7 +54,7 @@ func zoo(t testing.TB, root string) {
 	}
 }
 
-// describe is all of a tree that has to be the same.
+// describe returns everything about a tree that a copy must keep.
 func describe(t testing.TB, root string) map[string]string {
 	t.Helper()
 	seen := make(map[string]string)
@@ -127,7 +127,7 @@ func TestATreeComesOutAsItWentIn(t *testing.T) {
 	}
 	defer dst.Close()
 	archive := raw.Bytes()
-	// The second time everything is there already.
+	// In the second round all files exist already.
 	for range 2 {
 		got, err := Unpack(context.Background(), bytes.NewReader(archive), int(dst.Fd()),
 			UnpackOptions{Only: "copy", KeepOwner: os.Geteuid() == 0, KeepPrivileges: true})
@@ -270,7 +270,7 @@ func TestNothingOfALargeFileIsLeftWhenTheArchiveBreaksOff(t *testing.T) {
 	if left, _ := os.ReadDir(a.target); len(left) > 0 {
 		t.Errorf("%s is left", left[0].Name())
 	}
-	// What was there before is there still.
+	// An existing file must stay as it was.
 	a.must(os.WriteFile(filepath.Join(a.target, "f"), []byte("old"), 0o600))
 	if _, err := a.unpack(raw.Bytes()[:2*chunk], UnpackOptions{}); !IsRefusal(err) {
 		t.Errorf("the error is %v", err)
@@ -289,7 +289,7 @@ func TestNothingOfALargeFileIsLeftWhenTheArchiveBreaksOff(t *testing.T) {
 	}
 }
 
-// FuzzUnpack makes archives of names and links that the fuzzer chooses.
+// FuzzUnpack unpacks archives with names and links that the fuzzer chooses.
 func FuzzUnpack(f *testing.F) {
 	f.Add("a/../../x", "../outside", "l/secret", byte(0))
 	f.Add("l", "..", "l/x", byte(1))
@@ -310,7 +310,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// rawEntry is an entry without a library that would refuse it, with a content.
+// rawEntry encodes an entry by hand, because the tar library would refuse invalid ones.
 func rawEntry(name, link string, kind byte) []byte {
 	block := make([]byte, 1024)
 	copy(block[:100], name)

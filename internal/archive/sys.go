@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xattrPrefix is how tar programs write extended attributes in PAX records.
+// xattrPrefix is the prefix of PAX records with extended attributes, as tar programs
+// write them.
 const xattrPrefix = "SCHILY.xattr."
 
-// keptXattr tells which extended attributes are kept: those of users, and the
-// capabilities of programs. Others belong to the machine that they were on.
+// keptXattr reports whether an extended attribute is kept: user attributes and the
+// capabilities of programs are. Others are specific to the machine.
 func keptXattr(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "security.capability"
 }
@@ -22,8 +23,8 @@ const (
 	maxXattrBytes = 64 << 10
 )
 
-// xattrs reads the kept attributes of an open file as PAX records. A file system
-// without them has none.
+// xattrs returns the kept attributes of an open file as PAX records; nil if the file
+// system does not support them.
 func xattrs(fd int) map[string]string {
 	var list [4096]byte
 	n, err := unix.Flistxattr(fd, list[:])
@@ -33,7 +34,7 @@ func xattrs(fd int) map[string]string {
 	var out map[string]string
 	for name := range bytes.SplitSeq(list[:n], []byte{0}) {
 		key := string(name)
-		// A PAX record cannot hold every key.
+		// A PAX record cannot represent these keys.
 		if !keptXattr(key) || strings.ContainsAny(key, "=\x00") || len(out) == maxXattrs {
 			continue
 		}
@@ -50,8 +51,9 @@ func xattrs(fd int) map[string]string {
 	return out
 }
 
-// setXattrs gives an open file the attributes of an entry, as far as that is
-// allowed here.
+// setXattrs sets the attributes of an entry on an open file. Unless trusted is set, it
+// sets user attributes only. It ignores errors, because file systems may not support
+// attributes and users may lack the right to set them.
 func setXattrs(fd int, records map[string]string, trusted bool) {
 	for key, value := range records {
 		name, ok := strings.CutPrefix(key, xattrPrefix)

@@ -12,51 +12,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Special says what to do about devices and FIFOs.
+// Special says what to do with devices and FIFOs.
 type Special int
 
-// What can be done about devices and FIFOs.
+// The possible treatments of devices and FIFOs.
 const (
 	RefuseSpecial Special = iota
 	SkipSpecial
 	MakeSpecial
 )
 
-// UnpackOptions say how to unpack.
+// UnpackOptions says how to unpack.
 type UnpackOptions struct {
-	// Only is the one name that may stand at the top; empty: any.
+	// Only is the only name that the archive may have at its top level; empty allows any.
 	Only string
-	// KeepOwner gives files the owner that the archive names, by number. Without
-	// it they belong to whoever makes them.
+	// KeepOwner sets the numeric owners in the archive. Without it, files belong to the
+	// user that creates them.
 	KeepOwner bool
 	// KeepPrivileges keeps setuid, setgid and the capabilities of programs.
 	KeepPrivileges bool
 	Special        Special
-	// Do runs everything that touches files.
+	// Do runs everything that accesses files.
 	Do Do
-	// Wanted is asked before anything is made or replaced, within Do; its error ends
-	// the unpacking. Nil: it is wanted until ctx ends.
+	// Wanted is called within Do before anything is created or replaced; an error ends
+	// the unpacking. Nil means ctx.Err.
 	Wanted func() error
-	// Progress is called as that of PackOptions.
+	// Progress works as in PackOptions.
 	Progress func(files, bytes int64)
 }
 
-// Unpacked counts what came out of an archive.
+// Unpacked counts what was unpacked.
 type Unpacked struct {
 	Files, Bytes, Skipped int64
 }
 
-// maxSparse is the largest sparse file that is accepted, in bytes: a few bytes of
-// an archive can claim exabytes of holes, and each is read as a zero.
+// maxSparse is the maximum size of a sparse file, in bytes. A few bytes of an archive can
+// claim exabytes of holes, which the tar reader delivers as zeros.
 const maxSparse = 64 << 30
 
-// Unpack reads a tar archive to its end and makes what is in it below the
-// directory dir, which stays open and keeps its owner, mode and times. An entry
-// replaces what stands under its name, but no directory gives way to something
-// else, nor something else to a directory. What was made before an error stays.
+// Unpack reads a tar archive to its end and unpacks it below the directory dir. It does
+// not close dir, nor change its owner, mode and times. An entry replaces an existing file
+// of the same name. A directory never replaces another kind of file, and is never
+// replaced by one. After an error, the files unpacked so far remain.
 //
-// Errors of the archive are Refusals, those of a file are Failures, and those of
-// r are passed on.
+// Errors of the archive are Refusals and those of files are Failures. Errors of r are
+// returned unchanged.
 func Unpack(ctx context.Context, r io.Reader, dir int, o UnpackOptions) (Unpacked, error) {
 	u := &unpacker{ctx: ctx, o: o, place: newPlace(dir), src: &source{r: r}, buf: make([]byte, chunk)}
 	if o.Progress == nil {
@@ -67,12 +67,12 @@ func Unpack(ctx context.Context, r io.Reader, dir int, o UnpackOptions) (Unpacke
 	}
 	u.tar = tar.NewReader(u.src)
 	err := u.all()
-	// Also after an error: what was made before keeps its times.
+	// Close the directories after an error too: that sets their times.
 	err = errors.Join(err, o.Do.run(u.place.close))
 	return u.done, err
 }
 
-// source tells errors of the reader from those of the archive.
+// source records errors of the reader, to distinguish them from those of the archive.
 type source struct {
 	r   io.Reader
 	err error
@@ -114,7 +114,7 @@ func (u *unpacker) all() error {
 	}
 }
 
-// do makes something, if that is still wanted.
+// do runs fn within Do if the unpacking is still wanted.
 func (u *unpacker) do(fn func() error) error {
 	return u.o.Do.run(func() error {
 		if err := u.o.Wanted(); err != nil {
@@ -124,8 +124,8 @@ func (u *unpacker) do(fn func() error) error {
 	})
 }
 
-// rest reads what follows the end of the archive: its sender may still be
-// writing the padding, and would take our leaving for a failure.
+// rest reads what follows the end of the archive. The sender may still be writing the
+// padding, and its write would fail if nobody read it.
 func (u *unpacker) rest() error {
 	_, err := io.CopyBuffer(io.Discard, u.src, u.buf)
 	return err
@@ -138,7 +138,7 @@ func (u *unpacker) damaged(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return refuse("", "ends too early")
 	}
-	return refuse("", "is damaged, or is no tar archive (%v)", err)
+	return refuse("", "is damaged or is not a tar archive (%v)", err)
 }
 
 func (u *unpacker) entry(h *tar.Header) error {
@@ -147,7 +147,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 		return nil
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo, tar.TypeChar, tar.TypeBlock, tar.TypeGNUSparse, tar.TypeCont, tar.TypeRegA: //nolint:staticcheck // TypeRegA is in old archives
 	default:
-		return refuse(h.Name, "is of the unknown type %s", strconv.QuoteRune(rune(h.Typeflag)))
+		return refuse(h.Name, "has the unknown type %s", strconv.QuoteRune(rune(h.Typeflag)))
 	}
 	parts, err := split(h.Name)
 	if err != nil {
@@ -168,12 +168,12 @@ func (u *unpacker) entry(h *tar.Header) error {
 	return nil
 }
 
-// allowed holds a name against Only.
+// allowed checks a name against UnpackOptions.Only.
 func (u *unpacker) allowed(parts []string, name string) error {
 	if u.o.Only == "" || len(parts) > 0 && parts[0] == u.o.Only {
 		return nil
 	}
-	return refuse(name, "is not the %s that was asked for, nor in it", show(u.o.Only))
+	return refuse(name, "is not the requested %s and is not below it", show(u.o.Only))
 }
 
 func (u *unpacker) make(h *tar.Header, parts []string) error {
@@ -184,7 +184,7 @@ func (u *unpacker) make(h *tar.Header, parts []string) error {
 		return u.count(1, 0, err)
 	case tar.TypeSymlink:
 		if h.Linkname == "" || strings.IndexByte(h.Linkname, 0) >= 0 {
-			return refuse(h.Name, "is a symbolic link to nothing")
+			return refuse(h.Name, "is a symbolic link with an invalid target")
 		}
 		err := u.do(func() error { return u.symlink(h, dir, base) })
 		return u.count(1, 0, err)
@@ -206,7 +206,7 @@ func (u *unpacker) count(files, bytes int64, err error) error {
 	return err
 }
 
-// owner is whom the entry's file is given to; -1 leaves it as it is.
+// owner returns the owner to set on the entry's file; -1 means no change.
 func (u *unpacker) owner(h *tar.Header) (uid, gid int) {
 	if u.o.KeepOwner {
 		return h.Uid, h.Gid
@@ -245,7 +245,7 @@ func (u *unpacker) directory(h *tar.Header, dir []string, base string) error {
 	return nil
 }
 
-// clear removes what stands under a name, unless it is a directory.
+// clearName removes the file with a name. It fails if that is a directory.
 func clearName(at int, base string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -257,10 +257,10 @@ func clearName(at int, base string) error {
 	return unix.Unlinkat(at, base, 0)
 }
 
-// fresh makes something under a name that is not taken then.
+// fresh calls create after removing an existing file with the name.
 func fresh(at int, base string, create func() error) error {
 	err := create()
-	// A bound, because somebody may be making the name again and again.
+	// The retries are bounded, because another process may create the name repeatedly.
 	for range 8 {
 		if !errors.Is(err, unix.EEXIST) {
 			return err
@@ -284,7 +284,7 @@ func (u *unpacker) symlink(h *tar.Header, dir []string, base string) error {
 	return u.adorn(h, at, base)
 }
 
-// adorn gives owner and times to what cannot be opened.
+// adorn sets owner and times of a file that must not be opened.
 func (u *unpacker) adorn(h *tar.Header, at int, base string) error {
 	if uid, gid := u.owner(h); uid >= 0 {
 		if err := unix.Fchownat(at, base, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -295,8 +295,8 @@ func (u *unpacker) adorn(h *tar.Header, at int, base string) error {
 	return unix.UtimesNanoAt(at, base, t[:], unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// hardLink gives a second name to a file in the target. It does not follow
-// symbolic links, not even that of the file itself.
+// hardLink creates a second name for a file in the target. It follows no symbolic link,
+// not even if the file itself is one.
 func (u *unpacker) hardLink(h *tar.Header, parts []string) error {
 	target, err := split(h.Linkname)
 	if err != nil {
@@ -356,7 +356,7 @@ func (u *unpacker) special(h *tar.Header, dir []string, base string) error {
 	return u.count(1, 0, err)
 }
 
-// chmodNoFollow changes the mode of what must not be opened.
+// chmodNoFollow changes the mode of a file that must not be opened.
 func chmodNoFollow(at int, base string, mode uint32) error {
 	fd, err := openat(at, base, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {

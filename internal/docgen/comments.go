@@ -10,9 +10,9 @@ var (
 	fieldBegins = regexp.MustCompile(`^(?:optional |repeated |map<[^>]*> )?(?:[\w.]+ )?(\w+) = -?\d+`)
 )
 
-// readComments reads the comments of a .proto file as they are written in this
-// repository: above what they speak of, a name to a line, no message within
-// another. The key is "Message" or "Message.field".
+// readComments extracts the comments of a .proto file. It relies on the style of this
+// repository: a comment is above its declaration, each declaration is on one line, and
+// messages are not nested. The keys are "Message" and "Message.field".
 func readComments(proto string) map[string]string {
 	comments := make(map[string]string)
 	var block string

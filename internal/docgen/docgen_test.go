@@ -56,13 +56,13 @@ func TestEveryExampleIsValid(t *testing.T) {
 	}
 	for _, file := range files {
 		if strings.HasSuffix(file, "compose.yaml") {
-			continue // a base of base.yaml
+			continue // base files of base.yaml
 		}
 		req, err := client.SpecFiles{File: file}.Request()
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.HomeDir = "/home/me" // which does not hold the repository
+		req.HomeDir = "/home/me" // the repository is not below it
 		r := spec.Resolve(spec.Input{Request: req, Rules: rules})
 		if len(r.Problems) > 0 {
 			t.Errorf("%s: %v", file, r.Problems)

@@ -1,4 +1,4 @@
-// Docgen writes what is told of sandbox files from the .proto file that defines
+// Docgen generates the documentation of sandbox files from the .proto file that defines
 // them: docs/spec.md for people and docs/agbox.schema.json for editors.
 //
 //	go run ./internal/docgen
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// generate makes all files, by their names below the root of the repository.
+// generate returns the content of all files by their paths in the repository.
 func generate(root string) (map[string][]byte, error) {
 	proto, err := os.ReadFile(filepath.Join(root, "proto/agbox/v1/spec.proto"))
 	if err != nil {

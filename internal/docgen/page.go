@@ -12,25 +12,25 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// intro is what the .proto file does not say.
+// intro has the parts of the page that the .proto file does not contain.
 //
 //go:embed intro.md
 var intro string
 
-// examples are the files below docs/examples that show a message, by its name.
+// examples maps a message to the files in docs/examples that show it.
 var examples = map[string][]string{
 	"CreateSpec": {"sandbox", "limits", "tools"}, "WorkspaceSpec": {"workspace"}, "MountSpec": {"mounts"}, "CopySpec": {"copies"},
 	"TmpfsSpec": {"tmpfs"}, "VolumeSpec": {"volumes"}, "PortMapping": {"ports"}, "UlimitSpec": {"limits"}, "SecuritySpec": {"security"},
 	"ServiceSpec": {"services"}, "HealthcheckConfig": {"healthcheck"}, "ServiceDependency": {"dependencies"},
 }
 
-// titles are the headings of messages.
+// titles maps a message to its heading.
 var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
 }
 
-// pageOf is docs/spec.md.
+// pageOf returns the content of docs/spec.md.
 func pageOf(comments map[string]string, dir string) ([]byte, error) {
 	var b strings.Builder
 	b.WriteString("<!-- Written by go run ./internal/docgen; change internal/docgen/intro.md, docs/examples and spec.proto instead. -->\n")
@@ -47,7 +47,7 @@ func pageOf(comments map[string]string, dir string) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// withFiles puts files in place of lines that name them: "@@ LANGUAGE FILE".
+// withFiles replaces lines of the form "@@ LANGUAGE FILE" by the content of the file.
 func withFiles(text, dir string) (string, error) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -94,7 +94,7 @@ func block(b *strings.Builder, m protoreflect.MessageDescriptor, comments map[st
 	return nil
 }
 
-// plain is the comment of a message without the name that only programs know.
+// plain returns the comment of a message without the message's name at its beginning.
 func plain(message protoreflect.Name, comment string) string {
 	text := strings.TrimPrefix(comment, string(message)+" ")
 	text = strings.TrimPrefix(text, "is ")
@@ -106,7 +106,7 @@ func plain(message protoreflect.Name, comment string) string {
 
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-// meaning is the comment of a field, with those of its values.
+// meaning returns the comment of a field, followed by those of its enum values.
 func meaning(f protoreflect.FieldDescriptor, comments map[string]string) string {
 	text := comments[string(f.Parent().Name())+"."+string(f.Name())]
 	if text == "" && f.Message() != nil {
@@ -124,7 +124,7 @@ func meaning(f protoreflect.FieldDescriptor, comments map[string]string) string 
 	return strings.TrimSpace(text)
 }
 
-// valueOf says in words what a field takes.
+// valueOf describes the values of a field.
 func valueOf(f protoreflect.FieldDescriptor) string {
 	var word string
 	switch f.Kind() {

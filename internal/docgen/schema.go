@@ -17,10 +17,10 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// object is a JSON object; encoding/json sorts its keys, so that the file is stable.
+// object is a JSON object. encoding/json sorts its keys, so the output is stable.
 type object = map[string]any
 
-// messages are those that a sandbox file is made of, the outermost first.
+// messages returns the messages of a sandbox file, outermost first.
 func messages() []protoreflect.MessageDescriptor {
 	all := []protoreflect.MessageDescriptor{new(agboxv1.CreateSpec).ProtoReflect().Descriptor()}
 	seen := map[protoreflect.FullName]bool{all[0].FullName(): true}
@@ -37,7 +37,7 @@ func messages() []protoreflect.MessageDescriptor {
 	return all
 }
 
-// schemaOf is the JSON Schema of a sandbox file, in the draft that editors read.
+// schemaOf returns the JSON Schema of a sandbox file, in draft 7, which editors support.
 func schemaOf(comments map[string]string) ([]byte, error) {
 	definitions := object{}
 	var root object
@@ -78,11 +78,11 @@ func schemaOf(comments map[string]string) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// companion is the name of what companion_containers holds.
+// companion is the name of the schema of one entry in companion_containers.
 const companion = "CompanionContainer"
 
-// companionsSchema is a key that is not in the .proto file: services under the names
-// of a map.
+// companionsSchema is the schema of companion_containers, a key that is not in the
+// .proto file: a map from names to services.
 func companionsSchema() object {
 	return object{
 		"description":          "Services under their names, for which READY does not wait unless they say required.",
@@ -91,7 +91,7 @@ func companionsSchema() object {
 	}
 }
 
-// companionSchema is a service without its name, which is the key of the map.
+// companionSchema is the schema of a service without its name, which is the map's key.
 func companionSchema(service object) object {
 	properties := maps.Clone(service["properties"].(object))
 	delete(properties, "name")
@@ -99,7 +99,7 @@ func companionSchema(service object) object {
 	return object{"type": "object", "additionalProperties": false, "properties": properties, "required": required, "description": "A service whose name is the key."}
 }
 
-// baseSchema is a key that is not in the .proto file: it says where the rest comes from.
+// baseSchema is the schema of "base", a key that is not in the .proto file.
 func baseSchema() object {
 	file := object{"anyOf": []object{{"type": "string"}, {
 		"type": "object", "additionalProperties": false, "required": []string{"file"}, "properties": object{
@@ -135,7 +135,7 @@ func fieldSchema(f protoreflect.FieldDescriptor, comment string) object {
 		s = valueSchema(f)
 	}
 	if comment != "" {
-		if ref, isRef := s["$ref"]; isRef { // draft 7 ignores what stands beside a $ref
+		if ref, isRef := s["$ref"]; isRef { // draft 7 ignores the siblings of a $ref
 			s = object{"allOf": []object{{"$ref": ref}}}
 		}
 		s["description"] = comment
@@ -148,7 +148,7 @@ func rules(f protoreflect.FieldDescriptor) *validate.FieldRules {
 	return r
 }
 
-// needed tells whether the rules of a field refuse its empty value.
+// needed reports whether the rules of a field refuse its empty value.
 func needed(f protoreflect.FieldDescriptor) bool {
 	r := rules(f).GetString()
 	refused := r.GetMinLen() > 0 || len(r.GetIn()) > 0 || rules(f).GetUint32().GetGte() > 0

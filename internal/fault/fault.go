@@ -1,8 +1,8 @@
-// Package fault is the error that reaches people: a reason for programs, a
-// sentence for the reader, and a class that decides the gRPC code.
+// Package fault defines the error that users see. It has a reason for programs, a
+// sentence for people, and a class that determines the gRPC code.
 //
-// The class is set where the error arises, with the sentinels of
-// github.com/containerd/errdefs, and mapped to a code once, in daemon/server.
+// The code that detects an error sets the class, one of the sentinels of
+// github.com/containerd/errdefs. Only daemon/server maps classes to codes.
 package fault
 
 import (
@@ -19,17 +19,17 @@ const Domain = "agents-sandbox"
 type Error struct {
 	// Class is one of the errdefs sentinels, for example errdefs.ErrNotFound.
 	Class error
-	// Reason is the published vocabulary for programs.
+	// Reason is the published reason, for programs.
 	Reason agboxv1.ErrorReason
-	// Message is a whole sentence that says what went wrong and what to do.
+	// Message is a complete sentence that says what went wrong and what to do.
 	Message string
-	// Metadata names what the message speaks of, for example "sandbox_id".
+	// Metadata identifies the objects in the message, for example by "sandbox_id".
 	Metadata map[string]string
-	// Cause is the error underneath, for the log; nil if there is none.
+	// Cause is the underlying error, for the log; nil if there is none.
 	Cause error
 }
 
-// New makes an error whose message is formatted like fmt.Sprintf.
+// New returns an error whose message is formatted as by fmt.Sprintf.
 func New(class error, reason agboxv1.ErrorReason, format string, args ...any) *Error {
 	return &Error{Class: class, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
@@ -49,7 +49,7 @@ func (e *Error) Because(cause error) *Error {
 	return e
 }
 
-// Error returns the sentence alone: it already says what a person needs.
+// Error returns the message only, because it contains everything that a person needs.
 func (e *Error) Error() string { return e.Message }
 
 // Unwrap exposes class and cause to errors.Is.
@@ -77,7 +77,7 @@ func ReasonOf(err error) agboxv1.ErrorReason {
 	return agboxv1.ErrorReason_INTERNAL_ERROR
 }
 
-// Cause returns the error underneath the sentence, for the log; nil if err has none.
+// Cause returns the cause of the fault in err's chain, for the log; nil if there is none.
 func Cause(err error) error {
 	if f := Of(err); f != nil {
 		return f.Cause

@@ -1,31 +1,31 @@
-// Package gitignore says what patterns in the syntax of .gitignore leave out.
+// Package gitignore evaluates patterns in the syntax of .gitignore.
 //
-// It is its own because it has to agree with git: of the libraries, those that are
-// kept well misread patterns that people write, such as "*", "!*/", "!*.go". The
-// tests hold it against git itself.
+// It is our own implementation because it must agree with git: the maintained
+// libraries misread common patterns, such as "*", "!*/", "!*.go". The tests compare it
+// with git itself.
 package gitignore
 
 import "strings"
 
 // Rules are the patterns of one file.
 type Rules struct {
-	// dir is the folder that the patterns are about, below the top; "" is the top.
+	// dir is the directory that the patterns apply to, relative to the top; "" is the top.
 	dir   string
 	rules []rule
 }
 
 type rule struct {
-	// glob is compared with the name alone, or with the path from dir if anchored.
+	// glob is matched against the name alone, or against the path from dir if anchored.
 	glob     string
 	anchored bool
-	// onlyDirs matches directories alone.
+	// onlyDirs restricts the rule to directories.
 	onlyDirs bool
-	// keep brings back what an earlier pattern left out.
+	// keep includes again what an earlier pattern excluded.
 	keep bool
 }
 
-// Parse reads the lines of a .gitignore file that stands in dir, a path below the
-// top. What cannot be a pattern matches nothing, as with git.
+// Parse parses the lines of a .gitignore file in dir, a path relative to the top. An
+// invalid pattern matches nothing, as in git.
 func Parse(dir, content string) Rules {
 	r := Rules{dir: dir}
 	for line := range strings.Lines(strings.TrimPrefix(content, "\ufeff")) {
@@ -37,7 +37,7 @@ func Parse(dir, content string) Rules {
 	return r
 }
 
-// Patterns makes Rules of the top from patterns that stand in a list.
+// Patterns returns the Rules for a list of patterns that apply to the top.
 func Patterns(patterns []string) Rules {
 	return Parse("", strings.Join(patterns, "\n"))
 }
@@ -59,7 +59,7 @@ func parse(line string) (rule, bool) {
 	return r, r.glob != ""
 }
 
-// trimSpaces takes spaces from the end that no backslash protects.
+// trimSpaces removes trailing spaces, except one that a backslash protects.
 func trimSpaces(line string) string {
 	for strings.HasSuffix(line, " ") {
 		rest := line[:len(line)-1]
@@ -72,9 +72,9 @@ func trimSpaces(line string) string {
 	return line
 }
 
-// Decide tells whether any pattern is about a path below the top, and whether that
-// is left out; the last one that matches decides. What is below something that is
-// left out is left out too, and not to be asked about.
+// Decide reports whether any pattern matches a path relative to the top, and if so
+// whether the path is excluded. The last matching pattern decides. Everything below an
+// excluded directory is excluded too; callers must not call Decide for it.
 func (r Rules) Decide(path string, isDir bool) (decided, out bool) {
 	from := path
 	if r.dir != "" {

@@ -16,7 +16,7 @@ var files = []string{
 	"a/q.c", "a/p/q.c", "b/b", "c/b", "build/p/keep", "build/keep", "sub/keep.log", "  x", "-", "]", "a/.gitignored", "A.c", "9.c",
 }
 
-// tree makes a repository and returns its folder.
+// tree creates a repository and returns its directory.
 func tree(t testing.TB) string {
 	dir := t.TempDir()
 	if out, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
@@ -34,7 +34,7 @@ func tree(t testing.TB) string {
 	return dir
 }
 
-// kept are the files that git keeps with these patterns at the top.
+// kept returns the files that git does not ignore with these patterns at the top.
 func kept(t interface{ Fatal(...any) }, dir, patterns string) map[string]bool {
 	if err := os.WriteFile(filepath.Join(dir, ".gitignore"), []byte(patterns), 0o600); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func kept(t interface{ Fatal(...any) }, dir, patterns string) map[string]bool {
 	return names
 }
 
-// keeps tells what the package says, walking down as a copy does.
+// keeps reports whether this package keeps a file. It walks down the path as a copy does.
 func keeps(r Rules, name string) bool {
 	parts := strings.Split(name, "/")
 	for i := range parts {

@@ -2,12 +2,12 @@ package gitignore
 
 import "strings"
 
-// match compares a glob with a text. In a path, '*', '?' and '[' do not match a
-// slash, and "**" between slashes matches any number of folders.
+// match matches a glob against a text. In a path, '*', '?' and '[' do not match a
+// slash, and "**" between slashes matches any number of directories.
 func match(glob, text string, path bool) bool {
 	if path {
-		// Git compares what stands before the first wildcard by itself and looks at the
-		// rest as if it were all: "foo**/bar" matches foobar and foo/x/bar.
+		// Git compares the part before the first wildcard literally and matches the rest as
+		// if it were the whole pattern: "foo**/bar" matches foobar and foo/x/bar.
 		begin := strings.IndexAny(glob, `*?[\`)
 		if begin < 0 {
 			return glob == text
@@ -18,15 +18,15 @@ func match(glob, text string, path bool) bool {
 		}
 		glob = glob[begin:]
 	}
-	// tried remembers what has failed, or many stars would take for ever.
-	tried := make(map[[2]int]bool)
-	return (&matcher{glob, text, path, tried}).from(0, 0)
+	return (&matcher{glob, text, path, make(map[[2]int]bool)}).from(0, 0)
 }
 
 type matcher struct {
 	glob, text string
 	path       bool
-	failed     map[[2]int]bool
+	// failed has the positions in glob and text that did not match. Without it, the time
+	// for a glob with many stars would grow exponentially.
+	failed map[[2]int]bool
 }
 
 func (m *matcher) from(g, t int) bool {
@@ -58,7 +58,7 @@ func (m *matcher) try(g, t int) bool {
 	return t == len(m.text)
 }
 
-// stars matches from a star on.
+// stars matches the rest of the glob, which begins with a star.
 func (m *matcher) stars(g, t int) bool {
 	end := g
 	for end < len(m.glob) && m.glob[end] == '*' {
@@ -69,7 +69,7 @@ func (m *matcher) stars(g, t int) bool {
 	slash := strings.HasPrefix(rest, "/")
 	folders := m.path && end-g >= 2 && first && (rest == "" || slash || strings.HasPrefix(rest, `\/`))
 	if folders && slash && m.from(end+1, t) {
-		return true // "**/" may stand for nothing
+		return true // "**/" also matches the empty string
 	}
 	for i := t; ; i++ {
 		if m.from(end, i) {
@@ -81,7 +81,7 @@ func (m *matcher) stars(g, t int) bool {
 	}
 }
 
-// one compares one byte and returns where the glob goes on.
+// one matches one byte. It returns the position of the next element of the glob.
 func (m *matcher) one(g int, c byte) (next int, ok bool) {
 	switch m.glob[g] {
 	case '?':
@@ -97,7 +97,7 @@ func (m *matcher) one(g int, c byte) (next int, ok bool) {
 	return g + 1, m.glob[g] == c
 }
 
-// class compares a byte with [...]. A class that is not closed matches nothing.
+// class matches a byte against [...]. An unterminated class matches nothing.
 func (m *matcher) class(g int, c byte) (next int, ok bool) {
 	i := g + 1
 	negated := i < len(m.glob) && (m.glob[i] == '!' || m.glob[i] == '^')
@@ -133,12 +133,12 @@ func (m *matcher) class(g int, c byte) (next int, ok bool) {
 				return i, false
 			}
 		}
-		found = found || c == low || low <= c && c <= high // low also where high is below it
+		found = found || c == low || low <= c && c <= high // as in git, low matches even if high is below it
 		i = after
 	}
 }
 
-// literal reads a byte of a class, which a backslash may protect.
+// literal reads one byte of a class, which a backslash may escape.
 func (m *matcher) literal(i int) (c byte, next int, ok bool) {
 	if m.glob[i] == '\\' {
 		i++
@@ -149,7 +149,7 @@ func (m *matcher) literal(i int) (c byte, next int, ok bool) {
 	return m.glob[i], i + 1, true
 }
 
-// named tells whether a byte belongs to a class of POSIX.
+// named reports whether a byte belongs to a POSIX character class.
 func named(word string, c byte) (in, known bool) {
 	lower, upper, digit := c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9'
 	graph := c > ' ' && c < 0x7f

@@ -1,5 +1,5 @@
-// Package ids makes and checks the ids of sandboxes and execs. Paths and engine
-// names are built from checked ids only.
+// Package ids generates and validates the ids of sandboxes and execs. Paths and engine
+// names are built only from valid ids.
 package ids
 
 import (
@@ -9,14 +9,15 @@ import (
 	"strings"
 )
 
-// MaxLen is the longest id in bytes. With the longest suffix ("-" and 8 hex
-// digits) and prefix it stays far below the 255 bytes of a file name.
+// MaxLen is the maximum length of an id in bytes. With the longest prefix and suffix
+// ("-" and 8 hex digits), a name stays far below the 255 bytes of a file name.
 const MaxLen = 64
 
 // alphabet is Crockford's base 32 in lower case: no i, l, o, u.
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 
-// newLen gives 60 random bits: a collision is refused by the store, not feared.
+// newLen gives 60 random bits. The store refuses a duplicate id, so a collision does no
+// harm.
 const newLen = 12
 
 // New returns a random id.
@@ -29,8 +30,8 @@ func New() string {
 	return string(raw[:])
 }
 
-// Valid tells whether s may be used as an id: a letter or digit, then up to 63
-// letters, digits, '_', '.' or '-'. It is the pattern of the .proto files.
+// Valid reports whether s is a valid id: a letter or digit, then up to 63 letters,
+// digits, '_', '.' or '-'. The .proto files have the same pattern.
 func Valid(s string) bool {
 	if s == "" || len(s) > MaxLen || !alnum(s[0]) {
 		return false
@@ -47,9 +48,9 @@ func alnum(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
-// Sanitize maps an id to lower-case letters, digits and '-', the characters
-// that are safe in names of containers, networks and hosts. Where that changed
-// anything, a short hash of the id keeps two ids apart.
+// Sanitize maps an id to lower-case letters, digits and '-', the characters that are
+// safe in names of containers, networks and hosts. If that changes the id, Sanitize
+// appends a short hash of it, so that different ids get different names.
 func Sanitize(id string) string {
 	out := strings.Map(func(r rune) rune {
 		switch {

@@ -10,16 +10,16 @@ import (
 
 const mainPrefix = "main-"
 
-// mainRoom is left for "-" and the number of a life, from 2 on.
+// mainRoom is the length reserved for "-" and the number of a run, from 2 on.
 const mainRoom = 7
 
-// ambiguous are ids that, behind the prefix, would read like the id of another
-// sandbox with the number of a life or a hash behind it.
+// ambiguous matches ids that end like the id of another sandbox with the number of a
+// run or with a hash.
 var ambiguous = regexp.MustCompile(`-([0-9]+|[0-9a-f]{8})$`)
 
-// Main returns the exec id of a sandbox's own command in the first life of its
-// container; "-2", "-3" and so on are added in later ones. No two sandboxes get the
-// same one: a short hash keeps apart what is too long or would read like another.
+// Main returns the exec id of a sandbox's own command in the first run of its
+// container; for later runs "-2", "-3" and so on are appended. The ids of different
+// sandboxes differ: a sandbox id that is too long or ambiguous gets a short hash.
 func Main(sandboxID string) string {
 	if len(mainPrefix)+len(sandboxID)+mainRoom <= MaxLen && !ambiguous.MatchString(sandboxID) {
 		return mainPrefix + sandboxID
@@ -29,11 +29,11 @@ func Main(sandboxID string) string {
 	return mainPrefix + sandboxID[:min(len(sandboxID), MaxLen-len(mainPrefix)-len(hash)-mainRoom)] + hash
 }
 
-// IsMain tells whether execID is one that Main, with the number of a life or
-// without, gives the sandbox.
+// IsMain reports whether execID is the result of Main for the sandbox, with or without
+// the number of a run.
 func IsMain(sandboxID, execID string) bool {
 	if !strings.HasPrefix(execID, mainPrefix) {
-		return false // as nearly all: without a look at the sandbox's id
+		return false // the common case, without computing Main
 	}
 	rest, ok := strings.CutPrefix(execID, Main(sandboxID))
 	if !ok || rest == "" {

@@ -1,8 +1,7 @@
-// Package paths is the one place that builds paths of an install on the host.
+// Package paths builds the paths of an install on the host. No other package does.
 //
-// Paths follow the XDG base directory specification; AGBOX_HOME moves data,
-// configuration and socket under one folder, for tests and for a second install
-// beside the first.
+// Paths follow the XDG base directory specification. AGBOX_HOME moves data,
+// configuration and socket below one directory, for tests and for a second install.
 package paths
 
 import (
@@ -12,34 +11,34 @@ import (
 	"strconv"
 )
 
-// maxSocketPath is the longest path of a Unix socket on Linux in bytes: sun_path
-// holds 108 with the closing NUL (unix(7)).
+// maxSocketPath is the maximum length of a Unix socket's path on Linux in bytes:
+// sun_path has 108 bytes, including the terminating NUL (unix(7)).
 const maxSocketPath = 107
 
-// SocketProblem says in a sentence that the path of a Unix socket is longer than
-// the kernel accepts, and what to do; empty if it is not.
+// SocketProblem returns a sentence about a path of a Unix socket that is too long for
+// the kernel, and what to do; empty if it is not too long.
 func SocketProblem(path string) string {
 	if len(path) <= maxSocketPath {
 		return ""
 	}
-	return fmt.Sprintf("The socket path %s has %d bytes, and Linux takes at most %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
+	return fmt.Sprintf("The socket path %s has %d bytes, but Linux allows at most %d. Choose a shorter AGBOX_HOME, XDG_RUNTIME_DIR or socket.",
 		path, len(path), maxSocketPath)
 }
 
-// app is the folder name under the XDG directories, as in the state contract.
+// app is the directory name below the XDG directories, as in the state contract.
 const app = "agents-sandbox"
 
-// Install holds the folders of one install.
+// Install has the directories of one install.
 type Install struct {
-	// Data holds what must survive a reboot: database, logs, supervisor link.
+	// Data has the files that must survive a reboot: database, logs, supervisor links.
 	Data string
-	// Config holds what the operator writes.
+	// Config has the files that the operator writes.
 	Config string
-	// Run holds what lives as long as the daemon: the socket and its lock.
+	// Run has the files of a running daemon: the socket and its lock.
 	Run string
 }
 
-// FromEnv finds the folders from AGBOX_HOME, the XDG variables, HOME and the
+// FromEnv determines the directories from AGBOX_HOME, the XDG variables, HOME and the
 // user id. It creates nothing.
 func FromEnv() (Install, error) {
 	if home := os.Getenv("AGBOX_HOME"); home != "" {
@@ -68,8 +67,8 @@ func FromEnv() (Install, error) {
 	}, nil
 }
 
-// xdg returns the folder that the variable names. The specification has
-// relative values ignored.
+// xdg returns the directory in the variable, or the fallback below the home directory.
+// It ignores a relative value, as the specification requires.
 func xdg(variable, fallback string) (string, error) {
 	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
 		return dir, nil
@@ -81,8 +80,8 @@ func xdg(variable, fallback string) (string, error) {
 	return filepath.Join(home, fallback), nil
 }
 
-// runDir prefers XDG_RUNTIME_DIR, then the folders that systems keep for the
-// purpose, and last a private folder under the temporary directory.
+// runDir prefers XDG_RUNTIME_DIR, then the system's directories for this purpose, then
+// a directory of the user below the temporary directory.
 func runDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "agbox")
@@ -102,45 +101,47 @@ func isDir(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// Socket is the daemon's Unix socket.
+// Socket is the path of the daemon's Unix socket.
 func (i Install) Socket() string { return filepath.Join(i.Run, "agboxd.sock") }
 
-// SocketLock is locked by the daemon that may replace a stale socket.
+// SocketLock is the file that a daemon locks before it replaces a stale socket.
 func (i Install) SocketLock() string { return filepath.Join(i.Run, "agboxd.sock.lock") }
 
 // DaemonLog is where a daemon that the CLI started writes its own log.
 func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log") }
 
-// ConfigFile holds the settings of the daemon that the operator wrote; it may be
-// missing.
+// ConfigFile has the operator's settings of the daemon. It may be missing.
 func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.yaml") }
 
-// Lock is locked by the one daemon of the install; it holds that daemon's pid.
+// Lock is the file that the daemon of the install keeps locked. It contains the
+// daemon's pid.
 func (i Install) Lock() string { return filepath.Join(i.Data, "agboxd.lock") }
 
-// Database is the bbolt file.
+// Database is the path of the bbolt file.
 func (i Install) Database() string { return filepath.Join(i.Data, "ids.db") }
 
-// Sentinel holds the install id beside the database, so that a lost database is
-// never taken for a new install.
+// Sentinel is the file with the install id beside the database. It distinguishes an
+// install that lost its database from a new one.
 func (i Install) Sentinel() string { return filepath.Join(i.Data, "install-id") }
 
-// Logs is the root of all exec logs.
+// Logs is the directory of all exec logs.
 func (i Install) Logs() string { return filepath.Join(i.Data, "exec-logs") }
 
 // SandboxLogs is the log directory of one sandbox. The id must be valid.
 func (i Install) SandboxLogs(sandboxID string) string { return filepath.Join(i.Logs(), sandboxID) }
 
-// Supervisors holds the supervisor binaries, each under its content hash.
+// Supervisors is the directory of the supervisor binaries. Their names contain their
+// content hash.
 func (i Install) Supervisors() string { return filepath.Join(i.Data, "supervisor") }
 
-// ToolCaches holds the caches of built-in tools, which sandboxes share.
+// ToolCaches is the directory of the caches of built-in tools, which sandboxes share.
 func (i Install) ToolCaches() string { return filepath.Join(i.Data, "tool-caches") }
 
-// Guests is the root of the host's sides of all supervisors.
+// Guests is the directory of the host's files for all supervisors.
 func (i Install) Guests() string { return filepath.Join(i.Data, "guest") }
 
-// Guest is the host's side of one sandbox's supervisor. The id must be valid.
+// Guest is the directory of the host's files for one sandbox's supervisor. The id must
+// be valid.
 func (i Install) Guest(sandboxID string) string {
 	return filepath.Join(i.Guests(), sandboxID)
 }
@@ -150,7 +151,7 @@ func (i Install) GuestBoot(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "boot.pb")
 }
 
-// GuestLink is the folder in which the supervisor listens.
+// GuestLink is the directory of the supervisor's socket.
 func (i Install) GuestLink(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "link")
 }
@@ -161,10 +162,10 @@ const (
 	InContainerInit = "/.agbox/init"
 	// InContainerBoot is the supervisor's boot configuration.
 	InContainerBoot = "/.agbox/boot.pb"
-	// InContainerLink is the folder in which the supervisor listens.
+	// InContainerLink is the directory of the supervisor's socket.
 	InContainerLink = "/.agbox/link"
 	// InContainerLogs is the log directory, as the state contract names it.
 	InContainerLogs = "/var/log/agents-sandbox"
-	// LinkSocket is the name of the supervisor's socket in the link folder.
+	// LinkSocket is the name of the supervisor's socket in the link directory.
 	LinkSocket = "guest.sock"
 )

@@ -1,5 +1,5 @@
-// Package projections says what the built-in tools of a sandbox bring in from the
-// host. All that is known of a tool stands in projections.yaml.
+// Package projections defines what the built-in tools of a sandbox bring in from the
+// host. projections.yaml has everything about each tool.
 package projections
 
 import (
@@ -21,7 +21,7 @@ var data []byte
 // Kind says how an item is brought in.
 type Kind string
 
-// The kinds; projections.yaml says what they mean.
+// The kinds. projections.yaml explains them.
 const (
 	Mount Kind = "mount"
 	Copy  Kind = "copy"
@@ -32,39 +32,41 @@ const (
 // Item is one thing that a tool brings in.
 type Item struct {
 	Kind Kind
-	// What names it for people.
+	// What is its name for people.
 	What string
-	// From are the places on the host, To is that inside.
+	// From are the possible paths on the host, in order of preference.
 	From []string
-	To   string
-	// Content is that of a File.
+	// To is the path in the sandbox.
+	To string
+	// Content is the content of a File.
 	Content string
-	// Envs goes with it.
+	// Envs are variables that are set if the item is brought in.
 	Envs map[string]string
-	// Required: without it the tool is of no use, unless the sandbox has one of the
-	// variables UnlessEnv.
+	// Required is true if the tool does not work without the item. One of the variables
+	// in UnlessEnv, set in the sandbox, replaces the item.
 	Required  bool
 	UnlessEnv []string `yaml:"unless_env"`
-	// Hint says what to do when it is missing.
+	// Hint says what to do if the item is missing.
 	Hint string
 }
 
-// Preset is a command that runs the tool in a sandbox of its own.
+// Preset is a command that runs the tool in a new sandbox.
 type Preset struct {
 	Command []string
-	// Tools are brought in; Also those of which all that is required is here.
+	// Tools are the tools to bring in. Those in Also are brought in too if the host has
+	// all their required items.
 	Tools, Also []string
-	// ImageEnv names the variable with the image, Install a command that brings the
-	// tool into one.
+	// ImageEnv names the variable with the image.
 	ImageEnv string `yaml:"image_env"`
-	Install  string
+	// Install is a command that installs the tool in an image.
+	Install string
 }
 
 // Tool is one built-in tool.
 type Tool struct {
 	Name, Description string
 	Items             []Item
-	// Preset is nil for what is no program to run.
+	// Preset is nil for a tool that is not a program to run.
 	Preset *Preset
 }
 
@@ -74,12 +76,12 @@ var All = sync.OnceValue(func() []Tool {
 	in := yaml.NewDecoder(bytes.NewReader(data))
 	in.KnownFields(true)
 	if err := in.Decode(&file); err != nil {
-		panic("projections.yaml: " + err.Error()) // part of the binary; a test reads it
+		panic("projections.yaml: " + err.Error()) // the file is embedded, and a test parses it
 	}
 	return file.Tools
 })
 
-// Find returns the tool of a name; nil if there is none.
+// Find returns the tool with a name; nil if there is none.
 func Find(name string) *Tool {
 	all := All()
 	if i := slices.IndexFunc(all, func(t Tool) bool { return t.Name == name }); i >= 0 {
@@ -88,7 +90,7 @@ func Find(name string) *Tool {
 	return nil
 }
 
-// Names are the names of all tools.
+// Names returns the names of all tools.
 func Names() []string {
 	var names []string
 	for _, t := range All() {
@@ -97,7 +99,7 @@ func Names() []string {
 	return names
 }
 
-// Variables are those of the caller by which tools find their files.
+// Variables returns the names of the caller's variables that Item.From uses.
 func Variables() []string {
 	var names []string
 	for _, t := range All() {
@@ -113,27 +115,28 @@ func Variables() []string {
 	return slices.Compact(names)
 }
 
-// Host is whose files are brought in.
+// Host describes the host and the caller whose files are brought in.
 type Host struct {
-	// Home is the caller's home; empty if it is not known.
+	// Home is the caller's home directory; empty if unknown.
 	Home string
-	// Env are the caller's Variables.
+	// Env has the values of the caller's Variables.
 	Env map[string]string
-	// Caches is the folder of all caches.
+	// Caches is the directory of all caches.
 	Caches string
 }
 
-// Found is an item as it is on the host.
+// Found is the result of the search for an item on the host.
 type Found struct {
 	Item
 	Tool string
-	// Source is its path; empty for a File, and for what is missing.
+	// Source is the path on the host; empty for a File and for a missing item.
 	Source string
-	// Missing says why there is none, and what to do, in a sentence; empty if there is.
+	// Missing is a sentence that says why the item is missing and what to do; empty if it
+	// was found.
 	Missing string
 }
 
-// Find looks for everything that a tool brings in.
+// Find searches the host for every item of a tool.
 func (h Host) Find(t *Tool) []Found {
 	var all []Found
 	for i, item := range t.Items {
@@ -153,7 +156,7 @@ func (h Host) Find(t *Tool) []Found {
 	return all
 }
 
-// look takes the first place at which there is something.
+// look returns the first path in item.From that exists.
 func (h Host) look(item Item) (source, missing string) {
 	var tried []string
 	for _, from := range item.From {
@@ -167,15 +170,15 @@ func (h Host) look(item Item) (source, missing string) {
 		}
 		tried = append(tried, path)
 	}
-	missing = fmt.Sprintf("The %s cannot be brought in, because there is nothing at %s.", item.What, strings.Join(tried, ", "))
+	missing = fmt.Sprintf("The %s cannot be brought in, because none of these exist: %s.", item.What, strings.Join(tried, ", "))
 	if item.Hint != "" {
 		missing += " " + item.Hint + "."
 	}
 	return "", missing
 }
 
-// expand replaces a variable or "~" at the beginning of a place; false if it stands
-// for nothing.
+// expand replaces a variable or "~" at the beginning of a path. It returns false if the
+// value is not an absolute path, for example because it is not set.
 func (h Host) expand(from string) (string, bool) {
 	base, rest := h.Home, strings.TrimPrefix(from, "~")
 	if name, after, ok := variable(from); ok {
@@ -189,7 +192,7 @@ func (h Host) expand(from string) (string, bool) {
 	return filepath.Join(base, rest), true
 }
 
-// variable splits a place that begins with one.
+// variable splits a path that begins with a variable.
 func variable(from string) (name, rest string, ok bool) {
 	if !strings.HasPrefix(from, "$") {
 		return "", "", false
@@ -198,7 +201,7 @@ func variable(from string) (name, rest string, ok bool) {
 	return name, rest, true
 }
 
-// Dispensable tells whether a sandbox with this environment can do without the item.
+// Dispensable reports whether a sandbox with this environment works without the item.
 func (i Item) Dispensable(env map[string]string) bool {
 	return !i.Required || slices.ContainsFunc(i.UnlessEnv, func(name string) bool { return env[name] != "" })
 }

@@ -1,5 +1,5 @@
-// Package version tells which build of agbox this is.
+// Package version has the version of this build of agbox.
 package version
 
-// Version is stamped by the linker; "dev" in an unstamped build.
+// Version is set by the linker. It is "dev" in a build that does not set it.
 var Version = "dev"
