@@ -1,4 +1,4 @@
-// Package deps holds the rules of who may import whom, as a test.
+// Package deps tests the import rules: which package may depend on which.
 package deps
 
 import (
@@ -11,21 +11,22 @@ import (
 
 const module = "github.com/agbox/agbox/"
 
-// Import paths that rules speak of.
+// Import paths used in the rules.
 const (
 	dockerPath = "github.com/docker/docker"
 	bboltPath  = "go.etcd.io/bbolt"
-	// rulesPath checks messages; its language of rules costs every start of a program.
+	// rulesPath validates messages. Its rule language slows down the start of every
+	// program that links it.
 	rulesPath = "buf.build/go/protovalidate"
-	// grpcPath is the client and server. Its leaf packages codes and status are
-	// another matter: ttrpc speaks in them.
+	// grpcPath is the gRPC client and server. The rules allow its leaf packages codes and
+	// status, which ttrpc imports.
 	grpcPath = "google.golang.org/grpc"
 )
 
-// list runs go list and returns its lines.
+// list runs go list and returns its words.
 func list(t *testing.T, args ...string) []string {
 	t.Helper()
-	// Whether the history can be read, say in a checkout of somebody else, is of no interest.
+	// Without -buildvcs=false, go list fails if git refuses a checkout of another user.
 	cmd := exec.Command("go", append([]string{"list", "-buildvcs=false"}, args...)...)
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
@@ -39,13 +40,13 @@ func list(t *testing.T, args ...string) []string {
 	return strings.Fields(string(out))
 }
 
-// deps lists all that a package is linked with, tests apart.
+// deps lists all direct and indirect dependencies of a package without its tests.
 func deps(t *testing.T, pkg string) []string { return list(t, "-deps", module+pkg) }
 
-// within tells whether a package is the given one or below it.
+// within reports whether a package is root or below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
-func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
+func TestPackagesDependOnlyOnWhatTheyMay(t *testing.T) {
 	for _, rule := range []struct {
 		pkg   string
 		never []string
@@ -72,7 +73,7 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 		for _, dep := range deps(t, rule.pkg) {
 			for _, never := range rule.never {
 				if within(dep, never) {
-					t.Errorf("%s reaches %s", rule.pkg, dep)
+					t.Errorf("%s depends on %s", rule.pkg, dep)
 				}
 			}
 		}
@@ -82,7 +83,7 @@ func TestPackagesReachOnlyWhatTheyMay(t *testing.T) {
 func TestSupervisorIsLinkedWithoutGRPC(t *testing.T) {
 	for _, dep := range deps(t, "cmd/agbox-init") {
 		if dep == grpcPath || within(dep, grpcPath+"/internal/transport") {
-			t.Errorf("cmd/agbox-init reaches %s", dep)
+			t.Errorf("cmd/agbox-init depends on %s", dep)
 		}
 	}
 }
@@ -96,8 +97,9 @@ func TestRulesOfTheMachineImportNoIO(t *testing.T) {
 	}
 }
 
-// TestOnlyOneRoomKnowsALibrary holds bbolt to the store and Docker to its adapter.
-func TestOnlyOneRoomKnowsALibrary(t *testing.T) {
+// TestOnlyTheOwnerImportsALibrary allows bbolt only in the store and Docker only in its
+// adapter.
+func TestOnlyTheOwnerImportsALibrary(t *testing.T) {
 	owners := map[string]string{bboltPath: module + "store", dockerPath: module + "runtime/docker"}
 	for _, line := range list(t, "-f", `{{.ImportPath}}{{range .Imports}}|{{.}}{{end}}`, "./...") {
 		parts := strings.Split(line, "|")
@@ -111,8 +113,8 @@ func TestOnlyOneRoomKnowsALibrary(t *testing.T) {
 	}
 }
 
-// TestTheContractIsTestedWithoutOurOwnMessages keeps the client of e2e/contract one
-// that knows the published table only.
+// TestTheContractIsTestedWithoutOurOwnMessages ensures that the client of e2e/contract
+// is built from the published tables only.
 func TestTheContractIsTestedWithoutOurOwnMessages(t *testing.T) {
 	for _, imp := range list(t, "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, module+"e2e/contract") {
 		if within(imp, module+"proto") || within(imp, module+"client") {
@@ -121,7 +123,7 @@ func TestTheContractIsTestedWithoutOurOwnMessages(t *testing.T) {
 	}
 }
 
-func TestFakesStandInTestCodeOnly(t *testing.T) {
+func TestOnlyTestsImportFakes(t *testing.T) {
 	fakes := []string{module + "runtime/runtimetest", module + "daemon/guests/guesttest"}
 	for _, line := range list(t, "-f", `{{.ImportPath}}{{range .Imports}}|{{.}}{{end}}`, "./...") {
 		parts := strings.Split(line, "|")
