@@ -63,16 +63,16 @@ func hardLink(name, to string) *tar.Header {
 	return &tar.Header{Name: name, Typeflag: tar.TypeLink, Linkname: to}
 }
 
-// arena is a target directory and the files around it.
-type arena struct {
+// targetDir is a target directory and the files around it.
+type targetDir struct {
 	t            testing.TB
 	root, target string
 	before       map[string]string
 }
 
-func newArena(t testing.TB) *arena {
+func newTarget(t testing.TB) *targetDir {
 	root := t.TempDir()
-	a := &arena{t: t, root: root, target: filepath.Join(root, "target")}
+	a := &targetDir{t: t, root: root, target: filepath.Join(root, "target")}
 	a.must(os.Mkdir(a.target, 0o755))
 	a.must(os.Chmod(a.target, 0o755)) // independent of the umask
 	a.must(os.Mkdir(filepath.Join(root, "outside"), 0o755))
@@ -82,7 +82,7 @@ func newArena(t testing.TB) *arena {
 	return a
 }
 
-func (a *arena) must(err error) {
+func (a *targetDir) must(err error) {
 	a.t.Helper()
 	if err != nil {
 		a.t.Fatal(err)
@@ -90,7 +90,7 @@ func (a *arena) must(err error) {
 }
 
 // outside describes all files around the target.
-func (a *arena) outside() map[string]string {
+func (a *targetDir) outside() map[string]string {
 	seen := make(map[string]string)
 	a.must(filepath.WalkDir(a.root, func(p string, d fs.DirEntry, err error) error {
 		a.must(err)
@@ -115,7 +115,7 @@ func (a *arena) outside() map[string]string {
 	return seen
 }
 
-func (a *arena) unpack(raw []byte, o UnpackOptions) (Unpacked, error) {
+func (a *targetDir) unpack(raw []byte, o UnpackOptions) (Unpacked, error) {
 	a.t.Helper()
 	d, err := os.Open(a.target)
 	a.must(err)
@@ -124,7 +124,7 @@ func (a *arena) unpack(raw []byte, o UnpackOptions) (Unpacked, error) {
 }
 
 // wantOutsideAsBefore requires that nothing outside the target was changed.
-func (a *arena) wantOutsideAsBefore() {
+func (a *targetDir) wantOutsideAsBefore() {
 	a.t.Helper()
 	after := a.outside()
 	for p, was := range a.before {
@@ -183,7 +183,7 @@ var hostile = []struct {
 func TestHostileArchivesWriteNothingOutsideTheTarget(t *testing.T) {
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
-			a := newArena(t)
+			a := newTarget(t)
 			a.must(os.WriteFile(filepath.Join(a.target, "present"), []byte("present"), 0o600))
 			for i, e := range c.entries {
 				switch e := e.(type) {
@@ -210,7 +210,7 @@ func TestHostileArchivesWriteNothingOutsideTheTarget(t *testing.T) {
 }
 
 func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
-	a := newArena(t)
+	a := newTarget(t)
 	a.must(os.Symlink("../outside", filepath.Join(a.target, "old")))
 	if _, err := a.unpack(tarOf(t, "old/new"), UnpackOptions{}); !IsRefusal(err) {
 		t.Errorf("writing through it: %v", err)
@@ -226,7 +226,7 @@ func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
 }
 
 func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
-	a := newArena(t)
+	a := newTarget(t)
 	// The target contains a hard link to a file outside.
 	a.must(os.Link(filepath.Join(a.root, "x"), filepath.Join(a.target, "f")))
 	if _, err := a.unpack(tarOf(t, "f"), UnpackOptions{}); err != nil {
@@ -240,7 +240,7 @@ func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
 }
 
 func TestADirectoryDoesNotGiveWayToAFile(t *testing.T) {
-	a := newArena(t)
+	a := newTarget(t)
 	a.must(os.MkdirAll(filepath.Join(a.target, "d", "in"), 0o755))
 	if _, err := a.unpack(tarOf(t, "d"), UnpackOptions{}); !errors.Is(err, unix.EISDIR) {
 		t.Errorf("a file over a directory: %v", err)
@@ -258,9 +258,9 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 		"cut in a header":  whole[:1300],
 		"cut in a content": whole[:514],
 		"no archive":       []byte(strings.Repeat("no archive ", 100)),
-		"huge claim":       claim(t, huge, 1<<60),
+		"huge claim":       withClaimedSize(t, huge, 1<<60),
 	} {
-		a := newArena(t)
+		a := newTarget(t)
 		if _, err := a.unpack(raw, UnpackOptions{}); !IsRefusal(err) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -270,8 +270,8 @@ func TestDamagedArchivesAreRefused(t *testing.T) {
 	}
 }
 
-// claim changes the size in the first header of an archive.
-func claim(t *testing.T, raw []byte, size int64) []byte {
+// withClaimedSize changes the size in the first header of an archive.
+func withClaimedSize(t *testing.T, raw []byte, size int64) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -285,7 +285,7 @@ func claim(t *testing.T, raw []byte, size int64) []byte {
 
 func TestSpecialFilesAreSkippedOrMadeOnlyWhenAsked(t *testing.T) {
 	raw := tarOf(t, &tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o640}, "f")
-	a := newArena(t)
+	a := newTarget(t)
 	got, err := a.unpack(raw, UnpackOptions{Special: SkipSpecial})
 	if err != nil || got.Skipped != 1 || got.Files != 1 {
 		t.Errorf("skipped: %+v, %v", got, err)
@@ -303,7 +303,7 @@ func TestSpecialFilesAreSkippedOrMadeOnlyWhenAsked(t *testing.T) {
 func TestPrivilegesOfProgramsAreTakenAwayUnlessAskedFor(t *testing.T) {
 	raw := tarOf(t, &tar.Header{Name: "su", Typeflag: tar.TypeReg, Mode: 0o6755}, &tar.Header{Name: "d", Typeflag: tar.TypeDir, Mode: 0o3777})
 	for _, keep := range []bool{false, true} {
-		a := newArena(t)
+		a := newTarget(t)
 		if _, err := a.unpack(raw, UnpackOptions{KeepPrivileges: keep}); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestASparseFileIsUnpackedWithItsHoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newArena(t)
+	a := newTarget(t)
 	if _, err := a.unpack(raw, UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for last := 0; ; last++ { // the number of calls of Wanted that succeed
-		a := newArena(t)
+		a := newTarget(t)
 		a.must(os.Mkdir(filepath.Join(a.target, "d"), 0o755))
 		for _, name := range []string{"d/small", "d/large", "link", "hard", "pipe"} {
 			a.must(os.WriteFile(filepath.Join(a.target, name), []byte("new"), 0o600))
@@ -374,7 +374,8 @@ func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
 		}})
 		if seen == "" {
 			a.must(err)
-			// Six entries, two further pieces of the large file, and two replacements of files.
+			// Six entries, two further pieces of the large file, and two
+			// replacements of files.
 			if last != 6+2+2 {
 				t.Errorf("Wanted was called %d times", last)
 			}
@@ -387,7 +388,7 @@ func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
 }
 
 // inside describes all files in the target except temporary ones.
-func (a *arena) inside() string {
+func (a *targetDir) inside() string {
 	var b strings.Builder
 	a.must(filepath.WalkDir(a.target, func(p string, d fs.DirEntry, err error) error {
 		a.must(err)

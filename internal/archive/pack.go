@@ -38,7 +38,7 @@ func Pack(ctx context.Context, w io.Writer, dir int, name string, o PackOptions)
 	if o.Progress == nil {
 		p.o.Progress = func(int64, int64) {}
 	}
-	if err := p.top(dir, name); err != nil {
+	if err := p.packTop(dir, name); err != nil {
 		return err
 	}
 	return p.tar.Close()
@@ -78,7 +78,7 @@ type packer struct {
 	linkBytes int
 }
 
-func (p *packer) top(dir int, name string) error {
+func (p *packer) packTop(dir int, name string) error {
 	if name != "" {
 		return p.pack(dir, name, p.o.Name)
 	}

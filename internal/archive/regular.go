@@ -25,7 +25,7 @@ func (u *unpacker) regular(h *tar.Header, dir []string, base string) error {
 	f := &file{base: base, fd: -1, sparse: sparse}
 	whole := int64(n) == h.Size
 	err = u.do(func() error {
-		at, err := u.place.enter(dir, h.Name)
+		at, err := u.dirs.enter(dir, h.Name)
 		if err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (u *unpacker) finish(h *tar.Header, f *file) error {
 	if err := u.o.Wanted(); err != nil {
 		return err
 	}
-	return f.settle()
+	return f.publish()
 }
 
 // file is a regular file that is being unpacked.
@@ -144,8 +144,8 @@ func (f *file) open() (err error) {
 	return err
 }
 
-// settle gives the file its final name.
-func (f *file) settle() error {
+// publish gives the file its final name.
+func (f *file) publish() error {
 	if f.temp == "" {
 		return nil
 	}

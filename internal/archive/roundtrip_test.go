@@ -152,7 +152,7 @@ func TestATreeComesOutAsItWentIn(t *testing.T) {
 }
 
 func TestATimeOfADirectoryHoldsAlsoWhenTheArchiveComesBackToIt(t *testing.T) {
-	a := newArena(t)
+	a := newTarget(t)
 	d := dir("d")
 	d.ModTime = sample.Truncate(time.Second)
 	if _, err := a.unpack(tarOf(t, d, dir("e"), "d/late", dir("f"), "d/later"), UnpackOptions{}); err != nil {
@@ -166,7 +166,7 @@ func TestATimeOfADirectoryHoldsAlsoWhenTheArchiveComesBackToIt(t *testing.T) {
 }
 
 func TestTheTargetKeepsItsOwnMode(t *testing.T) {
-	a := newArena(t)
+	a := newTarget(t)
 	top := dir("./")
 	top.Mode = 0o700
 	if _, err := a.unpack(tarOf(t, top, "./f"), UnpackOptions{}); err != nil {
@@ -195,7 +195,7 @@ func TestFilesOfTheKernelAreWholeThoughTheySayAnotherSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := newArena(t)
+		a := newTarget(t)
 		if _, err := a.unpack(raw.Bytes(), UnpackOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func TestAFileThatShrinksWhileItIsPackedIsFilledUp(t *testing.T) {
 	if err := Pack(context.Background(), &raw, int(d.Fd()), "f", PackOptions{Name: "f", Progress: shrink}); err != nil {
 		t.Fatal(err)
 	}
-	a := newArena(t)
+	a := newTarget(t)
 	if _, err := a.unpack(raw.Bytes(), UnpackOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestNothingOfALargeFileIsLeftWhenTheArchiveBreaksOff(t *testing.T) {
 	if err := Pack(context.Background(), &raw, int(d.Fd()), "f", PackOptions{Name: "f"}); err != nil {
 		t.Fatal(err)
 	}
-	a := newArena(t)
+	a := newTarget(t)
 	if _, err := a.unpack(raw.Bytes()[:2*chunk], UnpackOptions{}); !IsRefusal(err) {
 		t.Errorf("the error is %v", err)
 	}
@@ -301,7 +301,7 @@ func FuzzUnpack(f *testing.F) {
 		entry := func(name, link string, kind byte) []byte {
 			return rawEntry(name, link, types[int(kind)%len(types)])
 		}
-		a := newArena(t)
+		a := newTarget(t)
 		raw := append(entry(name, link, kinds), entry(second, link, kinds>>3)...)
 		raw = append(raw, entry(name, second, kinds>>5)...)
 		raw = append(raw, make([]byte, 1024)...)

@@ -58,7 +58,7 @@ const maxSparse = 64 << 30
 // Errors of the archive are Refusals and those of files are Failures. Errors of r are
 // returned unchanged.
 func Unpack(ctx context.Context, r io.Reader, dir int, o UnpackOptions) (Unpacked, error) {
-	u := &unpacker{ctx: ctx, o: o, place: newPlace(dir), src: &source{r: r}, buf: make([]byte, chunk)}
+	u := &unpacker{ctx: ctx, o: o, dirs: newDirStack(dir), src: &source{r: r}, buf: make([]byte, chunk)}
 	if o.Progress == nil {
 		u.o.Progress = func(int64, int64) {}
 	}
@@ -68,7 +68,7 @@ func Unpack(ctx context.Context, r io.Reader, dir int, o UnpackOptions) (Unpacke
 	u.tar = tar.NewReader(u.src)
 	err := u.all()
 	// Close the directories after an error too: that sets their times.
-	err = errors.Join(err, o.Do.run(u.place.close))
+	err = errors.Join(err, o.Do.run(u.dirs.close))
 	return u.done, err
 }
 
@@ -87,13 +87,13 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 type unpacker struct {
-	ctx   context.Context
-	o     UnpackOptions
-	place *place
-	src   *source
-	tar   *tar.Reader
-	buf   []byte
-	done  Unpacked
+	ctx  context.Context
+	o    UnpackOptions
+	dirs *dirStack
+	src  *source
+	tar  *tar.Reader
+	buf  []byte
+	done Unpacked
 }
 
 func (u *unpacker) all() error {
@@ -104,7 +104,7 @@ func (u *unpacker) all() error {
 		h, err := u.tar.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return u.rest()
+			return u.drain()
 		case err != nil:
 			return u.damaged(err)
 		}
@@ -124,9 +124,9 @@ func (u *unpacker) do(fn func() error) error {
 	})
 }
 
-// rest reads what follows the end of the archive. The sender may still be writing the
+// drain reads what follows the end of the archive. The sender may still be writing the
 // padding, and its write would fail if nobody read it.
-func (u *unpacker) rest() error {
+func (u *unpacker) drain() error {
 	_, err := io.CopyBuffer(io.Discard, u.src, u.buf)
 	return err
 }
@@ -223,7 +223,7 @@ func (u *unpacker) mode(h *tar.Header) uint32 {
 }
 
 func (u *unpacker) directory(h *tar.Header, dir []string, base string) error {
-	at, err := u.place.enter(dir, h.Name)
+	at, err := u.dirs.enter(dir, h.Name)
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (u *unpacker) directory(h *tar.Header, dir []string, base string) error {
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	fd, err := down(at, base)
+	fd, err := openDir(at, base)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 			return &Failure{Op: "make the directory", Name: h.Name, Err: unix.ENOTDIR}
@@ -241,12 +241,12 @@ func (u *unpacker) directory(h *tar.Header, dir []string, base string) error {
 	}
 	uid, gid := u.owner(h)
 	setXattrs(fd, h.PAXRecords, u.o.KeepPrivileges)
-	u.place.push(base, fd, &finish{mode: u.mode(h), uid: uid, gid: gid, times: timesOf(h.ModTime), made: made})
+	u.dirs.push(base, fd, &finish{mode: u.mode(h), uid: uid, gid: gid, times: timesOf(h.ModTime), made: made})
 	return nil
 }
 
-// clearName removes the file with a name. It fails if that is a directory.
-func clearName(at int, base string) error {
+// removeName removes the file with a name. It fails if that is a directory.
+func removeName(at int, base string) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -257,15 +257,15 @@ func clearName(at int, base string) error {
 	return unix.Unlinkat(at, base, 0)
 }
 
-// fresh calls create after removing an existing file with the name.
-func fresh(at int, base string, create func() error) error {
+// replace calls create after removing an existing file with the name.
+func replace(at int, base string, create func() error) error {
 	err := create()
 	// The retries are bounded, because another process may create the name repeatedly.
 	for range 8 {
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
-		if err := clearName(at, base); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := removeName(at, base); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 		err = create()
@@ -274,18 +274,18 @@ func fresh(at int, base string, create func() error) error {
 }
 
 func (u *unpacker) symlink(h *tar.Header, dir []string, base string) error {
-	at, err := u.place.enter(dir, h.Name)
+	at, err := u.dirs.enter(dir, h.Name)
 	if err != nil {
 		return err
 	}
-	if err := fresh(at, base, func() error { return unix.Symlinkat(h.Linkname, at, base) }); err != nil {
+	if err := replace(at, base, func() error { return unix.Symlinkat(h.Linkname, at, base) }); err != nil {
 		return err
 	}
-	return u.adorn(h, at, base)
+	return u.setMetadata(h, at, base)
 }
 
-// adorn sets owner and times of a file that must not be opened.
-func (u *unpacker) adorn(h *tar.Header, at int, base string) error {
+// setMetadata sets owner and times of a file that must not be opened.
+func (u *unpacker) setMetadata(h *tar.Header, at int, base string) error {
 	if uid, gid := u.owner(h); uid >= 0 {
 		if err := unix.Fchownat(at, base, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
@@ -308,17 +308,17 @@ func (u *unpacker) hardLink(h *tar.Header, parts []string) error {
 	if strings.Join(target, "/") == strings.Join(parts, "/") {
 		return nil // clearing the name would lose the file
 	}
-	from, err := u.place.find(target, h.Name)
+	from, err := u.dirs.find(target, h.Name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(from) }()
-	at, err := u.place.enter(parts[:len(parts)-1], h.Name)
+	at, err := u.dirs.enter(parts[:len(parts)-1], h.Name)
 	if err != nil {
 		return err
 	}
 	old, base := target[len(target)-1], parts[len(parts)-1]
-	return fresh(at, base, func() error { return unix.Linkat(from, old, at, base, 0) })
+	return replace(at, base, func() error { return unix.Linkat(from, old, at, base, 0) })
 }
 
 func (u *unpacker) special(h *tar.Header, dir []string, base string) error {
@@ -341,14 +341,14 @@ func (u *unpacker) special(h *tar.Header, dir []string, base string) error {
 		dev = int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
 	}
 	err := u.do(func() error {
-		at, err := u.place.enter(dir, h.Name)
+		at, err := u.dirs.enter(dir, h.Name)
 		if err != nil {
 			return err
 		}
-		if err := fresh(at, base, func() error { return unix.Mknodat(at, base, kind|0o600, dev) }); err != nil {
+		if err := replace(at, base, func() error { return unix.Mknodat(at, base, kind|0o600, dev) }); err != nil {
 			return err
 		}
-		if err := u.adorn(h, at, base); err != nil {
+		if err := u.setMetadata(h, at, base); err != nil {
 			return err
 		}
 		return chmodNoFollow(at, base, u.mode(h))

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is the path of open directories from the target to the current entry. Each was
+// dirStack is the path of open directories from the target to the current entry. Each was
 // opened relative to its parent, without following symbolic links.
-type place struct {
+type dirStack struct {
 	levels []level
 	// times has the times that were set on closed directories. If the archive returns to
 	// such a directory, a new file in it changes its time, which must be set again. Only
@@ -36,62 +36,62 @@ type finish struct {
 	made bool
 }
 
-// maxTimes bounds place.times.
+// maxTimes bounds dirStack.times.
 const maxTimes = 8 << 10
 
-func newPlace(fd int) *place {
-	return &place{levels: []level{{fd: fd}}, times: make(map[inode]times)}
+func newDirStack(fd int) *dirStack {
+	return &dirStack{levels: []level{{fd: fd}}, times: make(map[inode]times)}
 }
 
 // close sets the metadata of all open directories but the target, and closes them.
-func (p *place) close() error { return p.leave(0) }
+func (s *dirStack) close() error { return s.leave(0) }
 
 // top is the deepest open directory.
-func (p *place) top() *level { return &p.levels[len(p.levels)-1] }
+func (s *dirStack) top() *level { return &s.levels[len(s.levels)-1] }
 
 // enter opens a directory below the target and creates missing ones. The returned
 // descriptor is valid until the next call.
-func (p *place) enter(parts []string, name string) (int, error) {
+func (s *dirStack) enter(parts []string, name string) (int, error) {
 	same := 0
-	for same < len(parts) && same+1 < len(p.levels) && p.levels[same+1].name == parts[same] {
+	for same < len(parts) && same+1 < len(s.levels) && s.levels[same+1].name == parts[same] {
 		same++
 	}
-	if err := p.leave(same); err != nil {
+	if err := s.leave(same); err != nil {
 		return -1, err
 	}
 	for _, part := range parts[same:] {
-		fd, err := down(p.top().fd, part)
+		fd, err := openDir(s.top().fd, part)
 		if errors.Is(err, unix.ENOENT) {
-			if err = unix.Mkdirat(p.top().fd, part, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
-				fd, err = down(p.top().fd, part)
+			if err = unix.Mkdirat(s.top().fd, part, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
+				fd, err = openDir(s.top().fd, part)
 			}
 		}
 		if err != nil {
-			return -1, explainDown(p.top().fd, part, name, err)
+			return -1, openError(s.top().fd, part, name, err)
 		}
-		p.push(part, fd, nil)
+		s.push(part, fd, nil)
 	}
-	return p.top().fd, nil
+	return s.top().fd, nil
 }
 
-func (p *place) push(name string, fd int, last *finish) {
+func (s *dirStack) push(name string, fd int, last *finish) {
 	if last == nil {
-		last = p.known(fd)
+		last = s.timesToRestore(fd)
 	}
-	p.levels = append(p.levels, level{name: name, fd: fd, last: last})
+	s.levels = append(s.levels, level{name: name, fd: fd, last: last})
 }
 
-// known returns the time to restore for a directory that was closed before; nil if
+// timesToRestore returns the time to restore for a directory that was closed before; nil if
 // there is none.
-func (p *place) known(fd int) *finish {
-	if len(p.times) == 0 {
+func (s *dirStack) timesToRestore(fd int) *finish {
+	if len(s.times) == 0 {
 		return nil
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil {
 		return nil
 	}
-	if t, ok := p.times[inode{st.Dev, st.Ino}]; ok {
+	if t, ok := s.times[inode{st.Dev, st.Ino}]; ok {
 		return &finish{mode: noMode, uid: -1, gid: -1, times: t}
 	}
 	return nil
@@ -101,13 +101,13 @@ func (p *place) known(fd int) *finish {
 const noMode = ^uint32(0)
 
 // leave closes directories until only depth directories below the target are open.
-func (p *place) leave(depth int) error {
+func (s *dirStack) leave(depth int) error {
 	var first error
-	for len(p.levels) > depth+1 {
-		l := *p.top()
-		p.levels = p.levels[:len(p.levels)-1]
+	for len(s.levels) > depth+1 {
+		l := *s.top()
+		s.levels = s.levels[:len(s.levels)-1]
 		if l.last != nil {
-			err := p.settle(l)
+			err := s.setMetadata(l)
 			if first == nil {
 				first = failed("finish the directory", l.name, err)
 			}
@@ -117,9 +117,9 @@ func (p *place) leave(depth int) error {
 	return first
 }
 
-// settle sets owner, mode and times of a directory, in this order, because a change of
+// setMetadata sets owner, mode and times of a directory, in this order, because a change of
 // the owner clears mode bits.
-func (p *place) settle(l level) error {
+func (s *dirStack) setMetadata(l level) error {
 	f := l.last
 	tolerate := func(err error) error {
 		if !f.made && errors.Is(err, unix.EPERM) {
@@ -138,19 +138,19 @@ func (p *place) settle(l level) error {
 		}
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(l.fd, &st); err == nil && len(p.times) < maxTimes {
-		p.times[inode{st.Dev, st.Ino}] = f.times
+	if err := unix.Fstat(l.fd, &st); err == nil && len(s.times) < maxTimes {
+		s.times[inode{st.Dev, st.Ino}] = f.times
 	}
-	return tolerate(unix.UtimesNanoAt(p.top().fd, l.name, f.times[:], unix.AT_SYMLINK_NOFOLLOW))
+	return tolerate(unix.UtimesNanoAt(s.top().fd, l.name, f.times[:], unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// down opens a directory in a directory. It fails on anything else.
-func down(dir int, name string) (int, error) {
+// openDir opens a directory in a directory. It fails on anything else.
+func openDir(dir int, name string) (int, error) {
 	return openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// explainDown returns the error for a directory of name that cannot be opened or created.
-func explainDown(dir int, part, name string, err error) error {
+// openError returns the error for a directory of name that cannot be opened or created.
+func openError(dir int, part, name string, err error) error {
 	var st unix.Stat_t
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		if unix.Fstatat(dir, part, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -162,16 +162,16 @@ func explainDown(dir int, part, name string, err error) error {
 }
 
 // find opens the directory that contains the last component of a name. It does not
-// change the open directories of place. The caller closes the descriptor.
-func (p *place) find(parts []string, name string) (int, error) {
-	fd, err := unix.FcntlInt(uintptr(p.levels[0].fd), unix.F_DUPFD_CLOEXEC, 0)
+// change the stack. The caller closes the descriptor.
+func (s *dirStack) find(parts []string, name string) (int, error) {
+	fd, err := unix.FcntlInt(uintptr(s.levels[0].fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	for _, part := range parts[:len(parts)-1] {
-		next, err := down(fd, part)
+		next, err := openDir(fd, part)
 		if err != nil {
-			err = explainDown(fd, part, name, err)
+			err = openError(fd, part, name, err)
 			_ = unix.Close(fd)
 			return -1, err
 		}
