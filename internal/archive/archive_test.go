@@ -209,7 +209,7 @@ func TestHostileArchivesWriteNothingOutsideTheTarget(t *testing.T) {
 	}
 }
 
-func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
+func TestAnExistingLinkInTheTargetIsNotFollowed(t *testing.T) {
 	a := newTarget(t)
 	a.must(os.Symlink("../outside", filepath.Join(a.target, "old")))
 	if _, err := a.unpack(tarOf(t, "old/new"), UnpackOptions{}); !IsRefusal(err) {
@@ -225,7 +225,7 @@ func TestALinkThatStandsInTheTargetIsNotFollowed(t *testing.T) {
 	a.wantOutsideAsBefore()
 }
 
-func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
+func TestAnExistingFileIsReplacedNotWrittenTo(t *testing.T) {
 	a := newTarget(t)
 	// The target contains a hard link to a file outside.
 	a.must(os.Link(filepath.Join(a.root, "x"), filepath.Join(a.target, "f")))
@@ -239,7 +239,7 @@ func TestAFileThatIsThereIsReplacedNotWritten(t *testing.T) {
 	}
 }
 
-func TestADirectoryDoesNotGiveWayToAFile(t *testing.T) {
+func TestADirectoryIsNeverReplacedByAFile(t *testing.T) {
 	a := newTarget(t)
 	a.must(os.MkdirAll(filepath.Join(a.target, "d", "in"), 0o755))
 	if _, err := a.unpack(tarOf(t, "d"), UnpackOptions{}); !errors.Is(err, unix.EISDIR) {
@@ -283,7 +283,7 @@ func withClaimedSize(t *testing.T, raw []byte, size int64) []byte {
 	return buf.Bytes()
 }
 
-func TestSpecialFilesAreSkippedOrMadeOnlyWhenAsked(t *testing.T) {
+func TestSpecialFilesAreSkippedOrCreatedOnlyOnRequest(t *testing.T) {
 	raw := tarOf(t, &tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o640}, "f")
 	a := newTarget(t)
 	got, err := a.unpack(raw, UnpackOptions{Special: SkipSpecial})
@@ -300,7 +300,7 @@ func TestSpecialFilesAreSkippedOrMadeOnlyWhenAsked(t *testing.T) {
 	}
 }
 
-func TestPrivilegesOfProgramsAreTakenAwayUnlessAskedFor(t *testing.T) {
+func TestPrivilegesOfProgramsAreDroppedUnlessRequested(t *testing.T) {
 	raw := tarOf(t, &tar.Header{Name: "su", Typeflag: tar.TypeReg, Mode: 0o6755}, &tar.Header{Name: "d", Typeflag: tar.TypeDir, Mode: 0o3777})
 	for _, keep := range []bool{false, true} {
 		a := newTarget(t)
@@ -339,7 +339,7 @@ func TestASparseFileIsUnpackedWithItsHoles(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotWantedAnyMoreMakesAndReplacesNothing(t *testing.T) {
+func TestACancelledUnpackingCreatesAndReplacesNothing(t *testing.T) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	for _, h := range []*tar.Header{

@@ -109,7 +109,7 @@ func fnv(p []byte) (h uint64) {
 	return h
 }
 
-func TestATreeComesOutAsItWentIn(t *testing.T) {
+func TestPackAndUnpackReproduceATree(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	zoo(t, filepath.Join(from, "zoo"))
 	src, err := os.Open(from)
@@ -151,7 +151,7 @@ func TestATreeComesOutAsItWentIn(t *testing.T) {
 	}
 }
 
-func TestATimeOfADirectoryHoldsAlsoWhenTheArchiveComesBackToIt(t *testing.T) {
+func TestADirectoryKeepsItsTimeWhenTheArchiveReturnsToIt(t *testing.T) {
 	a := newTarget(t)
 	d := dir("d")
 	d.ModTime = sample.Truncate(time.Second)
@@ -179,7 +179,7 @@ func TestTheTargetKeepsItsOwnMode(t *testing.T) {
 	}
 }
 
-func TestFilesOfTheKernelAreWholeThoughTheySayAnotherSize(t *testing.T) {
+func TestFilesOfTheKernelAreCopiedWholeDespiteTheirReportedSize(t *testing.T) {
 	for _, name := range []string{"/proc/version", "/proc/self/cgroup", "/sys/devices/system/cpu/online"} {
 		want, err := os.ReadFile(name)
 		if err != nil {
@@ -216,7 +216,7 @@ func TestFilesOfTheKernelAreWholeThoughTheySayAnotherSize(t *testing.T) {
 	}
 }
 
-func TestAFileThatShrinksWhileItIsPackedIsFilledUp(t *testing.T) {
+func TestAFileThatShrinksWhileItIsPackedIsPadded(t *testing.T) {
 	root := t.TempDir()
 	name := filepath.Join(root, "f")
 	if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 3*chunk), 0o600); err != nil {
@@ -249,7 +249,7 @@ func TestAFileThatShrinksWhileItIsPackedIsFilledUp(t *testing.T) {
 	}
 }
 
-func TestNothingOfALargeFileIsLeftWhenTheArchiveBreaksOff(t *testing.T) {
+func TestAnIncompleteArchiveLeavesNoPartialFile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "f"), make([]byte, 4*chunk), 0o600); err != nil {
 		t.Fatal(err)

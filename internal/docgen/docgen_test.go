@@ -14,7 +14,7 @@ import (
 
 const root = "../.."
 
-func TestTheDocumentsAreThoseOfTheProto(t *testing.T) {
+func TestTheGeneratedDocumentsAreCurrent(t *testing.T) {
 	files, err := generate(root)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestTheDocumentsAreThoseOfTheProto(t *testing.T) {
 	}
 }
 
-func TestEveryFieldSaysWhatItMeans(t *testing.T) {
+func TestEveryFieldHasAComment(t *testing.T) {
 	proto, err := os.ReadFile(filepath.Join(root, "proto/agbox/v1/spec.proto"))
 	if err != nil {
 		t.Fatal(err)

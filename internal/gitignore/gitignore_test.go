@@ -62,7 +62,7 @@ func keeps(r Rules, name string) bool {
 	return true
 }
 
-func TestPatternsMeanWhatTheyMeanToGit(t *testing.T) {
+func TestPatternsMatchAsInGit(t *testing.T) {
 	dir := tree(t)
 	for _, patterns := range []string{
 		"*.log", "/build", "build/", "a/b", "a/**/b", "**/foo", "foo/**", "!keep.log", "*.log\n!keep.log", "foo\n!foo/bar",
@@ -80,7 +80,7 @@ func TestPatternsMeanWhatTheyMeanToGit(t *testing.T) {
 	}
 }
 
-func TestPatternsOfChanceMeanWhatTheyMeanToGit(t *testing.T) {
+func TestRandomPatternsMatchAsInGit(t *testing.T) {
 	dir := tree(t)
 	piece := rapid.SampledFrom([]string{"*", "**", "/", "a", "b", "x", "foo", "build", "sub", "!", ".c", "?", "[a-c]", "\\", " ", "\n", "[", "]", "-", "#"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -94,7 +94,7 @@ func TestPatternsOfChanceMeanWhatTheyMeanToGit(t *testing.T) {
 	})
 }
 
-func TestPatternsOfAFolderAreAboutWhatIsInIt(t *testing.T) {
+func TestPatternsOfADirectoryApplyBelowIt(t *testing.T) {
 	r := Parse("sub", "/foo\n*.c\n")
 	for name, out := range map[string]bool{"sub/foo": true, "foo": false, "sub/x/foo": false, "sub/x/a.c": true, "a.c": false, "subx/a.c": false} {
 		if _, got := r.Decide(name, false); got != out {
@@ -103,7 +103,7 @@ func TestPatternsOfAFolderAreAboutWhatIsInIt(t *testing.T) {
 	}
 }
 
-func TestManyStarsTakeNoTime(t *testing.T) {
+func TestAGlobWithManyStarsMatchesFast(t *testing.T) {
 	if match(strings.Repeat("*a", 500), strings.Repeat("a", 400)+"b", true) {
 		t.Error("it matches")
 	}

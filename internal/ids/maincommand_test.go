@@ -31,7 +31,7 @@ func TestNoTwoSandboxesShareAMainExec(t *testing.T) {
 	}
 }
 
-func TestOtherExecsAreNotTheMainOne(t *testing.T) {
+func TestIsMainRefusesOtherExecs(t *testing.T) {
 	for _, exec := range []string{"main", "main-", "main-x2", "main-x-1", "main-x-02", "main-x-", "main-x--2", "main-x-+2", "main-y", "x"} {
 		if IsMain("x", exec) {
 			t.Errorf("%s is taken for the main exec of x", exec)

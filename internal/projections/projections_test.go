@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestEveryToolIsWhole(t *testing.T) {
+func TestEveryToolIsComplete(t *testing.T) {
 	for _, name := range []string{"git", "claude", "codex", "opencode", "uv", "npm", "apt"} {
 		if Find(name) == nil {
 			t.Errorf("there is no tool %s", name)
@@ -43,7 +43,7 @@ func TestEveryToolIsWhole(t *testing.T) {
 	}
 }
 
-func TestVariablesAreThoseOfTheFile(t *testing.T) {
+func TestVariablesListsTheVariablesOfTheFile(t *testing.T) {
 	got := Variables()
 	for _, name := range got {
 		if !regexp.MustCompile(`^[A-Z_]+$`).MatchString(name) {
@@ -55,7 +55,7 @@ func TestVariablesAreThoseOfTheFile(t *testing.T) {
 	}
 }
 
-func TestTheFirstPlaceThatExistsIsTaken(t *testing.T) {
+func TestTheFirstExistingPathIsUsed(t *testing.T) {
 	home, xdg := t.TempDir(), t.TempDir()
 	write := func(path string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -99,7 +99,7 @@ func TestCachesAreBelowTheirFolder(t *testing.T) {
 	}
 }
 
-func TestAKeyMakesALoginDispensable(t *testing.T) {
+func TestAVariableOfUnlessEnvReplacesARequiredItem(t *testing.T) {
 	login := Find("claude").Items[0]
 	if login.Dispensable(nil) || login.Dispensable(map[string]string{"ANTHROPIC_API_KEY": ""}) || !login.Dispensable(map[string]string{"ANTHROPIC_API_KEY": "x"}) {
 		t.Error("the wrong thing is dispensable")
