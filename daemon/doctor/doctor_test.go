@@ -285,7 +285,7 @@ func TestARecordWhoseContainerIsDownIsRepairedByItsRules(t *testing.T) {
 			asleep()
 			// A command that runs delays nothing: it is settled on the way.
 			job := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "job", Command: []string{"true"}}
-			if _, err := l.ledger.StartExec(t.Context(), job, "boot"); err != nil {
+			if _, err := l.ledger.AcceptExec(t.Context(), job, "boot"); err != nil {
 				t.Fatal(err)
 			}
 			c.happens(l.engine, l.engine.Containers()[0].ID)

@@ -17,7 +17,7 @@ func used(t *testing.T, execIDs ...string) *Ledger {
 	l := fresh(t)
 	ready(t, l, "a")
 	for _, id := range execIDs {
-		if _, err := l.StartExec(t.Context(), request(id), "boot"); err != nil {
+		if _, err := l.AcceptExec(t.Context(), request(id), "boot"); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.EndExec(t.Context(), "a", &agboxv1.ExecEventDetails{ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}); err != nil {
@@ -136,7 +136,7 @@ func TestALivingSandboxIsNeverDropped(t *testing.T) {
 
 func TestARunningExecIsNeverForgotten(t *testing.T) {
 	l := used(t, "x0")
-	if _, err := l.StartExec(t.Context(), request("busy"), "boot"); err != nil {
+	if _, err := l.AcceptExec(t.Context(), request("busy"), "boot"); err != nil {
 		t.Fatal(err)
 	}
 	forget(t, l, machine.TrimPart{ExecID: "busy", Events: []uint64{5}}, machine.TrimPart{ExecID: "x0", Events: []uint64{3, 4}})

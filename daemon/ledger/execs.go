@@ -15,11 +15,11 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// StartExec accepts an exec: id, config and EXEC_STARTED are one transaction.
+// AcceptExec accepts an exec: id, config and EXEC_STARTED are one transaction.
 // The request must carry its exec id and the exact sandbox id; bootID is the
 // life of the supervisor that will be asked. again is true when this very
 // request was accepted before.
-func (l *Ledger) StartExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
+func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {
 		again = false

@@ -8,10 +8,10 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// StartHook accepts one of the sandbox's own commands, as StartExec does a
+// AcceptHook accepts one of the sandbox's own commands, as AcceptExec does a
 // caller's, but also before the sandbox is READY. The exec id is made from the hook:
 // again is true when this one was accepted before, running or ended.
-func (l *Ledger) StartHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
+func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {
 		again = false

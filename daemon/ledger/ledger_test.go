@@ -158,15 +158,15 @@ func TestExecLifeIsRecordedOnceAndSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()
 	l, closeDB := open(t, dir)
 	ready(t, l, "a")
-	if again, err := l.StartExec(t.Context(), request("x"), "boot"); err != nil || again {
+	if again, err := l.AcceptExec(t.Context(), request("x"), "boot"); err != nil || again {
 		t.Fatalf("again %v, error %v", again, err)
 	}
-	if again, err := l.StartExec(t.Context(), request("x"), "boot"); err != nil || !again {
+	if again, err := l.AcceptExec(t.Context(), request("x"), "boot"); err != nil || !again {
 		t.Errorf("the repeated request: again %v, error %v", again, err)
 	}
 	other := request("x")
 	other.Command = []string{"false"}
-	_, err := l.StartExec(t.Context(), other, "boot")
+	_, err := l.AcceptExec(t.Context(), other, "boot")
 	wantReason(t, err, agboxv1.ErrorReason_EXEC_ID_EXISTS)
 
 	done := l.ExecDone("x")
@@ -218,22 +218,22 @@ func TestAWishThatMakesNoSenseIsRefusedInWords(t *testing.T) {
 
 func TestExecNeedsAReadySandbox(t *testing.T) {
 	l := fresh(t)
-	_, err := l.StartExec(t.Context(), request("x"), "boot")
+	_, err := l.AcceptExec(t.Context(), request("x"), "boot")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	create(t, l, "a", "")
-	_, err = l.StartExec(t.Context(), request("x"), "boot")
+	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
 	emit(t, l, "a", agboxv1.EventType_SANDBOX_READY)
 	if _, err := l.RequestStop(t.Context(), "a", ""); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.StartExec(t.Context(), request("x"), "boot")
+	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
 	// A refused request leaves no trace: the id is still free.
 	ready(t, l, "b")
 	fine := request("x")
 	fine.SandboxId = "b"
-	if _, err := l.StartExec(t.Context(), fine, "boot"); err != nil {
+	if _, err := l.AcceptExec(t.Context(), fine, "boot"); err != nil {
 		t.Error(err)
 	}
 }
@@ -265,7 +265,7 @@ func TestExecReferencesResolve(t *testing.T) {
 	for id, name := range map[string]string{"xa1": "build", "xa2": "", "xb": ""} {
 		req := request(id)
 		req.Name = name
-		if _, err := l.StartExec(t.Context(), req, "boot"); err != nil {
+		if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestExecReferencesResolve(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_EXEC_NOT_FOUND)
 	taken := request("xc")
 	taken.Name = "build"
-	_, err = l.StartExec(t.Context(), taken, "boot")
+	_, err = l.AcceptExec(t.Context(), taken, "boot")
 	wantReason(t, err, agboxv1.ErrorReason_EXEC_NAME_EXISTS)
 }
 
@@ -330,7 +330,7 @@ func TestFollowersSeeEveryEventInOrder(t *testing.T) {
 	for i := range execs {
 		callers.Go(func() {
 			id := fmt.Sprintf("x%d", i)
-			_, err := l.StartExec(ctx, request(id), "boot")
+			_, err := l.AcceptExec(ctx, request(id), "boot")
 			err = errors.Join(err, l.EndExec(ctx, "a", &agboxv1.ExecEventDetails{ExecId: id, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}))
 			if err != nil {
 				t.Error(err)

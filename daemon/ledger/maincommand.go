@@ -21,14 +21,14 @@ type MainExec struct {
 	BootID string
 }
 
-// StartMain records the container's own command and, in the same transaction, an
+// AcceptMain records the container's own command and, in the same transaction, an
 // event that came out of seen, such as that the sandbox is READY; ev may be nil.
 // As with Emit, nothing happens if the record has moved since it was seen.
 //
 // known tells that this very exec has a record now, from this call or an earlier
 // one. The id may also be taken by an exec of another sandbox, which its caller
 // named so: then the command has no record, and the event is appended all the same.
-func (l *Ledger) StartMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
+func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
 	if ev == nil { // mostly a daemon has restarted, and all is recorded: that needs no commit
 		err = l.store.View(ctx, func(tx *store.Tx) error {
 			known, taken = mainKnown(tx, seen.ID, main.Request.GetExecId())

@@ -22,18 +22,18 @@ func TestASandboxIsReadyTogetherWithTheRecordOfItsCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	isReady := &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}
-	known, _, err := l.StartMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a"))
+	known, _, err := l.AcceptMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a"))
 	now, _ := l.Sandbox("a")
 	if err != nil || !known || now.State != machine.Ready || !now.Execs["main-a"].Main || now.InUse() {
 		t.Fatalf("known %v, record %+v, error %v", known, now.Record, err)
 	}
 	// Again, as after a crash between the commit and what followed: nothing happens twice.
-	known, _, err = l.StartMain(t.Context(), now.Record, nil, mainOf("a", "main-a"))
+	known, _, err = l.AcceptMain(t.Context(), now.Record, nil, mainOf("a", "main-a"))
 	if again, _ := l.Sandbox("a"); err != nil || !known || again.LastSequence != now.LastSequence {
 		t.Errorf("again: known %v, %d events instead of %d, error %v", known, again.LastSequence, now.LastSequence, err)
 	}
 	// What was seen before is out of date: nothing happens at all.
-	known, taken, err := l.StartMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a-2"))
+	known, taken, err := l.AcceptMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a-2"))
 	if err != nil || known || taken {
 		t.Errorf("out of date: known %v, taken %v, error %v", known, taken, err)
 	}
@@ -52,14 +52,14 @@ func TestACommandWhoseIDIsTakenKeepsNoSandboxFromBeingReady(t *testing.T) {
 	ready(t, l, "b")
 	req := request("main-a")
 	req.SandboxId = "b"
-	if _, err := l.StartExec(t.Context(), req, "boot"); err != nil {
+	if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
 		t.Fatal(err)
 	}
 	sb, err := l.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, taken, err := l.StartMain(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}, mainOf("a", "main-a"))
+	known, taken, err := l.AcceptMain(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY}, mainOf("a", "main-a"))
 	if now, _ := l.Sandbox("a"); err != nil || known || !taken || now.State != machine.Ready || len(now.Execs) != 0 {
 		t.Errorf("known %v, taken %v, record %+v, error %v", known, taken, now.Record, err)
 	}
@@ -70,14 +70,14 @@ func TestExecsAreFoundWithinTheirSandbox(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		ready(t, l, id)
 		sb, _ := l.Sandbox(id)
-		if _, _, err := l.StartMain(t.Context(), sb.Record, nil, mainOf(id, "main-"+id)); err != nil {
+		if _, _, err := l.AcceptMain(t.Context(), sb.Record, nil, mainOf(id, "main-"+id)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	named := func(id, name string) {
 		req := request(id)
 		req.Name = name
-		if _, err := l.StartExec(t.Context(), req, "boot"); err != nil {
+		if _, err := l.AcceptExec(t.Context(), req, "boot"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -101,7 +101,7 @@ func (g *guests) Release(_ context.Context, id string) error {
 // RunHook accepts a hook and, unless it is held, ends it at once: with exit code 1
 // when its command is "false".
 func (g *guests) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error {
-	again, err := g.ledger.StartHook(ctx, req, "boot", hook)
+	again, err := g.ledger.AcceptHook(ctx, req, "boot", hook)
 	if err != nil || again {
 		return err
 	}

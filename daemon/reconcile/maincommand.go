@@ -29,7 +29,7 @@ func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.Sa
 		_, err := l.Ledger.Emit(ctx, sb.Record, ev)
 		return err
 	}
-	known, taken, err := l.Ledger.StartMain(ctx, sb.Record, ev, main)
+	known, taken, err := l.Ledger.AcceptMain(ctx, sb.Record, ev, main)
 	if err == nil && (known || taken) {
 		l.Execs.MainRecorded(main, known)
 	}

@@ -101,7 +101,7 @@ func (b *box) remove(id string) {
 
 func (b *box) start(id, execID string) {
 	b.t.Helper()
-	_, err := b.book.StartExec(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}}, "boot")
+	_, err := b.book.AcceptExec(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: id, ExecId: execID, Command: []string{"true"}}, "boot")
 	b.must(err)
 	b.must(os.MkdirAll(b.install.SandboxLogs(id), 0o700))
 	for _, name := range []string{logs.StdoutName(execID), logs.StderrName(execID), logs.StatusName(execID)} {
@@ -178,7 +178,7 @@ func TestFinishedExecsLoseRecordEventsAndLogsWhenTheirTimeIsUp(t *testing.T) {
 	if _, _, err := b.book.FindExec(t.Context(), "old1"); fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_NOT_FOUND {
 		t.Errorf("a forgotten exec: %v", err)
 	}
-	_, err := b.book.StartExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "old1", Command: []string{"true"}}, "boot")
+	_, err := b.book.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "old1", Command: []string{"true"}}, "boot")
 	if fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_ID_EXISTS {
 		t.Errorf("its id again: %v", err)
 	}

@@ -42,7 +42,7 @@ func attachable(t *testing.T) *Server {
 		_, err = book.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
 	}
 	if err == nil {
-		_, err = book.StartExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}}, "boot")
+		_, err = book.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}}, "boot")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func watched(t *testing.T) *Server {
 // ranExec has a command run in a sandbox, which makes two events.
 func ranExec(t *testing.T, s *Server, sandboxID, execID string) {
 	t.Helper()
-	_, err := s.Ledger.StartExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
+	_, err := s.Ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
 	if err == nil {
 		err = s.Ledger.EndExec(t.Context(), sandboxID, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED})
 	}

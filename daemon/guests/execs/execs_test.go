@@ -332,7 +332,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 					confirm()
 				}
 				req := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}}
-				if _, err := b.ledger.StartExec(t.Context(), req, old.Conn.BootID()); err != nil {
+				if _, err := b.ledger.AcceptExec(t.Context(), req, old.Conn.BootID()); err != nil {
 					t.Fatal(err)
 				}
 				b.runner.start(t.Context(), old, req)
@@ -357,7 +357,7 @@ func TestManyAcceptedExecsThatNeverArrivedAreStartedOverOneLink(t *testing.T) {
 	for i := range many {
 		accepting.Go(func() {
 			req := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: fmt.Sprint("x", i), Command: []string{"true"}}
-			if _, err := b.ledger.StartExec(t.Context(), req, "boot1"); err != nil {
+			if _, err := b.ledger.AcceptExec(t.Context(), req, "boot1"); err != nil {
 				t.Error(err)
 			}
 		})

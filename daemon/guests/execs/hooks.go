@@ -16,7 +16,7 @@ func (r *Runner) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, ho
 	if err != nil {
 		return err
 	}
-	again, err := r.ledger.StartHook(ctx, req, lk.Conn.BootID(), hook)
+	again, err := r.ledger.AcceptHook(ctx, req, lk.Conn.BootID(), hook)
 	if err != nil || again {
 		return err
 	}

@@ -24,7 +24,7 @@ func (b *bench) recordMain() bool {
 		return false
 	}
 	sb, _ := b.ledger.Sandbox("a")
-	known, taken, err := b.ledger.StartMain(b.t.Context(), sb.Record, nil, main)
+	known, taken, err := b.ledger.AcceptMain(b.t.Context(), sb.Record, nil, main)
 	if err != nil || !known || taken {
 		b.t.Fatalf("known %v, taken %v, error %v", known, taken, err)
 	}

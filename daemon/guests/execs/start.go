@@ -30,7 +30,7 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	if err := takesLimits(lk, req); err != nil {
 		return nil, err
 	}
-	again, err := r.ledger.StartExec(ctx, req, lk.Conn.BootID())
+	again, err := r.ledger.AcceptExec(ctx, req, lk.Conn.BootID())
 	if err != nil {
 		return nil, err
 	}
