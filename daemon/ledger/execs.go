@@ -30,23 +30,26 @@ func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest,
 		if err := t.mayExec(req); err != nil {
 			return err
 		}
-		if err := t.tx.ReserveExec(execID, l.now()); err != nil {
-			return err
-		}
-		if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
-			return err
-		}
-		return t.append(sandboxID, &agboxv1.SandboxEvent{
-			EventType: agboxv1.EventType_EXEC_STARTED,
-			Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
-				ExecId:           execID,
-				ExecState:        agboxv1.ExecState_EXEC_STATE_RUNNING,
-				SupervisorBootId: bootID,
-				Name:             req.GetName(),
-			}},
-		})
+		return t.acceptExec(req, &agboxv1.ExecEventDetails{SupervisorBootId: bootID, Name: req.GetName()})
 	})
 	return again, err
+}
+
+// acceptExec takes the id of an exec, which must be free, and records its request and
+// that it runs. d is what EXEC_STARTED says beside that.
+func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDetails) error {
+	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	if err := t.tx.ReserveExec(execID, t.l.now()); err != nil {
+		return err
+	}
+	if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
+		return err
+	}
+	d.ExecId, d.ExecState = execID, agboxv1.ExecState_EXEC_STATE_RUNNING
+	return t.append(sandboxID, &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_EXEC_STARTED,
+		Details:   &agboxv1.SandboxEvent_Exec{Exec: d},
+	})
 }
 
 // sameExec answers a create whose id is taken: a repetition of the request that

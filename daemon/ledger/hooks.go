@@ -25,20 +25,9 @@ func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest,
 		case t.sb.State != machine.Pending && t.sb.State != machine.Ready || t.sb.Want != machine.WantRunning:
 			return NotReady(t.sb.Record)
 		}
-		if err := t.tx.ReserveExec(execID, l.now()); err != nil {
-			return err
-		}
-		if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
-			return err
-		}
-		return t.append(sandboxID, &agboxv1.SandboxEvent{
-			EventType: agboxv1.EventType_EXEC_STARTED,
-			Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
-				ExecId:           execID,
-				ExecState:        agboxv1.ExecState_EXEC_STATE_RUNNING,
-				SupervisorBootId: bootID,
-				Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
-			}},
+		return t.acceptExec(req, &agboxv1.ExecEventDetails{
+			SupervisorBootId: bootID,
+			Hook:             &agboxv1.HookRef{Service: hook.Service, Start: hook.Start, Index: hook.Index},
 		})
 	})
 	return again, err

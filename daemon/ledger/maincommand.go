@@ -15,7 +15,7 @@ const MainName = "main"
 // MainExec is the container's own command in one life of its supervisor. It runs
 // already: the supervisor starts it by itself.
 type MainExec struct {
-	// Request is what would have created it.
+	// Request is what would have created it, with the exact id of its sandbox.
 	Request *agboxv1.CreateExecRequest
 	// BootID is the life of the supervisor.
 	BootID string
@@ -51,7 +51,9 @@ func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv
 		known, taken = mainKnown(t.tx, seen.ID, main.Request.GetExecId())
 		if !known && !taken {
 			known = true
-			return t.startMain(seen.ID, main)
+			return t.acceptExec(main.Request, &agboxv1.ExecEventDetails{
+				SupervisorBootId: main.BootID, Name: main.Request.GetName(), Main: true,
+			})
 		}
 		if len(t.events) == 0 {
 			return errNothing
@@ -69,24 +71,4 @@ func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
 	}
 	_, err := tx.ExecConfig(sandboxID, execID)
 	return err == nil, err != nil
-}
-
-func (t *txn) startMain(sandboxID string, main *MainExec) error {
-	execID := main.Request.GetExecId()
-	if err := t.tx.ReserveExec(execID, t.l.now()); err != nil {
-		return err
-	}
-	if err := t.tx.PutExecConfig(sandboxID, execID, main.Request); err != nil {
-		return err
-	}
-	return t.append(sandboxID, &agboxv1.SandboxEvent{
-		EventType: agboxv1.EventType_EXEC_STARTED,
-		Details: &agboxv1.SandboxEvent_Exec{Exec: &agboxv1.ExecEventDetails{
-			ExecId:           execID,
-			ExecState:        agboxv1.ExecState_EXEC_STATE_RUNNING,
-			SupervisorBootId: main.BootID,
-			Name:             main.Request.GetName(),
-			Main:             true,
-		}},
-	})
 }
