@@ -9,14 +9,14 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// Files are the logs of an install on disk.
+// Files implements Logs for the log files of an install.
 type Files struct{ Paths paths.Install }
 
-// removeWithin bounds a removal: a container may have left a huge tree behind,
-// or still write.
+// removeWithin bounds a removal: a container may have left a huge tree, or may still
+// be writing.
 const removeWithin = time.Minute
 
-// RemoveExec removes the files of one exec.
+// RemoveExec removes the log files of one exec.
 func (f Files) RemoveExec(ctx context.Context, sandboxID, execID string) error {
 	dir, err := logs.OpenDir(f.Paths.SandboxLogs(sandboxID))
 	if errors.Is(err, logs.ErrNotExist) {
@@ -31,7 +31,7 @@ func (f Files) RemoveExec(ctx context.Context, sandboxID, execID string) error {
 	return dir.Remove(ctx, execID)
 }
 
-// RemoveSandbox removes the folder of a sandbox with everything in it.
+// RemoveSandbox removes the log directory of a sandbox with everything in it.
 func (f Files) RemoveSandbox(ctx context.Context, sandboxID string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeWithin)
 	defer cancel()

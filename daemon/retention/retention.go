@@ -1,11 +1,11 @@
-// Package retention forgets what was kept long enough: deleted sandboxes,
-// finished execs, old events, and their logs. What shall go is machine's rule;
-// this package does it in the background, a little at a time.
+// Package retention removes what has been kept long enough: deleted sandboxes, finished
+// execs, old events, and their logs. Package machine has the rules for what to remove;
+// this package removes it in the background, a little at a time.
 //
-// Logs go before the record that names them. A crash in between is repeated:
-// the record is still there, and is found too old again. Until then a reader of
-// the log is told that it is shorter than what the command wrote, or, when the
-// whole folder is gone, that it cannot be read.
+// Logs are removed before their record. If a crash happens in between, the next pass
+// repeats the removal, because the record still exists and is still too old. Until then,
+// a reader of the log gets a notice that it is shorter than the command's output or, if
+// the whole directory is missing, that it cannot be read.
 package retention
 
 import (
@@ -19,15 +19,15 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// Logs removes log files. What is not there is no error.
+// Logs removes log files. Missing files are not an error.
 type Logs interface {
-	// RemoveExec removes those of one exec.
+	// RemoveExec removes the logs of one exec.
 	RemoveExec(ctx context.Context, sandboxID, execID string) error
-	// RemoveSandbox removes those of a whole sandbox.
+	// RemoveSandbox removes all logs of a sandbox.
 	RemoveSandbox(ctx context.Context, sandboxID string) error
 }
 
-// Options are the parts and figures of a Keeper.
+// Options has the dependencies and limits of a Keeper.
 type Options struct {
 	Ledger *ledger.Ledger
 	Logs   Logs
@@ -36,39 +36,40 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Keeper holds an install to its retention rules. It belongs to one goroutine.
+// Keeper applies the retention rules to an install. Only one goroutine may use it.
 type Keeper struct {
 	Options
-	// seen is what the last look at each sandbox came to. A sandbox in which
-	// nothing happened since, and nothing is due, is not read again.
+	// seen has the result of the last check of each sandbox. A sandbox without new events
+	// in which nothing is due is not read again.
 	seen map[string]look
 }
 
 type look struct {
 	lastSequence uint64
-	due          time.Time // zero: never
-	// trouble is the failure that was last reported; empty if all went well.
+	due          time.Time // when something becomes due; zero means never
+	// trouble is the last reported failure; empty if there was none.
 	trouble string
 }
 
-// passEvery is the pause between two passes, if nothing has a shorter life:
-// age is no event that could be waited for, and a minute more does no harm.
+// passEvery is the maximum time between two passes. Passes are timed because age is not
+// an event that one can wait for; a delay of a minute does no harm.
 const passEvery = time.Minute
 
-// page is how many execs are forgotten in one transaction: others wait for it.
+// page bounds the execs that are removed in one transaction, because other transactions
+// wait for it.
 const page = 64
 
-// New makes a Keeper; nothing is removed before Run.
+// New returns a Keeper. It removes nothing before Run or Pass.
 func New(o Options) *Keeper {
 	return &Keeper{Options: o, seen: make(map[string]look)}
 }
 
-// Run makes passes until ctx ends.
+// Run makes passes until ctx is cancelled.
 func (k *Keeper) Run(ctx context.Context) {
 	every := min(passEvery, max(k.Rules.KeepDeleted/4, 100*time.Millisecond), max(k.Rules.KeepExecs/4, 100*time.Millisecond))
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for { // not at once: a daemon that starts has better to do
+	for { // the first pass waits too, to leave the machine to the daemon's start
 		select {
 		case <-tick.C:
 			k.Pass(ctx)
@@ -78,8 +79,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Pass looks at every sandbox once. What fails for one is reported once, tried
-// again in the next pass, and holds up no other.
+// Pass checks every sandbox once. A failure for one sandbox is logged once, retried in
+// the next pass, and does not affect the other sandboxes.
 func (k *Keeper) Pass(ctx context.Context) {
 	seen := make(map[string]look, len(k.seen))
 	for _, sb := range k.Ledger.Sandboxes() {
@@ -94,7 +95,7 @@ func (k *Keeper) Pass(ctx context.Context) {
 	past, err := k.Ledger.PastIDs(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			k.Log.Warn("the deleted sandboxes cannot be listed", "error", err)
+			k.Log.Warn("cannot list the deleted sandboxes", "error", err)
 		}
 		return
 	}
@@ -112,19 +113,19 @@ func (k *Keeper) Pass(ctx context.Context) {
 	k.seen = seen
 }
 
-// report logs a failure that is not the same as before.
+// report logs a failure unless it is the same as before, and returns its text.
 func (k *Keeper) report(ctx context.Context, sandboxID, before string, err error) string {
 	if err == nil || ctx.Err() != nil {
 		return ""
 	}
 	if err.Error() != before {
-		k.Log.Warn("what is old enough to be forgotten cannot be removed; it is tried again", "sandbox_id", sandboxID, "error", err)
+		k.Log.Warn("expired execs, events or logs cannot be removed; the next pass retries", "sandbox_id", sandboxID, "error", err)
 	}
 	return err.Error()
 }
 
-// trim forgets what is too old or too much in a living sandbox and says when
-// there will be more.
+// trim removes what is too old or too much in a sandbox that is not deleted. It returns
+// when more will be due.
 func (k *Keeper) trim(ctx context.Context, id string) (due time.Time, err error) {
 	history, recorded, err := k.Ledger.History(ctx, id)
 	if err != nil {
@@ -133,13 +134,13 @@ func (k *Keeper) trim(ctx context.Context, id string) (due time.Time, err error)
 	trim := history.Trim(k.Rules, func(execID string) bool { return recorded[execID] }, k.Now())
 	err = k.forget(ctx, id, trim.Parts)
 	if n := len(trim.Parts); n > 0 && err == nil {
-		k.Log.Debug("old execs and events were forgotten", "sandbox_id", id, "count", n)
+		k.Log.Debug("removed old execs and events", "sandbox_id", id, "count", n)
 	}
 	return trim.Due, err
 }
 
-// removeLogs removes those of each exec and returns what can be forgotten then:
-// an exec whose logs stay keeps its record.
+// removeLogs removes the logs of each exec. It returns the parts whose records can be
+// removed next: an exec keeps its record if its logs cannot be removed.
 func (k *Keeper) removeLogs(ctx context.Context, sandboxID string, parts []machine.TrimPart) (gone []machine.TrimPart, err error) {
 	for _, part := range parts {
 		if part.ExecID != "" {
@@ -153,7 +154,7 @@ func (k *Keeper) removeLogs(ctx context.Context, sandboxID string, parts []machi
 	return gone, err
 }
 
-// forget removes parts page by page, logs first.
+// forget removes parts in pages, logs before records.
 func (k *Keeper) forget(ctx context.Context, id string, parts []machine.TrimPart) error {
 	var failed error
 	for len(parts) > 0 && ctx.Err() == nil {
@@ -168,8 +169,8 @@ func (k *Keeper) forget(ctx context.Context, id string, parts []machine.TrimPart
 	return errors.Join(failed, ctx.Err())
 }
 
-// drop forgets a deleted sandbox whose time is up, and says when else it will be.
-// The due time is zero once it is gone, or if it is nobody's to forget.
+// drop removes a deleted sandbox if it was kept long enough; otherwise it returns when
+// that will be. due is zero if the sandbox was removed or is not deleted.
 func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error) {
 	at, deleted, err := k.Ledger.DeletedAt(ctx, id)
 	if err != nil || !deleted {
@@ -185,13 +186,13 @@ func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error)
 	if err != nil {
 		return time.Time{}, err
 	}
-	// Most of it in pages, so that the transaction of the rest is short.
+	// Remove most of it in pages, so that the final transaction is short.
 	if err := k.forget(ctx, id, history.All()); err != nil {
 		return time.Time{}, err
 	}
 	if err := k.Ledger.Drop(ctx, id); err != nil {
 		return time.Time{}, err
 	}
-	k.Log.Info("a deleted sandbox was forgotten", "sandbox_id", id, "deleted_at", at)
+	k.Log.Info("removed the record of a deleted sandbox", "sandbox_id", id, "deleted_at", at)
 	return time.Time{}, nil
 }

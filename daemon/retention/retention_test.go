@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// box is an install with a clock that the test moves.
+// box is an install whose clock the test advances.
 type box struct {
 	t       *testing.T
 	install paths.Install
@@ -64,7 +64,7 @@ func (b *box) open() {
 	})
 }
 
-// restart is a crash and a new daemon.
+// restart simulates a crash and the start of a new daemon.
 func (b *box) restart() {
 	b.t.Helper()
 	b.end()
@@ -114,7 +114,7 @@ func (b *box) finish(id, execID string) {
 	b.must(b.book.EndExec(b.t.Context(), id, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}))
 }
 
-// run is an exec that starts and ends now.
+// run starts execs and ends them at the same time.
 func (b *box) run(id string, execIDs ...string) {
 	b.t.Helper()
 	for _, execID := range execIDs {
@@ -123,7 +123,7 @@ func (b *box) run(id string, execIDs ...string) {
 	}
 }
 
-// files lists whose logs are there.
+// files lists the execs that have logs.
 func (b *box) files(id string) string {
 	b.t.Helper()
 	entries, err := os.ReadDir(b.install.SandboxLogs(id))
@@ -138,7 +138,7 @@ func (b *box) files(id string) string {
 	return strings.Join(slices.Compact(names), " ")
 }
 
-// execs lists which execs have a record.
+// execs lists the execs that have a record.
 func (b *box) execs(id string) string {
 	b.t.Helper()
 	page, err := b.book.Execs(b.t.Context(), id, "", 100)
@@ -247,7 +247,7 @@ func TestADeletedSandboxIsListedUntilItsTimeIsUpAndThenForgotten(t *testing.T) {
 	}
 }
 
-// crashing ends the daemon right after it has removed logs.
+// crashing simulates a crash of the daemon right after it has removed logs.
 type crashing struct {
 	Logs
 	crash context.CancelFunc
@@ -304,7 +304,7 @@ func TestOneSandboxThatCannotBeTrimmedHoldsUpNoOther(t *testing.T) {
 	b.want("b", b.execs("b"), "xb")
 	b.want("c", b.execs("c"), "")
 	if n := strings.Count(b.log.String(), "cannot be removed"); n != 1 {
-		t.Errorf("it was said %d times:\n%s", n, &b.log)
+		t.Errorf("it was logged %d times:\n%s", n, &b.log)
 	}
 	b.keeper.Logs = Files{b.install}
 	b.pass(time.Minute)
@@ -329,7 +329,7 @@ func TestRunPassesByItself(t *testing.T) {
 	b.ready("a")
 	b.run("a", "x")
 	b.now = b.now.Add(time.Hour)
-	b.keeper.Rules.KeepExecs = time.Millisecond // so that it passes often
+	b.keeper.Rules.KeepExecs = time.Millisecond // makes passes frequent
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	removed := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// follow reads an exec to its end as the daemon does and returns the bytes.
+// follow reads the output of an exec as the daemon does, until it has want bytes.
 func follow(tb testing.TB, n *Notifier, dir string, want int) int {
 	w := watch(tb, n, dir, "e1")
 	defer w.Close()
@@ -37,10 +37,10 @@ func follow(tb testing.TB, n *Notifier, dir string, want int) int {
 	return total
 }
 
-// The writer of this benchmark makes about 10,000 writes a second, one by one.
+// The writer of the benchmark makes about 10,000 single writes a second.
 const (
 	steadyWrites = 20_000
-	steadyPause  = 40_000 // nanoseconds; the kernel adds as much again
+	steadyPause  = 40_000 // nanoseconds; the kernel adds about as much
 )
 
 var steadyLine = bytes.Repeat([]byte("x"), 80)
@@ -62,8 +62,8 @@ func writeSteadily(dir string) error {
 	return w.Close()
 }
 
-// BenchmarkFollowingTenThousandWritesASecond reports how much of one processor
-// the notifier and one follower take.
+// BenchmarkFollowingTenThousandWritesASecond reports the share of one processor that
+// the notifier and one follower use.
 func BenchmarkFollowingTenThousandWritesASecond(b *testing.B) {
 	for b.Loop() {
 		n, dir := start(b), b.TempDir()
@@ -84,8 +84,8 @@ func BenchmarkFollowingTenThousandWritesASecond(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstByte reports the time from a write after a quiet time to its
-// reading by a follower.
+// BenchmarkFirstByte reports the latency from a write, after a quiet period, until a
+// follower has read it.
 func BenchmarkFirstByte(b *testing.B) {
 	n, dir := start(b), b.TempDir()
 	d, err := logs.OpenDir(dir)

@@ -1,10 +1,10 @@
-// Package notify wakes the followers of exec logs when the files change. One
-// inotify instance serves the whole daemon, because hosts allow few of them per
-// user, and one kernel watch serves all followers in a sandbox's directory.
+// Package notify wakes the followers of exec logs when the files change. The whole
+// daemon shares one inotify instance, because hosts allow few of them per user. All
+// followers in a sandbox's directory share one kernel watch.
 //
-// It sits apart from package logs so that the supervisor, which only writes,
-// does not carry it. It speaks to the kernel directly: this needs three event
-// types and no names as strings, and so costs no allocation per event.
+// The package is separate from package logs so that the supervisor, which only writes
+// logs, does not link it. It uses inotify directly rather than a library: it needs only
+// three event types and no names as strings, so it allocates nothing per event.
 package notify
 
 import (
@@ -22,29 +22,28 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// pace is the least time between two reads of the kernel's queue. The first
-// change after a quiet time is told at once; a file that changes ten thousand
-// times a second wakes its followers a thousand times.
+// pace is the minimum time between two reads of the kernel's queue. The first change
+// after a quiet period wakes followers at once. A file that changes ten thousand times
+// a second wakes them a thousand times a second.
 const pace = time.Millisecond
 
-// mask: appended to, made, renamed to its place. ONLYDIR and DONT_FOLLOW refuse
-// what is not the directory itself.
+// mask selects appends, creations and renames into the directory. IN_ONLYDIR and
+// IN_DONT_FOLLOW make the kernel refuse a path that is not itself a directory.
 const mask = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDIR | unix.IN_DONT_FOLLOW
 
-// Notifier tells followers of changes. Its methods may be called from several
-// goroutines.
+// Notifier wakes followers when files change. Its methods are safe for concurrent use.
 type Notifier struct {
 	queue *os.File
 	stop  chan struct{} // closed by Close
 	done  chan struct{} // closed when the reading goroutine has ended
 
-	// order guards nothing in memory. It is held across the system calls that add
-	// and remove kernel watches, because the kernel knows one watch per directory:
-	// a removal must not overtake an addition of the same one.
+	// order guards no data. It serializes the system calls that add and remove kernel
+	// watches, and is held across them. There is one kernel watch per directory, so a
+	// removal must not happen after a concurrent addition for the same directory.
 	order sync.Mutex
 
-	// mu guards dirs, what hangs below it, and closed. Never held across a
-	// system call.
+	// mu guards dirs, everything reachable from it, and closed. It is never held across
+	// a system call.
 	mu     sync.Mutex
 	dirs   map[int32]*directory
 	closed bool
@@ -53,11 +52,11 @@ type Notifier struct {
 // directory is one kernel watch.
 type directory struct {
 	wd int32
-	// watches of an exec, by its id.
+	// watches has the watches of each exec by its id.
 	watches map[string]map[*Watch]struct{}
 }
 
-// Watch is one follower's interest in one exec.
+// Watch is one follower's subscription to one exec.
 type Watch struct {
 	notifier *Notifier
 	dir      *directory
@@ -66,16 +65,16 @@ type Watch struct {
 	close    sync.Once
 }
 
-// New starts the daemon's notifier. Close must be called to end it.
+// New starts the daemon's notifier. Close ends it.
 func New() (*Notifier, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if errors.Is(err, unix.EMFILE) {
 		return nil, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The kernel allows no further inotify instance; end a program of this user that holds one, or raise "+
+			"The kernel allows no further inotify instance; end a program of this user that uses one, or raise "+
 				"the limits: sysctl fs.inotify.max_user_instances=512, and ulimit -n for the daemon.").Because(err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("starting inotify: %w", err)
+		return nil, fmt.Errorf("start inotify: %w", err)
 	}
 	n := &Notifier{
 		queue: os.NewFile(uintptr(fd), "inotify"),
@@ -87,8 +86,8 @@ func New() (*Notifier, error) {
 	return n, nil
 }
 
-// Close ends the notifier and waits for its goroutine. Watches that are still
-// open are not woken any more.
+// Close ends the notifier and waits for its goroutine. Open watches are not woken after
+// that.
 func (n *Notifier) Close() error {
 	n.mu.Lock()
 	closed := n.closed
@@ -104,9 +103,9 @@ func (n *Notifier) Close() error {
 	return err
 }
 
-// Watch tells of every change of the log files of an exec, also of their first
-// appearance, from now on. The directory must exist. What changed before the call
-// is not told: watch first, then read to the end, then wait.
+// Watch subscribes to all changes of an exec's log files, including their creation. The
+// directory must exist. Changes before the call are not reported: watch first, then read
+// to the end, then wait.
 func (n *Notifier) Watch(dirPath, execID string) (*Watch, error) {
 	n.order.Lock()
 	defer n.order.Unlock()
@@ -129,8 +128,8 @@ func (n *Notifier) Watch(dirPath, execID string) (*Watch, error) {
 	return w, nil
 }
 
-// add gives the kernel's number for a directory; the same one for one that is
-// watched already.
+// add adds a kernel watch and returns its descriptor. For a directory that is watched
+// already, it returns the existing one.
 func (n *Notifier) add(dirPath string) (int32, error) {
 	var wd int
 	err := n.control(func(fd int) (err error) {
@@ -142,16 +141,16 @@ func (n *Notifier) add(dirPath string) (int32, error) {
 		return int32(wd), nil
 	case errors.Is(err, unix.ENOSPC):
 		return 0, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The kernel allows no further inotify watch; end a program of this user that holds many, "+
+			"The kernel allows no further inotify watch; end a program of this user that uses many, "+
 				"or raise the limit: sysctl fs.inotify.max_user_watches=524288.").Because(err)
 	case errors.Is(err, unix.ENOENT):
-		return 0, fmt.Errorf("watching %s: %w: %w", dirPath, logs.ErrNotExist, err)
+		return 0, fmt.Errorf("watch %s: %w: %w", dirPath, logs.ErrNotExist, err)
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return 0, fmt.Errorf("watching %s: not a directory: %w", dirPath, logs.ErrTampered)
+		return 0, fmt.Errorf("watch %s: not a directory: %w", dirPath, logs.ErrTampered)
 	case n.isClosed():
-		return 0, fmt.Errorf("watching %s: the notifier is closed: %w", dirPath, errdefs.ErrUnavailable)
+		return 0, fmt.Errorf("watch %s: the notifier is closed: %w", dirPath, errdefs.ErrUnavailable)
 	}
-	return 0, fmt.Errorf("watching %s: %w", dirPath, err)
+	return 0, fmt.Errorf("watch %s: %w", dirPath, err)
 }
 
 func (n *Notifier) isClosed() bool {
@@ -160,7 +159,7 @@ func (n *Notifier) isClosed() bool {
 	return n.closed
 }
 
-// control calls fn with the descriptor of the queue, which stays open meanwhile.
+// control calls fn with the descriptor of the queue, which stays open during the call.
 func (n *Notifier) control(fn func(fd int) error) error {
 	conn, err := n.queue.SyscallConn()
 	if err != nil {
@@ -173,19 +172,20 @@ func (n *Notifier) control(fn func(fd int) error) error {
 	return inner
 }
 
-// C has a token when something may have changed since the last one was taken.
-// A token can come for nothing; none is lost. It is never closed.
+// C receives a token if the files may have changed since the last token was received.
+// There may be tokens without a change, but never a change without a later token. The
+// channel is never closed.
 func (w *Watch) C() <-chan struct{} { return w.c }
 
-// Close ends the interest. The last follower in a directory takes the kernel
-// watch away.
+// Close ends the subscription. If it was the last one in the directory, Close removes
+// the kernel watch.
 func (w *Watch) Close() {
 	w.close.Do(func() {
 		n := w.notifier
 		n.order.Lock()
 		defer n.order.Unlock()
 		if n.forget(w) {
-			// The kernel may have dropped it by itself a moment ago: no matter.
+			// Ignore the error: the kernel may have removed the watch itself.
 			_ = n.control(func(fd int) error {
 				_, err := unix.InotifyRmWatch(fd, uint32(w.dir.wd))
 				return err
@@ -194,7 +194,7 @@ func (w *Watch) Close() {
 	})
 }
 
-// forget takes a watch out and tells whether the kernel watch is useless now.
+// forget removes a watch. It reports whether the kernel watch is unused now.
 func (n *Notifier) forget(w *Watch) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -203,14 +203,14 @@ func (n *Notifier) forget(w *Watch) bool {
 	if len(same) == 0 {
 		delete(w.dir.watches, w.execID)
 	}
-	if len(w.dir.watches) > 0 || n.dirs[w.dir.wd] != w.dir { // or it is gone already
+	if len(w.dir.watches) > 0 || n.dirs[w.dir.wd] != w.dir { // still used, or already removed by the kernel
 		return false
 	}
 	delete(n.dirs, w.dir.wd)
 	return true
 }
 
-// wake leaves a token; if there is one already, it says the same.
+// wake sends a token. If there is one in the channel already, that suffices.
 func (w *Watch) wake() {
 	select {
 	case w.c <- struct{}{}:

@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// Tests that need a process of their own run the test program again.
+// childVariable makes the test program, started again, run as a child of a test.
 const childVariable = "AGBOX_NOTIFY_TEST_CHILD"
 
 var children = map[string]func(dir string) error{
@@ -95,12 +95,12 @@ func TestEveryFileOfTheExecWakesItsFollowers(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	for _, name := range []string{logs.StdoutName("e1"), logs.StderrName("e1"), logs.IndexName("e1"), logs.StatusName("e1")} {
-		for range 2 { // made, then appended to
+		for range 2 { // create the file, then append to it
 			write(t, dir, name, "x")
 			<-a.C()
 			<-b.C()
 		}
-		// The end of the write can have come after the token of its beginning.
+		// One write causes two events; the second may arrive after the token of the first.
 		allHandled(t, n, dir)
 		drain(a, b)
 	}
@@ -110,7 +110,7 @@ func TestEveryFileOfTheExecWakesItsFollowers(t *testing.T) {
 	<-b.C()
 }
 
-// A spare was opened before it had the name by which the follower knows it.
+// A spare file is opened before it has the name that the follower expects.
 func TestOutputInFilesThatWereSparesWakesTheFollower(t *testing.T) {
 	dir := t.TempDir()
 	d, err := logs.OpenDir(dir)
@@ -148,10 +148,10 @@ func TestOutputInFilesThatWereSparesWakesTheFollower(t *testing.T) {
 	}
 }
 
-// allHandled returns when the notifier has handled all that happened before.
+// allHandled waits until the notifier has handled all events that happened before.
 func allHandled(tb testing.TB, n *Notifier, dir string) {
 	tb.Helper()
-	id := strconv.FormatUint(lasts.Add(1), 10) // another one each time: nothing is on its way to it
+	id := strconv.FormatUint(lasts.Add(1), 10) // a new id, so no earlier event can wake its watch
 	last := watch(tb, n, dir, id)
 	defer last.Close()
 	write(tb, dir, logs.IndexName(id), "x")
@@ -179,7 +179,7 @@ func TestOtherExecsAndOtherNamesWakeNobody(t *testing.T) {
 	allHandled(t, n, dir)
 	select {
 	case <-quiet.C():
-		t.Error("woken by a file of somebody else")
+		t.Error("woken by another file")
 	default:
 	}
 }
@@ -198,7 +198,7 @@ func TestManyChangesLeaveOneToken(t *testing.T) {
 	<-w.C()
 	select {
 	case <-w.C():
-		t.Error("a second token, and nothing had changed")
+		t.Error("a second token although nothing had changed")
 	default:
 	}
 }
@@ -219,7 +219,7 @@ func TestFollowersInOneDirectoryShareAKernelWatch(t *testing.T) {
 		w.Close()
 	}
 	if got := kernelWatches(t, n); got != 1 {
-		t.Errorf("%d kernel watches for the one follower that is left", got)
+		t.Errorf("%d kernel watches for one remaining follower", got)
 	}
 	write(t, dirs[1], logs.IndexName(last.execID), "x")
 	<-last.C()
@@ -246,13 +246,13 @@ func TestARemovedDirectoryWakesItsFollowersAndCanComeBack(t *testing.T) {
 	}
 }
 
-// The kernel drops events when its queue is full: then everybody must look.
+// The kernel drops events when its queue is full; then every follower must read.
 func TestAFullQueueWakesEverybody(t *testing.T) {
 	n, busy, idle := start(t), t.TempDir(), t.TempDir()
 	a, b := watch(t, n, busy, "e1"), watch(t, n, idle, "e1")
 	defer a.Close()
 	defer b.Close()
-	n.mu.Lock() // the reading goroutine stands still after its first read
+	n.mu.Lock() // blocks the reading goroutine after its first read
 	raw, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
 	must(t, err)
 	limit, err := strconv.Atoi(strings.TrimSpace(string(raw)))

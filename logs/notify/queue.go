@@ -13,11 +13,12 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// queueBuffer holds more than a thousand events of our names.
+// queueBuffer is the size of a read in bytes. It has room for more than a thousand
+// events about log files.
 const queueBuffer = 64 << 10
 
-// errorPause is how long run waits when the queue cannot be read. Followers are
-// woken all the same, so that they go on, slowly.
+// errorPause is how long run waits after a failed read of the queue. It also wakes all
+// followers then, so that they continue, although slowly.
 const errorPause = time.Second
 
 // run reads the kernel's queue until Close.
@@ -33,7 +34,7 @@ func (n *Notifier) run() {
 		}
 		pause := pace
 		if err != nil {
-			slog.Error("reading inotify events failed", "error", err)
+			slog.Error("cannot read inotify events", "error", err)
 			pause = errorPause
 			n.wakeAll()
 		} else {
@@ -48,7 +49,7 @@ func (n *Notifier) run() {
 	}
 }
 
-// handle wakes those whom the events concern.
+// handle wakes the followers that the events concern.
 func (n *Notifier) handle(events []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +58,7 @@ func (n *Notifier) handle(events []byte) {
 		what := binary.NativeEndian.Uint32(events[4:])
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
 		if end > len(events) {
-			return // the kernel gives whole events only
+			return // never happens: the kernel returns complete events
 		}
 		name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:end], []byte{0})
 		events = events[end:]
@@ -72,7 +73,7 @@ func (n *Notifier) handle(events []byte) {
 	}
 }
 
-// wakeLocked wakes the followers of the exec to which a file belongs.
+// wakeLocked wakes the followers of the exec that a file belongs to.
 func (n *Notifier) wakeLocked(wd int32, name []byte) {
 	dir := n.dirs[wd]
 	if dir == nil {
@@ -80,7 +81,7 @@ func (n *Notifier) wakeLocked(wd int32, name []byte) {
 	}
 	for _, suffix := range suffixes {
 		if id, ok := bytes.CutSuffix(name, suffix); ok {
-			for w := range dir.watches[string(id)] { // no copy is made for a look-up
+			for w := range dir.watches[string(id)] { // the conversion does not allocate
 				w.wake()
 			}
 			return
@@ -88,7 +89,7 @@ func (n *Notifier) wakeLocked(wd int32, name []byte) {
 	}
 }
 
-// suffixes are the ends of the names of log files.
+// suffixes has the suffixes of the names of log files.
 var suffixes = func() [][]byte {
 	var all [][]byte
 	for _, suffix := range logs.Suffixes() {
@@ -97,8 +98,8 @@ var suffixes = func() [][]byte {
 	return all
 }()
 
-// dropLocked handles the end of a kernel watch that nobody here has ended: the
-// directory is gone. Its followers look once more and then see for themselves.
+// dropLocked handles the end of a kernel watch that Close did not remove: the directory
+// was removed. It wakes the followers, which then find that out.
 func (n *Notifier) dropLocked(wd int32) {
 	dir := n.dirs[wd]
 	if dir == nil {
@@ -108,7 +109,7 @@ func (n *Notifier) dropLocked(wd int32) {
 	dir.wakeAll()
 }
 
-// wakeAll wakes everybody, because events were lost.
+// wakeAll wakes all followers, because events were lost.
 func (n *Notifier) wakeAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
