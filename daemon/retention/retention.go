@@ -39,16 +39,16 @@ type Options struct {
 // Keeper applies the retention rules to an install. Only one goroutine may use it.
 type Keeper struct {
 	Options
-	// seen has the result of the last check of each sandbox. A sandbox without new events
-	// in which nothing is due is not read again.
-	seen map[string]look
+	// checked has the result of the last check of each sandbox. A sandbox without
+	// new events in which nothing is due is not read again.
+	checked map[string]checkResult
 }
 
-type look struct {
+type checkResult struct {
 	lastSequence uint64
 	due          time.Time // when something becomes due; zero means never
-	// trouble is the last reported failure; empty if there was none.
-	trouble string
+	// failure is the last reported failure; empty if there was none.
+	failure string
 }
 
 // passEvery is the maximum time between two passes. Passes are timed because age is not
@@ -61,7 +61,7 @@ const page = 64
 
 // New returns a Keeper. It removes nothing before Run or Pass.
 func New(o Options) *Keeper {
-	return &Keeper{Options: o, seen: make(map[string]look)}
+	return &Keeper{Options: o, checked: make(map[string]checkResult)}
 }
 
 // Run makes passes until ctx is cancelled.
@@ -82,15 +82,15 @@ func (k *Keeper) Run(ctx context.Context) {
 // Pass checks every sandbox once. A failure for one sandbox is logged once, retried in
 // the next pass, and does not affect the other sandboxes.
 func (k *Keeper) Pass(ctx context.Context) {
-	seen := make(map[string]look, len(k.seen))
+	checked := make(map[string]checkResult, len(k.checked))
 	for _, sb := range k.Ledger.Sandboxes() {
-		before := k.seen[sb.ID]
-		if before.lastSequence == sb.LastSequence && before.trouble == "" && (before.due.IsZero() || k.Now().Before(before.due)) {
-			seen[sb.ID] = before
+		before := k.checked[sb.ID]
+		if before.lastSequence == sb.LastSequence && before.failure == "" && (before.due.IsZero() || k.Now().Before(before.due)) {
+			checked[sb.ID] = before
 			continue
 		}
 		due, err := k.trim(ctx, sb.ID)
-		seen[sb.ID] = look{lastSequence: sb.LastSequence, due: due, trouble: k.report(ctx, sb.ID, before.trouble, err)}
+		checked[sb.ID] = checkResult{lastSequence: sb.LastSequence, due: due, failure: k.report(ctx, sb.ID, before.failure, err)}
 	}
 	past, err := k.Ledger.PastIDs(ctx)
 	if err != nil {
@@ -100,17 +100,17 @@ func (k *Keeper) Pass(ctx context.Context) {
 		return
 	}
 	for _, id := range past {
-		before, known := k.seen[id]
-		if known && before.lastSequence == 0 && before.trouble == "" && k.Now().Before(before.due) {
-			seen[id] = before
+		before, known := k.checked[id]
+		if known && before.lastSequence == 0 && before.failure == "" && k.Now().Before(before.due) {
+			checked[id] = before
 			continue
 		}
 		due, err := k.drop(ctx, id)
-		if trouble := k.report(ctx, id, before.trouble, err); trouble != "" || !due.IsZero() {
-			seen[id] = look{due: due, trouble: trouble}
+		if failure := k.report(ctx, id, before.failure, err); failure != "" || !due.IsZero() {
+			checked[id] = checkResult{due: due, failure: failure}
 		}
 	}
-	k.seen = seen
+	k.checked = checked
 }
 
 // report logs a failure unless it is the same as before, and returns its text.

@@ -184,7 +184,7 @@ func (w *Watch) Close() {
 		n := w.notifier
 		n.order.Lock()
 		defer n.order.Unlock()
-		if n.forget(w) {
+		if n.remove(w) {
 			// Ignore the error: the kernel may have removed the watch itself.
 			_ = n.control(func(fd int) error {
 				_, err := unix.InotifyRmWatch(fd, uint32(w.dir.wd))
@@ -194,8 +194,8 @@ func (w *Watch) Close() {
 	})
 }
 
-// forget removes a watch. It reports whether the kernel watch is unused now.
-func (n *Notifier) forget(w *Watch) bool {
+// remove removes a watch. It reports whether the kernel watch is unused now.
+func (n *Notifier) remove(w *Watch) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	same := w.dir.watches[w.execID]
