@@ -163,7 +163,7 @@ func (b *box) pass(after time.Duration) {
 	b.keeper.Pass(b.t.Context())
 }
 
-func TestFinishedExecsLoseRecordEventsAndLogsWhenTheirTimeIsUp(t *testing.T) {
+func TestExpiredExecsLoseRecordEventsAndLogs(t *testing.T) {
 	b := newBox(t)
 	b.ready("a")
 	b.start("a", "busy")
@@ -207,7 +207,7 @@ func TestTheLastUseOutlivesTheExecAndARestart(t *testing.T) {
 	}
 }
 
-func TestManyExecsGoInPages(t *testing.T) {
+func TestManyExecsAreRemovedInPages(t *testing.T) {
 	b := newBox(t)
 	b.ready("a")
 	for i := range 3 * page {
@@ -217,7 +217,7 @@ func TestManyExecsGoInPages(t *testing.T) {
 	b.want("records and logs", b.execs("a")+b.files("a"), "")
 }
 
-func TestADeletedSandboxIsListedUntilItsTimeIsUpAndThenForgotten(t *testing.T) {
+func TestADeletedSandboxIsListedUntilItExpires(t *testing.T) {
 	b := newBox(t)
 	b.ready("a")
 	b.run("a", "x")
@@ -263,7 +263,7 @@ func (c crashing) RemoveSandbox(ctx context.Context, sandboxID string) error {
 	return c.Logs.RemoveSandbox(ctx, sandboxID)
 }
 
-func TestACrashBetweenLogsAndRecordsIsRepeated(t *testing.T) {
+func TestARemovalInterruptedAfterTheLogsIsRepeated(t *testing.T) {
 	for name, deleted := range map[string]bool{"of an exec": false, "of a deleted sandbox": true} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
@@ -291,7 +291,7 @@ func TestACrashBetweenLogsAndRecordsIsRepeated(t *testing.T) {
 	}
 }
 
-func TestOneSandboxThatCannotBeTrimmedHoldsUpNoOther(t *testing.T) {
+func TestASandboxThatCannotBeTrimmedDoesNotBlockOthers(t *testing.T) {
 	b := newBox(t)
 	for _, id := range []string{"a", "b", "c"} {
 		b.ready(id)

@@ -169,7 +169,7 @@ func drain(watches ...*Watch) {
 	}
 }
 
-func TestOtherExecsAndOtherNamesWakeNobody(t *testing.T) {
+func TestFilesOfOtherExecsAndOtherNamesWakeNobody(t *testing.T) {
 	n, dir := start(t), t.TempDir()
 	quiet := watch(t, n, dir, "e1")
 	defer quiet.Close()
@@ -229,7 +229,7 @@ func TestFollowersInOneDirectoryShareAKernelWatch(t *testing.T) {
 	}
 }
 
-func TestARemovedDirectoryWakesItsFollowersAndCanComeBack(t *testing.T) {
+func TestARemovedDirectoryWakesItsFollowersAndCanBeWatchedAgain(t *testing.T) {
 	n, dir := start(t), filepath.Join(t.TempDir(), "sb1")
 	must(t, os.Mkdir(dir, 0o700))
 	old := watch(t, n, dir, "e1")
@@ -247,7 +247,7 @@ func TestARemovedDirectoryWakesItsFollowersAndCanComeBack(t *testing.T) {
 }
 
 // The kernel drops events when its queue is full; then every follower must read.
-func TestAFullQueueWakesEverybody(t *testing.T) {
+func TestAnOverflowOfTheQueueWakesAllFollowers(t *testing.T) {
 	n, busy, idle := start(t), t.TempDir(), t.TempDir()
 	a, b := watch(t, n, busy, "e1"), watch(t, n, idle, "e1")
 	defer a.Close()
@@ -270,7 +270,7 @@ func TestAFullQueueWakesEverybody(t *testing.T) {
 	<-b.C()
 }
 
-func TestWatchSaysWhatIsWrong(t *testing.T) {
+func TestWatchReturnsWhatIsWrong(t *testing.T) {
 	n, dir := start(t), t.TempDir()
 	must(t, os.Symlink(dir, filepath.Join(dir, "link")))
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
@@ -288,7 +288,7 @@ func TestWatchSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFollowersThatComeAndGoWhileOutputFlowsMissNothing(t *testing.T) {
+func TestWatchesOpenedDuringWritesAreAlwaysWoken(t *testing.T) {
 	n, dir := start(t), t.TempDir()
 	stop := make(chan struct{})
 	done := make(chan struct{})
@@ -312,7 +312,7 @@ func TestFollowersThatComeAndGoWhileOutputFlowsMissNothing(t *testing.T) {
 	<-done
 }
 
-func TestOutputThatIsWrittenThroughABindMountWakesTheFollower(t *testing.T) {
+func TestOutputWrittenThroughABindMountWakesTheFollower(t *testing.T) {
 	cmd := child(t, "bind-mount", t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if os.Getuid() != 0 {
@@ -356,7 +356,7 @@ func throughBindMount(dir string) error {
 	return errors.Join(writer.Close(), n.Close())
 }
 
-func TestAnExhaustedLimitIsSaidInASentence(t *testing.T) {
+func TestAnExhaustedLimitIsReportedWithTheRemedy(t *testing.T) {
 	if out, err := child(t, "no-descriptors", "").CombinedOutput(); err != nil {
 		t.Fatalf("child: %v\n%s", err, out)
 	}
@@ -373,7 +373,7 @@ func withoutDescriptors(string) error {
 	return nil
 }
 
-func TestHalfAnEventFromTheKernelIsNotRead(t *testing.T) {
+func TestAnIncompleteEventIsIgnored(t *testing.T) {
 	n := start(t)
 	event := make([]byte, unix.SizeofInotifyEvent)
 	binary.NativeEndian.PutUint32(event[12:], 1000)
