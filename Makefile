@@ -1,4 +1,4 @@
-# 'make' alone prints what there is; the scripts/ folder holds what takes more than a line.
+# 'make' without a target prints the list of targets. Longer recipes are in scripts/.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,14 +7,14 @@ SHELL := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STAMP   := -X github.com/agbox/agbox/internal/version.Version=$(VERSION)
 
-# The tools have module files of their own: what they need never becomes what agbox needs.
+# The tools have their own module files, so their dependencies never become dependencies of agbox.
 TOOL := go tool -modfile=tools/go.mod
 LINT := go tool -modfile=tools/lint/go.mod golangci-lint
 
 GO_SOURCES    = $(shell git ls-files --cached --others --exclude-standard '*.go')
 SHELL_SOURCES = $(wildcard scripts/*.sh scripts/lib/*.sh) .ci/run
 
-# One package at a time: the tests that start containers would disturb each other's timing on a small machine.
+# -p=1: on a small machine, packages whose tests start containers would slow each other down.
 GOTEST := $(TOOL) gotestsum --format pkgname --format-hide-empty-pkg -- -race -count=1 -p=1 -timeout=20m
 
 .PHONY: help
@@ -22,11 +22,11 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: ## Install and start what is missing on this machine: a C compiler, Docker, busybox, mmdebstrap, strace, Node.js
+setup: ## Install and start what is missing: a C compiler, Docker, busybox, mmdebstrap, strace, Node.js
 	@scripts/setup.sh
 
 .PHONY: demo
-demo: image-base build ## Show the main job on a real engine, from nothing to a clean end
+demo: image-base build ## Show the main features on a real engine: create, exec, a daemon crash, removal
 	@scripts/demo.sh
 
 .PHONY: build
@@ -35,11 +35,11 @@ build: ## Build agbox, agboxd and agbox-init into bin/
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w $(STAMP)" -o bin/ ./cmd/agbox-init
 
 .PHONY: check
-check: build ## Build, lint and unit-test what differs from upstream, without the race detector: seconds, for every edit
+check: build ## Build, lint and unit-test what differs from upstream, without the race detector; takes seconds
 	@scripts/check.sh
 
 .PHONY: test
-test: images build ## Run every test, the end-to-end tests on a real engine included, with the race detector
+test: images build ## Run all tests with the race detector, including the end-to-end tests on a real engine
 	go build -race ./...
 	$(GOTEST) ./...
 
@@ -52,41 +52,41 @@ test-e2e: images build ## Run the tests that need an engine
 	$(GOTEST) ./runtime/docker/... ./e2e/...
 
 .PHONY: test-faults
-test-faults: images build ## Make every fault of e2e/FAULTS.md and print the table of results; needs root
+test-faults: images build ## Inject every fault of e2e/FAULTS.md and print a table of the results; needs root
 	@[[ $$(id -u) == 0 ]] || { echo "These tests trace processes and mount file systems: run 'sudo make test-faults'."; exit 1; }
-	@# In its own folder, because go test then shows the table also when all is well.
+	@# Run in its own directory: only then does go test also show the table if all tests pass.
 	@cd e2e/faults && go test -race -count=1 -parallel=4 -timeout=20m
 
 .PHONY: soak
-soak: images build ## Kill the daemon under load for SOAK (default 10m) at the random moments of SEED (default 7)
+soak: images build ## Kill the daemon under load for SOAK (default 10m), at random times from SEED (default 7)
 	@cd e2e/faults && AGBOX_SOAK=$(or $(SOAK),10m) AGBOX_SEED=$(or $(SEED),7) go test -race -count=1 -timeout=0 -run 'KillsUnderLoad'
 
 .PHONY: bench-exec
-bench-exec: images build ## Compare an exec round trip with docker exec on the same sandbox, in one run
+bench-exec: images build ## Compare the latency of an exec with docker exec on the same sandbox
 	@go run ./e2e/bench exec
 
 .PHONY: bench-logs
-bench-logs: images build ## Compare following a log with docker logs and docker exec, in one run, and weigh idle followers
+bench-logs: images build ## Compare following a log with docker logs and docker exec; measure the memory of idle followers
 	@go run ./e2e/bench logs
 
 .PHONY: bench-recovery
-bench-recovery: images build ## Kill the daemon over 200 sandboxes that run commands; time until all are served again
+bench-recovery: images build ## Kill the daemon with 200 busy sandboxes; measure the time until all are served again
 	@go run ./e2e/bench recovery
 
 .PHONY: bench-services
-bench-services: images build ## Make 100 sandboxes with two services each, list, inspect and remove them
+bench-services: images build ## Create, list, inspect and remove 100 sandboxes with two services each
 	@go run ./e2e/bench services
 
 .PHONY: bench-upgrade
-bench-upgrade: images build ## Upgrade the daemon ten times under 64 callers and 20 log streams and print the waits
+bench-upgrade: images build ## Upgrade the daemon ten times under 64 callers and 20 log streams; print the delays
 	go test -count=1 -timeout 5m -run TestUpgradesUnderLoadGoUnnoticed -v ./e2e | grep -v level=
 
 .PHONY: image-base
-image-base: setup ## Make the local image agbox/base without any registry
+image-base: setup ## Build the local image agbox/base without a registry
 	@scripts/images.sh base
 
 .PHONY: images
-images: setup ## Make all local images, those of the tests included
+images: setup ## Build all local images, including those of the tests
 	@scripts/images.sh all
 
 .PHONY: generate
@@ -96,9 +96,9 @@ generate: ## Generate the Go code of the .proto files, docs/spec.md and the JSON
 	go run ./internal/docgen
 
 .PHONY: lint
-lint: ## Check format and style of Go code, scripts and .proto files, and look for dead code
+lint: ## Check format and style of Go code, scripts and .proto files, and find dead code
 	@files=$$(gofmt -l $(GO_SOURCES)); if [[ -n $$files ]]; then printf 'not gofmt-ed:\n%s\n' "$$files"; exit 1; fi
-	@if command -v shellcheck >/dev/null; then shellcheck -x $(SHELL_SOURCES); else echo 'lint: no shellcheck here, the scripts went unchecked'; fi
+	@if command -v shellcheck >/dev/null; then shellcheck -x $(SHELL_SOURCES); else echo 'lint: shellcheck is not installed, so the scripts are not checked'; fi
 	go mod tidy -diff
 	go vet ./...
 	$(LINT) run ./...
@@ -106,9 +106,9 @@ lint: ## Check format and style of Go code, scripts and .proto files, and look f
 	@scripts/dead.sh
 
 .PHONY: drift
-drift: ## Check that the generated Go code is what the .proto files make
+drift: ## Check that the generated Go code matches the .proto files
 	@scripts/drift.sh
 
 .PHONY: clean
-clean: ## Remove what make built; the images and Docker stay
+clean: ## Remove what make built, except images and Docker
 	rm -rf bin .build
