@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The inner loop of whoever changes the code: compiles everything, tests included, then lints and tests the packages
-# that changed. It needs no engine and does not use the race detector; 'make test' does both.
+# Quick checks to run after each edit: compiles everything including tests, then lints and tests the changed packages.
+# It needs no engine and does not use the race detector; 'make test' does both.
 #
 #   scripts/check.sh          against the branch's upstream, or else main
 #   BASE=REV scripts/check.sh against REV
@@ -20,7 +20,7 @@ main() {
 		return 0
 	fi
 	go tool -modfile=tools/lint/go.mod golangci-lint run "${packages[@]}"
-	# It asks the go command, so Go's cache of test results does not see what it depends on.
+	# -count=1: this test runs the go command, so Go's test cache does not know what its result depends on.
 	go test -count=1 ./internal/deps
 	mapfile -t tested < <(printf '%s\n' "${packages[@]}" | grep -v -e '^./e2e' -e '^./runtime/docker' -e '^./internal/deps$')
 	if ((${#tested[@]})); then go test -vet=off "${tested[@]}"; fi
@@ -33,11 +33,11 @@ base_branch() {
 		if [[ -n $candidate ]] && git rev-parse --verify --quiet "$candidate^{commit}" 2>/dev/null; then return 0; fi
 		[[ -z $candidate || $candidate != "${BASE:-}" ]] || die "there is no revision '$BASE'"
 	done
-	die "there is neither an upstream nor a branch main to compare with; say BASE=REV"
+	die "there is neither an upstream nor a branch main to compare with; set BASE=REV"
 }
 
-# changed_packages prints the folders of the packages to which a file belongs that differs from the given commit,
-# or that is new. A file in a folder without Go code, as in testdata, belongs to the nearest package above it.
+# changed_packages prints the directories of packages with new files, or with files that differ from the given commit.
+# A file in a directory without Go code, or in testdata, belongs to the nearest package above it.
 changed_packages() {
 	{
 		git diff --name-only "$1"

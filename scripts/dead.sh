@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Fails if there is a function that no program calls. What is only ever called by tests is dead code too, but in the
-# packages that exist for tests, and in package client, which has callers elsewhere: there a test must call it.
-# golangci-lint's "unused" does the same for other names, within a package.
+# Fails if there is a function that no program calls. A function that only tests call is dead code too. Exceptions are
+# the packages for tests, and package client, whose callers are in other repositories: there a call in a test suffices.
+# golangci-lint's "unused" finds other unused names within a package.
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=scripts/lib/common.sh

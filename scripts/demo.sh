@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The main job on a real engine: a sandbox, an exec with its output and exit code, a log that is followed across
-# the daemon's death, a clean removal. Every command is printed before it runs; what follows is its own output.
+# Shows the main features on a real engine: a sandbox, an exec with its output and exit code, a log that is followed
+# across a crash of the daemon, a clean removal. Prints every command before it runs, followed by its output.
 set -euo pipefail
 shopt -s inherit_errexit
 # shellcheck source=scripts/lib/common.sh
 . "$(dirname "$0")/lib/common.sh"
 
 PATH=$repo_root/bin:$PATH
-# An install of its own, so that the demo touches no other. A socket's path has room for about 100 bytes.
+# A separate install, so that the demo touches no other. The path is short because a socket's path is limited to 107 bytes.
 AGBOX_HOME=$(mktemp -d /tmp/agbox-demo.XXXXXX)
 export AGBOX_HOME
 
@@ -22,19 +22,19 @@ main() {
 	trap clean_up EXIT
 	trap 'exit 130' INT TERM
 
-	title "A daemon with a data directory of its own: AGBOX_HOME=$AGBOX_HOME"
+	title "A daemon with its own data directory: AGBOX_HOME=$AGBOX_HOME"
 	run agbox daemon start
 
-	title "A sandbox; its id alone is on stdout"
+	title "A sandbox; stdout has only its id"
 	show agbox create demo --image "$image"
 	sandbox=$(agbox create demo --image "$image")
 	echo "$sandbox"
 
-	title "A command in it: both outputs, and its own exit code"
+	title "A command in it: stdout, stderr, and its exit code"
 	# shellcheck disable=SC2016 # for the sandbox's shell
 	run_for_code 7 agbox exec demo -- sh -c 'echo "I am $(id -un) on $(hostname), pid $$"; echo "this is stderr" >&2; exit 7'
 
-	title "A command that runs by itself: one line every 0.3 s, then exit code 3"
+	title "A detached command: one line every 0.3 s, then exit code 3"
 	# shellcheck disable=SC2016 # for the sandbox's shell
 	local job='for i in $(seq 1 '$lines'); do echo "line $i"; sleep 0.3; done; exit 3'
 	show agbox exec -d demo -- sh -c "$job"
@@ -44,7 +44,7 @@ main() {
 	follow_across_a_crash
 	check_lines
 
-	title "What there is now; the second command's own exit code is known too"
+	title "The state now; the exit code of the second command is known too"
 	run agbox ps -a demo
 	check_exit_code 3
 	run agbox ls
@@ -57,13 +57,13 @@ main() {
 }
 
 follow_across_a_crash() {
-	title "Its log is followed ('|' marks the follower's output) while the daemon is killed and started again under it"
+	title "Follow its log while the daemon is killed and started again ('|' marks the follower's output)"
 	show agbox logs -f "$exec_id"
 	local printer old new code=0
 	mkfifo "$received.pipe"
 	tee "$received" <"$received.pipe" | sed -u 's/^/    | /' &
 	printer=$!
-	timeout 60 agbox logs -f "$exec_id" >"$received.pipe" & # the bound is for a demo that has gone wrong
+	timeout 60 agbox logs -f "$exec_id" >"$received.pipe" & # the timeout matters only if the demo fails
 	follower=$!
 	wait_for_line 5
 	old=$(daemon_pid)
@@ -71,7 +71,7 @@ follow_across_a_crash() {
 	wait_for_end "$old"
 	run agbox daemon start
 	new=$(daemon_pid)
-	echo "The daemon's pid was $old and is $new; the follower goes on."
+	echo "The daemon's pid was $old and is now $new; the follower continues."
 	[[ $new != "$old" ]] || die "the daemon was not replaced"
 	wait "$follower" || code=$?
 	follower=""
@@ -90,7 +90,7 @@ wait_for_line() {
 	done
 }
 
-# A process that nobody has reaped yet, state Z, has ended.
+# A process in state Z has ended, although its parent has not reaped it yet.
 wait_for_end() {
 	local deadline=$((SECONDS + 10))
 	while [[ $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) == [!Z] ]]; do
@@ -120,27 +120,27 @@ check_nothing_left() {
 	echo "Checked: no container and no network of sandbox $sandbox is left."
 }
 
-# Also after a failure or Ctrl-C nothing that the demo started may stay.
+# Removes everything that the demo started, also after a failure or Ctrl-C.
 clean_up() {
 	local code=$?
 	trap - EXIT
 	set +e
 	if [[ $finished != yes ]]; then
-		echo "The demo did not come to its end; cleaning up." >&2
+		echo "The demo did not finish; cleaning up." >&2
 		agbox rm demo >/dev/null 2>&1
 		agbox daemon stop >/dev/null 2>&1
 		[[ -z $follower ]] || kill "$follower" 2>/dev/null
 		[[ -z $sandbox ]] || "$engine_tool" remove "$sandbox" >&2
 		((code)) || code=1
 	fi
-	rm -rf "$AGBOX_HOME" || echo "$AGBOX_HOME could not be removed." >&2
-	say_what_stays
+	rm -rf "$AGBOX_HOME" || echo "Could not remove $AGBOX_HOME." >&2
+	say_what_remains
 	exit "$code"
 }
 
-say_what_stays() {
+say_what_remains() {
 	local stop pid
-	title "What stays"
+	title "What remains"
 	echo "The image $image and the binaries in bin/."
 	stop=$(cat "$started_engine_file" 2>/dev/null) || return
 	pid=${stop#kill }
@@ -150,7 +150,7 @@ say_what_stays() {
 
 title() { printf '\n# %s\n' "$*"; }
 
-# show prints a command as one would type it.
+# show prints a command as a user would type it.
 show() {
 	local word text=""
 	for word in "$@"; do

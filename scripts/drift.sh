@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails if a generated .pb.go file is not what its .proto file makes today, or is left of one that is gone. It changes
+# Fails if a generated .pb.go file does not match its .proto file, or if its .proto file no longer exists. It changes
 # nothing in the tree. The test of internal/docgen does the same for the generated documents.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -21,4 +21,4 @@ for file in $({
 } | sort -u); do
 	cmp -s "$file" "$fresh/$file" || stale+=("$file")
 done
-((${#stale[@]} == 0)) || die "not what the .proto files make, run 'make generate' or remove them: ${stale[*]}"
+((${#stale[@]} == 0)) || die "these files do not match the .proto files; run 'make generate' or remove them: ${stale[*]}"

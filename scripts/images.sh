@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the local images without any registry. Each carries a label with the hash of all that went into it, so a
-# second run skips what is there already.
+# Builds the local images without a registry. Each has a label with the hash of everything that it is made from, so a
+# second run skips images that exist already.
 #
 #   scripts/images.sh base    agbox/base, for the quick start and the demo
 #   scripts/images.sh all     agbox/base and the agbox-test images
@@ -20,7 +20,7 @@ agent_group='agent:x:1000:'
 
 main() {
 	build_engine_tool
-	"$engine_tool" ping >/dev/null || die "No Docker engine that you may use; run 'make setup'."
+	"$engine_tool" ping >/dev/null || die "There is no Docker engine that you have permission to use; run 'make setup'."
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	case ${1:-all} in
@@ -29,7 +29,7 @@ main() {
 		base_image
 		test_images
 		;;
-	*) die "unknown set of images '$1'; say 'base' or 'all'." ;;
+	*) die "unknown set of images '$1'; choose 'base' or 'all'." ;;
 	esac
 }
 
@@ -39,7 +39,7 @@ base_image() {
 	image agbox/base:latest "$content" busybox_tar 'CMD ["sh"]'
 }
 
-# The tests tell by these settings which of them an exec took over from its image.
+# The tests use these settings to check which of them an exec takes from its image.
 test_images() {
 	local content
 	content=$(busybox_content)
@@ -60,8 +60,8 @@ test_images() {
 	database_images
 }
 
-# Two servers as people run them beside their code. Both images have both of them, and their clients: it is one
-# download, and one image can then speak with both.
+# Two servers that people typically run beside their code. Both images have both servers and their clients, so one
+# download suffices, and one image has the clients of both.
 database_images() {
 	local content
 	content=$(databases_content)
@@ -83,8 +83,8 @@ databases_content() {
 	declare -f databases_tar lay_out_databases
 }
 
-# databases_tar leaves out what the servers can do without: the compiler for queries, and the cluster that the
-# package makes.
+# databases_tar excludes what the servers do not need: the compiler for queries, and the cluster that the package
+# creates.
 databases_tar() {
 	local tar debian_packages=$databases_packages
 	tar=$cache_dir/databases-$(databases_content | sha256sum | cut -c -16).tar
@@ -117,13 +117,13 @@ lay_out_databases() {
 	chmod 755 "$1/postgres-entrypoint"
 }
 
-# uid_in reads a user's id from the root file system in a tar file.
+# uid_in prints a user's id from /etc/passwd in a tar file.
 uid_in() {
 	tar --extract --to-stdout --file="$1" ./etc/passwd | awk -F: -v name="$2" '$1 == name {print $3}'
 }
 
-# image NAME CONTENT TAR_FUNCTION CHANGE... makes NAME from the tar file that the function makes and names on
-# stdout, unless an image of that name came from the same content and changes.
+# image NAME CONTENT TAR_FUNCTION CHANGE... builds the image NAME from a tar file. TAR_FUNCTION creates that file and
+# prints its path. The image is not built if one with the same content and changes exists.
 image() {
 	local name=$1 content=$2 make_tar=$3 recipe tar
 	shift 3
@@ -141,7 +141,7 @@ busybox_content() {
 	declare -f busybox_tar lay_out_busybox
 }
 
-# busybox_tar makes a root file system whose whole userland is busybox; it is laid out once for all its images.
+# busybox_tar makes a root file system with busybox as its only program. It is made once for all images that use it.
 busybox_tar() {
 	local tar=$work/busybox.tar root=$work/busybox
 	if [[ ! -e $tar ]]; then
@@ -190,7 +190,7 @@ debian_content() {
 	declare -f bootstrap_debian
 }
 
-# debian_tar keeps what mmdebstrap made: an engine that lost its images must not cost the download again.
+# debian_tar caches the output of mmdebstrap, so that it is not downloaded again if the engine lost its images.
 debian_tar() {
 	local tar
 	tar=$cache_dir/debian-$(debian_content | sha256sum | cut -c -16).tar
@@ -215,7 +215,7 @@ bootstrap_debian() {
 	[[ -z $network ]] || options+=(--aptopt="$network")
 	sources=$(apt_sources)
 	[[ -n $sources ]] || die "apt knows no package lists of this distribution; run 'apt-get update' as root."
-	# mmdebstrap takes the sources on its standard input, and nothing of this machine's apt but what is passed on.
+	# mmdebstrap reads the sources from standard input. It uses no other settings of this machine's apt than the options.
 	printf '%s\n' "$sources" | as_root mmdebstrap --quiet --variant=essential --include="$debian_packages" \
 		"${options[@]}" \
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -227,8 +227,8 @@ bootstrap_debian() {
 		"$codename" - -
 }
 
-# apt_sources prints, one line each, the sources of this machine's own distribution that its apt is configured
-# with. The $(...) are apt's placeholders.
+# apt_sources prints the sources of this machine's own distribution that its apt is configured with, one per line. The
+# $(...) are placeholders of apt.
 # shellcheck disable=SC2016
 apt_sources() {
 	local origin

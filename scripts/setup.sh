@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Installs and starts what agbox needs on this machine and does not find: a C compiler (for Go's race detector),
-# busybox and mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), Node.js and npm (for
-# the test with a JavaScript client), a Docker engine. Does nothing, and says nothing, where all is there.
+# Installs and starts what agbox needs and this machine lacks: a C compiler (for Go's race detector), busybox and
+# mmdebstrap (for the local images), strace, ip and mkfs.ext4 (for the fault tests), Node.js and npm (for the test with
+# a JavaScript client), a Docker engine. Does and prints nothing if nothing is missing.
 #
 #   scripts/setup.sh            what make demo and make test need
-#   scripts/setup.sh PROGRAM... these too; each from the Debian package of its name
+#   scripts/setup.sh PROGRAM... these programs too, each from the Debian package of the same name
 set -euo pipefail
 # shellcheck source=scripts/lib/dockerd.sh
 . "$(dirname "$0")/lib/dockerd.sh"
 
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # an ordinary user's PATH lacks where Debian puts dockerd
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin # Debian installs dockerd in a directory that a user's PATH does not have
 also=("$@")
 
 main() {
@@ -22,23 +22,23 @@ main() {
 	provide_engine
 }
 
-# is_complete is the quick way out of every run but the first.
+# is_complete reports quickly that nothing is missing, as in every run but the first.
 is_complete() { [[ -z $(missing_packages) && $(engine_state) == up ]]; }
 
 check_go() {
 	local need got
 	need=$(sed -n 's/^go //p' "$repo_root/go.mod")
 	have go || die "Go is missing; install Go $need or newer from https://go.dev/dl and put it on the PATH."
-	# Outside the module, so that an old Go answers instead of refusing the go line.
+	# Ask outside the module: inside it, an old Go would refuse the go line of go.mod instead of answering.
 	got=$(cd / && GOTOOLCHAIN=local go env GOVERSION)
 	got=${got#go}
 	[[ $(printf '%s\n%s\n' "$need" "$got" | sort -V | head -n 1) == "$need" ]] && return 0
-	# Since 1.21 Go fetches the toolchain that a module asks for, unless it is told not to.
+	# Since 1.21, Go downloads the toolchain that a module requires, unless that is disabled.
 	(cd "$repo_root" && go list -m) >/dev/null 2>&1 ||
 		die "Go $got is too old; install Go $need or newer from https://go.dev/dl."
 }
 
-# missing_packages prints the Debian packages that provide what is not on this machine.
+# missing_packages prints the Debian packages with the programs that are missing on this machine.
 missing_packages() {
 	printf '#include <stdlib.h>\nint main(void) { return 0; }\n' |
 		"${CC:-gcc}" -x c -o /dev/null - 2>/dev/null || printf '%s\n' gcc libc6-dev
@@ -61,19 +61,19 @@ install_packages() {
 	local packages
 	mapfile -t packages < <(missing_packages)
 	((${#packages[@]})) || return 0
-	have apt-get || die "This machine has no apt; install what these Debian packages hold, then run this again: ${packages[*]}."
-	can_be_root || die "This needs root rights to install packages; run as root or with sudo: apt-get install ${packages[*]}"
+	have apt-get || die "This machine has no apt; install the equivalent of these Debian packages, then run this again: ${packages[*]}."
+	can_be_root || die "Installing packages needs root rights; run as root or with sudo: apt-get install ${packages[*]}"
 	say "installing ${packages[*]}"
 	apt_get update
 	hold_services
 	apt_get install -y --no-install-recommends "${packages[@]}"
 	release_services
-	# The package of a machine with systemd starts its service by itself.
+	# On a machine with systemd, the package starts its service itself.
 	if systemd_runs && [[ " ${packages[*]} " == *" docker.io "* ]]; then note_systemd_engine; fi
 }
 
-# apt_get is silent when it works and shows everything when it does not. A failed update alone stops nothing: a
-# broken source of somebody else's packages must not keep ours away.
+# apt_get prints nothing if it succeeds and its whole output if it fails. A failed update is ignored, because a broken
+# third-party source must not prevent the installation.
 apt_get() {
 	local log=$build_dir/apt.log
 	[[ $1 != update ]] || : >"$log"
@@ -83,7 +83,7 @@ apt_get() {
 	die "apt-get $1 failed; the lines above say why."
 }
 
-# Without an init system a package's attempt to start its service would fail the installation.
+# Without an init system, the installation would fail when a package tries to start its service.
 policy=/usr/sbin/policy-rc.d
 hold_services() {
 	if systemd_runs || [[ -e $policy ]]; then return 0; fi
@@ -101,15 +101,15 @@ provide_engine() {
 	state=$(engine_state)
 	if [[ $state == down ]]; then
 		[[ -z ${DOCKER_HOST:-} ]] || die "No Docker engine answers at DOCKER_HOST=$DOCKER_HOST; start it, or unset DOCKER_HOST."
-		can_be_root || die "No Docker engine answers at /var/run/docker.sock and starting one needs root rights; start it, or run this with sudo."
+		can_be_root || die "No Docker engine answers at /var/run/docker.sock, and starting one needs root rights; start it, or run this with sudo."
 		start_engine
 		state=$(engine_state)
 	fi
-	[[ $state == up ]] || die "You may not talk to the Docker engine; join its group ('sudo usermod -aG docker $(id -un)'), log in again, and run this again."
+	[[ $state == up ]] || die "You have no permission to use the Docker engine; join its group ('sudo usermod -aG docker $(id -un)'), log in again, and run this again."
 }
 
-# One set-up at a time on this machine. The file is opened for reading only: in a sticky directory that is all
-# that another user's file allows, and enough for a lock.
+# take_lock allows one set-up at a time on this machine. It opens the file read-only: more is not permitted for another
+# user's file in a sticky directory, and a lock needs no more.
 take_lock() {
 	local dir=/run/lock lock
 	[[ -w $dir ]] || dir=/tmp

@@ -1,11 +1,12 @@
-// Command engine is what the scripts need of the Docker Engine API: no docker command and no curl has to be
-// installed for it. It speaks to DOCKER_HOST (unix:// or tcp://), else to /var/run/docker.sock.
+// Command engine implements the calls of the Docker Engine API that the scripts need, so that neither the docker
+// command nor curl must be installed. It connects to DOCKER_HOST (unix:// or tcp://), or to /var/run/docker.sock if that
+// is not set.
 //
-//	engine ping                    print the engine's version; exit 2 when access is denied, 1 when none answers
-//	engine label IMAGE KEY         print the image's label, an empty line when there is no such image or label
+//	engine ping                    print the engine's version; exit 2 if access is denied, 1 if no engine answers
+//	engine label IMAGE KEY         print the image's label, or an empty line if there is no such image or label
 //	engine import IMAGE [CHANGE..] make IMAGE from the tar stream on stdin, with Dockerfile-like changes
 //	engine tag SOURCE IMAGE        give an image a second name
-//	engine find VALUE              print containers and networks that carry a label with this value
+//	engine find VALUE              print containers and networks that have a label with this value
 //	engine remove VALUE            remove them, running or not
 package main
 
@@ -31,9 +32,9 @@ const (
 	exitDenied = 2
 	exitUsage  = 64
 
-	// A healthy engine answers a ping in milliseconds; a script must not hang on one that does not.
+	// A healthy engine answers a ping in milliseconds. The timeout keeps a script from hanging on another one.
 	pingTimeout = 5 * time.Second
-	// An import copies the whole image through the engine to its disk.
+	// An import copies the whole image to the engine's disk.
 	callTimeout = 5 * time.Minute
 )
 
@@ -106,8 +107,8 @@ func connect(host string) (*engine, error) {
 	return nil, fmt.Errorf("DOCKER_HOST=%s: only unix:// and tcp:// are supported", host)
 }
 
-// call sends a request without an API version in its path, which every engine takes as its newest one, and
-// decodes the reply into out unless that is nil. found is false on a 404.
+// call sends a request without an API version in its path, which every engine treats as its newest version. It decodes
+// the reply into out unless out is nil. found is false for status 404.
 func (e *engine) call(timeout time.Duration, method, path string, query url.Values, body io.Reader, out any) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -144,7 +145,7 @@ func (e *engine) ping() error {
 	var v struct{ Version, APIVersion string }
 	found, err := e.call(pingTimeout, http.MethodGet, "/version", nil, nil, &v)
 	if err == nil && (!found || v.APIVersion == "") {
-		err = errors.New("something answers that is not a Docker engine")
+		err = errors.New("the answer does not come from a Docker engine")
 	}
 	if err != nil {
 		return err
@@ -171,7 +172,7 @@ func (e *engine) importImage(image string, changes []string, tar io.Reader) erro
 	if _, err := e.call(callTimeout, http.MethodPost, "/images/create", query, tar, &progress); err != nil {
 		return err
 	}
-	// The engine says 200 before it reads the stream: a failure stands in the progress messages.
+	// The engine sends status 200 before it reads the stream, so a failure is in the progress messages.
 	for msg := range strings.Lines(string(progress)) {
 		var m struct{ Error string }
 		if json.Unmarshal([]byte(msg), &m) == nil && m.Error != "" {
@@ -198,7 +199,7 @@ func splitTag(image string) (repo, tag string) {
 	return repo, tag
 }
 
-// object is a container or a network, as its list call describes it.
+// object is a container or a network in the reply of a list call.
 type object struct {
 	kind   string
 	ID     string `json:"Id"`
@@ -211,7 +212,7 @@ func (o object) String() string {
 	return o.kind + " " + strings.TrimPrefix(o.Name+strings.Join(o.Names, ","), "/")
 }
 
-// find visits containers first: a network can only be removed after them.
+// find visits containers first, because a network can be removed only after them.
 func (e *engine) find(value string, visit func(object) error) error {
 	for _, list := range []struct{ kind, path string }{{"container", "/containers/json"}, {"network", "/networks"}} {
 		var objects []object

@@ -5,7 +5,7 @@ repo_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build_dir=$repo_root/.build
 engine_tool=$build_dir/engine
 
-# Holds the command that stops the engine, when setup was who started it; gone after a reboot.
+# If setup started the engine, this file has the command that stops it. A reboot removes the file.
 # shellcheck disable=SC2034
 started_engine_file=/run/agbox-setup-engine
 
@@ -20,7 +20,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 
 is_root() { [[ $(id -u) -eq 0 ]]; }
 
-# can_be_root never prompts where nobody can answer: without a terminal only a password-less sudo counts.
+# can_be_root does not prompt without a terminal; there it accepts only a sudo without a password.
 can_be_root() {
 	is_root && return 0
 	have sudo || return 1
@@ -35,17 +35,17 @@ as_root() {
 	fi
 }
 
-# The engine tool needs the Go standard library alone, so it works before anything else is installed.
+# The engine tool needs only the Go standard library, so it works before anything else is installed.
 build_engine_tool() {
 	mkdir -p "$build_dir"
 	(cd "$repo_root" && CGO_ENABLED=0 go build -o "$engine_tool" ./scripts/engine)
 }
 
-# static_busybox prints the path of a busybox that needs no library and so can be the whole of an image.
+# static_busybox prints the path of a statically linked busybox, which can be the only program of an image.
 static_busybox() {
 	local path
 	path=$(command -v busybox) || return 1
 	path=$(readlink -f "$path")
-	# The loader refuses to list a program that needs none.
+	# ldd fails for a statically linked program.
 	! ldd "$path" >/dev/null 2>&1 && echo "$path"
 }

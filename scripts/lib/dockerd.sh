@@ -4,10 +4,10 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 dockerd_log=/var/log/agbox-dockerd.log
-dockerd_pidfile=/var/run/docker.pid # dockerd's own default: a second dockerd then refuses to start
-dockerd_wait=60                     # seconds that an engine gets to answer after its start
+dockerd_pidfile=/var/run/docker.pid # dockerd's default, which makes a second dockerd refuse to start
+dockerd_wait=60                     # timeout in seconds for an engine to answer after its start
 
-# engine_state prints "up", "denied" (it is there, this user may not talk to it) or "down".
+# engine_state prints "up", "denied" (it runs, but this user has no permission to use it) or "down".
 engine_state() {
 	local code=0
 	"$engine_tool" ping >/dev/null 2>&1 || code=$?
@@ -18,7 +18,7 @@ engine_state() {
 	esac
 }
 
-# engine_answers asks as root, because right after an installation this user is not in the docker group yet.
+# engine_answers runs the ping as root, because right after the installation this user is not in the docker group yet.
 engine_answers() { as_root "$engine_tool" ping >/dev/null 2>&1; }
 
 systemd_runs() { [[ -d /run/systemd/system ]]; }
@@ -30,31 +30,31 @@ start_engine() {
 		note_systemd_engine
 	else
 		start_dockerd
-		# A dockerd that starts while the containerd of one before it is still ending waits for that, in vain.
-		engine_comes_up || { say "dockerd ended again; starting it once more" && start_dockerd; }
+		# If dockerd starts while the containerd of an earlier dockerd is still ending, it waits for that one and fails.
+		engine_comes_up || { say "dockerd exited; starting it once more" && start_dockerd; }
 	fi
-	engine_comes_up || give_up "dockerd ended right after its start"
+	engine_comes_up || give_up "dockerd exited right after its start"
 	say "Docker $(as_root "$engine_tool" ping) answers"
 }
 
 note_systemd_engine() { echo 'systemctl stop docker docker.socket' | as_root tee "$started_engine_file" >/dev/null; }
 
-# dockerd needs its control groups; a machine without an init system may have nothing mounted there.
+# dockerd needs control groups. On a machine without an init system they may not be mounted.
 mount_cgroups() {
 	grep -q ' /sys/fs/cgroup' /proc/self/mounts && return 0
-	say "mounting cgroup2 on /sys/fs/cgroup, nothing is mounted there"
-	as_root mount -t cgroup2 cgroup2 /sys/fs/cgroup || say "that failed; dockerd may not start without it"
+	say "nothing is mounted on /sys/fs/cgroup; mounting cgroup2 there"
+	as_root mount -t cgroup2 cgroup2 /sys/fs/cgroup || say "the mount failed; dockerd may not start without it"
 }
 
 dockerd_pid() {
 	local pid
 	pid=$(cat "$dockerd_pidfile" 2>/dev/null) || return 1
 	[[ -n $pid && $(cat "/proc/$pid/comm" 2>/dev/null) == dockerd ]] || return 1
-	! grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null || return 1 # it has ended, and nobody has taken note
+	! grep -q '^State:.*Z' "/proc/$pid/status" 2>/dev/null || return 1 # it has ended but was not reaped
 	echo "$pid"
 }
 
-# await_running_dockerd waits for a dockerd that somebody else has started; it fails when that ends instead.
+# await_running_dockerd waits until a dockerd that another program started answers. It fails if that dockerd ends.
 await_running_dockerd() {
 	local deadline=$((SECONDS + dockerd_wait))
 	until engine_answers; do
@@ -67,16 +67,16 @@ await_running_dockerd() {
 start_dockerd() {
 	local pid
 	if pid=$(dockerd_pid); then
-		say "dockerd runs already (pid $pid) but does not answer yet"
+		say "dockerd is running (pid $pid) but does not answer yet"
 		await_running_dockerd && return 0
-		say "that dockerd has ended"
+		say "dockerd (pid $pid) has ended"
 	fi
 	mount_cgroups
 	say "starting Docker: dockerd, detached, log in $dockerd_log"
-	# What an earlier dockerd left there names a process that is gone: engine_comes_up would take it for the new one.
+	# Remove the file of an earlier dockerd, or engine_comes_up would watch that dockerd's pid instead of the new one.
 	as_root rm -f "$started_engine_file"
-	# A session of its own, no inherited descriptor: it must outlive this script and hold neither its pipes nor its lock.
-	# The limits are those of Docker's own service files.
+	# Start dockerd in a new session and close inherited descriptors: it must outlive this script without holding its
+	# pipes or its lock. The limits are those of Docker's own service files.
 	# shellcheck disable=SC2016
 	as_root setsid --fork bash -c '
 		cd /
@@ -92,7 +92,7 @@ start_dockerd() {
 	' dockerd-start "$dockerd_log" "$started_engine_file" "$dockerd_pidfile" </dev/null >/dev/null 2>&1
 }
 
-# engine_comes_up waits until the engine answers; it fails when the dockerd that was started has ended.
+# engine_comes_up waits until the engine answers. It fails if the started dockerd has ended.
 engine_comes_up() {
 	local deadline=$((SECONDS + dockerd_wait)) started=""
 	until engine_answers; do
@@ -110,5 +110,5 @@ give_up() {
 		say "the last lines of $dockerd_log:"
 		as_root tail -n 15 "$dockerd_log" >&2
 	fi
-	die "$1; repair that or start a Docker engine yourself, then run this again."
+	die "$1; fix that or start a Docker engine yourself, then run this again."
 }

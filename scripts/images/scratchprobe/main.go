@@ -1,5 +1,5 @@
-// Command scratchprobe is the only file of the test image agbox-test/scratch: it shows, without a shell or a
-// C library, what a process in a sandbox is given and lets a test choose how it behaves.
+// Command scratchprobe is the only file of the test image agbox-test/scratch. It needs no shell and no C library. It
+// prints the environment of a process in a sandbox, and behaves as a test requests.
 //
 //	probe                  wait for SIGTERM or SIGINT, then exit 0 (the image's command)
 //	probe args [ARG..]     print each argument on a line of its own
