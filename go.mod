@@ -65,3 +65,5 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	gotest.tools/v3 v3.5.2 // indirect
 )
+
+require github.com/aymanbagabas/go-udiff v0.4.1 // indirect

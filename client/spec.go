@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -48,10 +50,42 @@ type SpecBase struct {
 	Primary string
 }
 
-// Request reads the files into the request that CreateSandbox and ResolveSpec
-// take. Errors are ErrInvalid: a file that is missing, too large or no file.
+// SpecInput is what SpecFiles were read into.
+type SpecInput struct {
+	// Request is for CreateSandbox and ResolveSpec.
+	Request *agboxv1.CreateSandboxRequest
+	// Files are all files that were read, also those with variables, in the order in
+	// which they were read.
+	Files []SpecSource
+	// Variables are the names of the caller's own variables whose values the files
+	// get, sorted.
+	Variables []string
+}
+
+// SpecSource is a file that was read.
+type SpecSource struct {
+	// Path is absolute; "-" for standard input.
+	Path    string
+	Content []byte
+	// Secret tells that the content must not be shown: it has values of variables.
+	Secret bool
+}
+
+// Request is Load without what it tells beside the request.
 func (s SpecFiles) Request() (*agboxv1.CreateSandboxRequest, error) {
-	req := new(agboxv1.CreateSandboxRequest)
+	in, err := s.Load()
+	if err != nil {
+		return nil, err
+	}
+	return in.Request, nil
+}
+
+// Load reads the files into the request that CreateSandbox and ResolveSpec take.
+// Errors are ErrInvalid: a file that is missing, too large or no file, and a base
+// that a file names outside its own folder or through a symbolic link.
+func (s SpecFiles) Load() (*SpecInput, error) {
+	in := &SpecInput{Request: new(agboxv1.CreateSandboxRequest)}
+	req := in.Request
 	var err error
 	if req.ConfigDir, err = os.Getwd(); err != nil {
 		return nil, unreadable(".", err)
@@ -67,26 +101,55 @@ func (s SpecFiles) Request() (*agboxv1.CreateSandboxRequest, error) {
 			req.HostEnv[name] = value
 		}
 	}
-	bases := s.Bases
 	if s.File != "" {
-		if req.ConfigYaml, err = readSpec(s.File); err != nil {
+		if err := s.loadFile(in); err != nil {
 			return nil, err
 		}
-		req.ConfigPath, req.ConfigDir = s.File, filepath.Dir(absolute(req.ConfigDir, s.File))
-		bases = nil
-		for _, b := range document.Bases(req.ConfigYaml) {
-			bases = append(bases, SpecBase{File: absolute(req.ConfigDir, b.File), Format: b.Format, Primary: b.Primary})
-		}
-		bases = append(bases, s.Bases...)
 	}
-	for _, b := range bases {
-		file, err := s.base(b)
+	for _, b := range s.Bases {
+		path, err := filepath.Abs(b.File)
+		if err != nil {
+			return nil, unreadable(b.File, err)
+		}
+		content, err := readSpec(path)
 		if err != nil {
 			return nil, err
 		}
-		req.BaseFiles = append(req.BaseFiles, file)
+		if err := s.addBase(in, b, path, content); err != nil {
+			return nil, err
+		}
 	}
-	return req, nil
+	slices.Sort(in.Variables)
+	in.Variables = slices.Compact(in.Variables)
+	return in, nil
+}
+
+// loadFile reads the sandbox file and the bases that it names.
+func (s SpecFiles) loadFile(in *SpecInput) error {
+	req := in.Request
+	var err error
+	if req.ConfigYaml, err = readSpec(s.File); err != nil {
+		return err
+	}
+	path := absolute(req.ConfigDir, s.File)
+	if s.File == "-" {
+		path = s.File
+	}
+	in.Files = append(in.Files, SpecSource{Path: path, Content: req.ConfigYaml})
+	req.ConfigPath = s.File
+	if s.File != "-" {
+		req.ConfigDir = filepath.Dir(path)
+	}
+	for _, b := range document.Bases(req.ConfigYaml) {
+		content, path, err := readBeside(req.ConfigDir, b.File)
+		if err != nil {
+			return err
+		}
+		if err := s.addBase(in, SpecBase{Format: b.Format, Primary: b.Primary}, path, content); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s SpecFiles) lookup() func(string) (string, bool) {
@@ -103,52 +166,107 @@ func absolute(dir, file string) string {
 	return filepath.Join(dir, file)
 }
 
-func (s SpecFiles) base(b SpecBase) (*agboxv1.ConfigFile, error) {
-	path, err := filepath.Abs(b.File)
-	if err != nil {
-		return nil, unreadable(b.File, err)
-	}
-	content, err := readSpec(path)
-	if err != nil {
-		return nil, err
-	}
+// addBase adds a base file with the variables that it names.
+func (s SpecFiles) addBase(in *SpecInput, b SpecBase, path string, content []byte) error {
+	in.Files = append(in.Files, SpecSource{Path: path, Content: content})
 	file := &agboxv1.ConfigFile{Path: path, Content: content, Format: cmp.Or(b.Format, document.FormatOf(path)), Primary: b.Primary}
-	lookup := s.lookup()
+	in.Request.BaseFiles = append(in.Request.BaseFiles, file)
+	names := document.Variables(file.GetFormat(), content)
+	if len(names) == 0 {
+		return nil
+	}
 	var dotEnv map[string]string
 	if file.GetFormat() == agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE {
-		dotEnv = readDotEnv(filepath.Join(filepath.Dir(path), ".env"))
+		text, from, err := readBeside(filepath.Dir(path), ".env")
+		switch {
+		case err == nil:
+			in.Files = append(in.Files, SpecSource{Path: from, Content: text, Secret: true})
+			dotEnv = parseDotEnv(text)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
 	}
 	file.Variables = make(map[string]string)
-	for _, name := range document.Variables(file.GetFormat(), content) {
+	for _, name := range names {
 		// As compose has it, the environment wins over the file .env.
-		value, ok := lookup(name)
-		if !ok {
-			value, ok = dotEnv[name]
-		}
-		if ok {
+		if value, ok := s.lookup()(name); ok {
+			file.Variables[name] = value
+			in.Variables = append(in.Variables, name)
+		} else if value, ok := dotEnv[name]; ok {
 			file.Variables[name] = value
 		}
 	}
-	return file, nil
+	return nil
 }
 
-// readSpec reads a file, "-" for standard input.
+// readSpec reads a file that the caller named, "-" for standard input.
 func readSpec(path string) ([]byte, error) {
-	in := os.Stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, unreadable(path, err)
-		}
-		defer file.Close()
-		in = file
+	if path == "-" {
+		return specContent(os.Stdin, path)
 	}
+	// Opening a FIFO that somebody left in a checkout must not wait for a writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	defer file.Close() // only read
+	st, err := file.Stat()
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	// A shell passes the output of a command as a FIFO below /dev/fd.
+	if !st.Mode().IsRegular() && !strings.HasPrefix(path, "/dev/") {
+		return nil, unreadable(path, errors.New("it is not a regular file"))
+	}
+	return specContent(file, path)
+}
+
+// readBeside reads a file that another file names, or that belongs to it: only below
+// that file's folder and without following symbolic links, because whoever wrote the
+// other file must not choose freely among the files of this machine.
+func readBeside(dir, name string) (content []byte, path string, err error) {
+	path = absolute(dir, name)
+	rel, err := filepath.Rel(dir, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return nil, "", outside(path, dir)
+	}
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, "", unreadable(path, err)
+	}
+	defer unix.Close(root) // only looked at
+	fd, err := unix.Openat2(root, rel, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return nil, "", unreadable(path, errors.New("it is, or lies behind, a symbolic link, and links are not followed here"))
+	case errors.Is(err, unix.EXDEV):
+		return nil, "", outside(path, dir)
+	case err != nil:
+		return nil, "", unreadable(path, err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close() // only read
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, "", unreadable(path, errors.New("it is not a regular file"))
+	}
+	content, err = specContent(file, path)
+	return content, path, err
+}
+
+func outside(path, dir string) error {
+	return &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s lies outside %s, the folder of the file that names it, and is not read: give it by a flag, --compose or --devcontainer, or move it.", path, dir)}
+}
+
+func specContent(in io.Reader, path string) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(in, document.MaxBytes+1))
 	switch {
 	case err != nil:
 		return nil, unreadable(path, err)
 	case len(content) > document.MaxBytes:
-		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB, so it is hardly meant: name the file that describes the sandbox.", path)}
+		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB: name the file that describes the sandbox.", path)}
 	case len(bytes.TrimSpace(content)) == 0:
 		// An empty request field would say that there is no file.
 		content = []byte("{}\n")
@@ -165,12 +283,8 @@ func unreadable(path string, cause error) error {
 	return &Error{Code: codes.InvalidArgument, cause: cause, Message: fmt.Sprintf("The file %s cannot be read: %v. Name one that can.", path, why)}
 }
 
-// readDotEnv reads the file of variables beside a compose file; it need not be there.
-func readDotEnv(path string) map[string]string {
-	content, err := os.ReadFile(path)
-	if err != nil || len(content) > document.MaxBytes {
-		return nil
-	}
+// parseDotEnv reads the variables of a file .env.
+func parseDotEnv(content []byte) map[string]string {
 	values := make(map[string]string)
 	for line := range strings.Lines(string(content)) {
 		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")

@@ -152,7 +152,7 @@ func TestTheExamplesOfTheDocumentMakeSandboxes(t *testing.T) {
 			continue // the base of another; and what the host may not have
 		}
 		t.Run(name, func(t *testing.T) {
-			id := in.Must(t, "create", "-f", file)
+			id := in.Must(t, "create", "--trust", "-f", file)
 			if check := checks[name]; check != "" {
 				in.Agbox(t, "exec", id, "--", "sh", "-c", check).Want(t, 0).WantOutput(t, wants[name], "")
 			}
@@ -199,7 +199,7 @@ volumes:
   shared:
 `,
 	})
-	r := in.Agbox(t, "create", "shop", "--compose", filepath.Join(dir, "compose.yaml")).Want(t, 0)
+	r := in.Agbox(t, "create", "shop", "--trust", "--compose", filepath.Join(dir, "compose.yaml")).Want(t, 0)
 	if !strings.Contains(r.Stderr, "Volumes last as long as the sandbox") {
 		t.Errorf("stderr %q", r.Stderr)
 	}
@@ -232,7 +232,7 @@ func TestADevcontainerAsPeopleWriteItMakesAWorkingSandbox(t *testing.T) {
 `,
 		".cache/kept": "kept",
 	})
-	r := in.Agbox(t, "create", "site", "--devcontainer", filepath.Join(dir, ".devcontainer", "devcontainer.json")).Want(t, 0)
+	r := in.Agbox(t, "create", "site", "--trust", "--devcontainer", filepath.Join(dir, ".devcontainer", "devcontainer.json")).Want(t, 0)
 	if !strings.Contains(r.Stderr, "customizations is not supported and was left out") {
 		t.Errorf("stderr %q", r.Stderr)
 	}

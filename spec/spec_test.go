@@ -296,3 +296,10 @@ func FuzzResolve(f *testing.F) {
 		}
 	})
 }
+
+func TestAPortOnAllAddressesOverlapsOneOnAnAddress(t *testing.T) {
+	got := resolve(t, &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nports: [\"0.0.0.0:80:80\", \"127.0.0.1:80:81\", \"[::1]:80:82\"]\n")})
+	if len(got.Problems) != 1 || got.Problems[0].GetField() != "ports[1].host_port" {
+		t.Errorf("problems: %v", got.Problems)
+	}
+}

@@ -30,10 +30,11 @@ func TestCreatePrintsTheIDAlone(t *testing.T) {
 
 func TestCreateSendsWhatTheFlagsSay(t *testing.T) {
 	o := createOptions{specOptions: specOptions{image: "x", env: []string{"A=1=2", "B", "UNSET"}, labels: []string{"k=v"}, idleTTL: "1h"}}
-	in, err := o.request(newCLI(t, "").app, []string{"name"}, []string{"run", "-x"})
+	input, err := o.request(newCLI(t, "").app, []string{"name"}, []string{"run", "-x"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	in := input.Request
 	spec := in.GetCreateSpec()
 	if fmt.Sprint(spec.GetEnvs()) != "map[A:1=2 B:from-B]" || fmt.Sprint(spec.GetLabels()) != "map[k:v]" ||
 		spec.GetName() != "name" || fmt.Sprint(spec.GetCommand()) != "[run -x]" || spec.GetIdleTtl().AsDuration() != time.Hour || in.GetSandboxId() == "" {

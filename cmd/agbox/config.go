@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -51,9 +52,13 @@ the images exist shows at create.`,
 		Args:              arguments(0, 1, "one FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			spec, err := o.resolve(ctx, a, c, args)
+			input, out, err := o.resolve(ctx, a, c, args)
 			if err != nil {
 				return err
+			}
+			spec := out.GetCreateSpec()
+			if q := question(input, out.GetHostRequests()); q != nil {
+				a.sayEach(strings.TrimSuffix(requestScreen(*q, nil), "\n"))
 			}
 			_, err = fmt.Fprintf(a.stdout, "The description is valid: a sandbox of the image %s%s.\n", printable(spec.GetImage()), withServices(spec))
 			return err
@@ -85,10 +90,11 @@ merged, paths absolute. What is shown is itself a sandbox file.`,
 		Args:              arguments(0, 1, "one FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			spec, err := o.resolve(ctx, a, c, args)
+			_, resolved, err := o.resolve(ctx, a, c, args)
 			if err != nil {
 				return err
 			}
+			spec := resolved.GetCreateSpec()
 			return out.print(a.stdout, spec)
 		}),
 	}
@@ -100,22 +106,22 @@ merged, paths absolute. What is shown is itself a sandbox file.`,
 }
 
 // resolve asks the daemon for the spec that the files and flags describe.
-func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, args []string) (*agboxv1.CreateSpec, error) {
+func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, args []string) (*client.SpecInput, *agboxv1.ResolveSpecResponse, error) {
 	if len(args) > 0 {
 		if o.file != "" {
-			return nil, usagef("The file is given twice: leave -f or %s out.", args[0])
+			return nil, nil, usagef("The file is given twice: leave -f or %s out.", args[0])
 		}
 		o.file = args[0]
 	}
-	in, err := o.sandboxRequest(a, "", nil)
+	input, err := o.sandboxRequest(a, "", nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	spec, err := a.resolved(ctx, c, in)
-	if err == nil && spec == nil {
-		err = fmt.Errorf("this agboxd is older than this program and cannot say: restart it with `agbox daemon stop` and `agbox daemon start`")
+	out, err := a.resolved(ctx, c, input.Request)
+	if err == nil && out.GetHostRequests() == nil {
+		err = errOldDaemon
 	}
-	return spec, err
+	return input, out, err
 }
 
 // specFormat is the value of config show -o.

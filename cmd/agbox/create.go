@@ -55,11 +55,11 @@ a list too, runs beside the supervisor instead of the main command of the image.
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		in, err := o.request(a, args[:len(args)-len(command)], command)
+		input, err := o.request(a, args[:len(args)-len(command)], command)
 		if err != nil {
 			return err
 		}
-		return o.run(ctx, a, c, in)
+		return o.run(ctx, a, c, input)
 	})
 	o.addFlags(cmd)
 	f := cmd.Flags()
@@ -69,24 +69,25 @@ a list too, runs beside the supervisor instead of the main command of the image.
 	return cmd
 }
 
-func (o *createOptions) request(a *app, args, command []string) (*agboxv1.CreateSandboxRequest, error) {
+// request makes the request for a sandbox that has an id.
+func (o *createOptions) request(a *app, args, command []string) (*client.SpecInput, error) {
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
 	}
-	in, err := o.sandboxRequest(a, name, command)
+	input, err := o.sandboxRequest(a, name, command)
 	if err != nil {
 		return nil, err
 	}
-	if in.SandboxId = o.id; in.SandboxId == "" {
-		in.SandboxId = client.NewID()
+	if input.Request.SandboxId = o.id; input.Request.SandboxId == "" {
+		input.Request.SandboxId = client.NewID()
 	}
-	return in, nil
+	return input, nil
 }
 
 // run makes the sandbox and prints its id.
-func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) error {
-	id, err := o.create(ctx, a, c, in)
+func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) error {
+	id, err := o.create(ctx, a, c, input)
 	if err != nil {
 		return err
 	}
@@ -95,14 +96,22 @@ func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, in *a
 }
 
 // create makes the sandbox and returns its id.
-func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in *agboxv1.CreateSandboxRequest) (string, error) {
+func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) (string, error) {
+	in := input.Request
 	// May start a daemon and take long, so it can be interrupted; the request can not.
 	if err := c.Connect(ctx); err != nil {
 		return "", err
 	}
 	if hasFiles(in) || len(in.GetCreateSpec().GetBuiltinTools()) > 0 {
 		// For what a file says that has no meaning here, what a tool lacks, and all problems at once.
-		if _, err := a.resolved(ctx, c, in); err != nil {
+		out, err := a.resolved(ctx, c, in)
+		if err != nil {
+			return "", err
+		}
+		if hasFiles(in) && out.GetHostRequests() == nil {
+			return "", errOldDaemon
+		}
+		if err := o.agree(ctx, a, input, out.GetHostRequests()); err != nil {
 			return "", err
 		}
 	}

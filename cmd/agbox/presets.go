@@ -122,10 +122,11 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) 
 	}
 	quiet := *a
 	quiet.stderr = io.Discard // it is all told when the sandbox is made
-	asked, err := o.request(&quiet, nil, nil)
+	input, err := o.request(&quiet, nil, nil)
 	if err != nil {
 		return err
 	}
+	asked := input.Request
 	spec := asked.GetCreateSpec()
 	if hasFiles(asked) {
 		if err := c.Connect(ctx); err != nil {

@@ -123,7 +123,7 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	}
 	if o.remove {
 		// The daemon sees to it where we cannot.
-		in.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
+		in.Request.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
 	}
 	making, done := a.interruptible(ctx)
 	id, err := o.create(making, a, c, in)

@@ -12,6 +12,7 @@ import (
 	"buf.build/go/protovalidate"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/docs"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/spec"
@@ -25,7 +26,9 @@ func (d *scripted) ResolveSpec(_ context.Context, in *agboxv1.ResolveSpecRequest
 		return nil, err
 	}
 	r := spec.Resolve(spec.Input{Request: in.GetCreate(), Rules: rules})
-	return &agboxv1.ResolveSpecResponse{CreateSpec: r.Spec, Problems: r.Problems, Notices: r.Notices}, nil
+	return &agboxv1.ResolveSpecResponse{
+		CreateSpec: r.Spec, Problems: r.Problems, Notices: r.Notices, HostRequests: admission.HostRequests(in.GetCreate(), r),
+	}, nil
 }
 
 // inFolder makes files and goes there.
@@ -56,8 +59,11 @@ func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, e
 	if err := cmd.ParseFlags(args); err != nil {
 		t.Fatal(err)
 	}
-	in, err := o.request(c.app, nil, nil)
-	return c, in, err
+	input, err := o.request(c.app, nil, nil)
+	if err != nil {
+		return c, nil, err
+	}
+	return c, input.Request, nil
 }
 
 func TestEverythingCanBeSaidInFlags(t *testing.T) {
@@ -169,8 +175,30 @@ security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: tru
 	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || got.GetWorkspace().GetUseGitignore() {
 		t.Errorf("got %v", got)
 	}
-	if s := merged(t).GetSecurity(); !s.GetPrivileged() || !s.GetReadOnlyRoot() {
-		t.Errorf("without flags: %v", s)
+}
+
+func TestAFileCannotLowerAWallThatOnlyAFlagLowers(t *testing.T) {
+	_, socket := serveScripted(t)
+	for yaml, flag := range map[string]string{
+		"security: {privileged: true}":                                          "--privileged",
+		"security: {seccomp_unconfined: true}":                                  "--seccomp-unconfined",
+		"security: {allow_dangerous_mounts: true}":                              "--allow-dangerous-mounts",
+		"security: {cap_add: [SYS_ADMIN]}":                                      "--cap-add SYS_ADMIN",
+		"security: {devices: [/dev/kvm]}":                                       "--device /dev/kvm",
+		"ports: [\"0.0.0.0:80:80\"]":                                            "--publish",
+		"services: [{name: s, image: y, ports: [\"192.0.2.1:80:80\"]}]":         "--publish",
+		"services: [{name: s, image: y, security: {privileged: true}}]":         "--service",
+		"services: [{name: s, image: y, security: {cap_add: [SYS_PTRACE]}}]":    "--service",
+		"services: [{name: s, image: y, security: {devices: [/dev/fuse]}}]":     "--service",
+		"services: [{name: s, image: y, security: {seccomp_unconfined: true}}]": "--service",
+	} {
+		inFolder(t, map[string]string{"agbox.yaml": "image: x\n" + yaml + "\n"})
+		for _, words := range []string{"create --trust", "config validate agbox.yaml"} {
+			code, out, errs := agbox(t, socket, strings.Fields(words)...)
+			if code != codeUsage || out != "" || !strings.Contains(errs, "agbox.yaml:2:") || !strings.Contains(errs, flag) {
+				t.Errorf("%s: %s: code %d, %q, %q", yaml, words, code, out, errs)
+			}
+		}
 	}
 }
 

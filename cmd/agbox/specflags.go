@@ -49,6 +49,8 @@ type specOptions struct {
 	privileged, newPrivileges     *bool
 	seccompUnconfined, readOnly   *bool
 	dangerousMounts               *bool
+	// trust agrees to what the files ask of the host, without a question.
+	trust bool
 }
 
 // addFlags adds the flags to a command.
@@ -102,6 +104,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	flag(&o.seccompUnconfined, "seccomp-unconfined", "run without the seccomp filter")
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
 	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are refused otherwise, for example of the engine's socket")
+	f.BoolVar(&o.trust, "trust", false, "let the sandbox file have what it asks of this machine, without a question")
 	for name, words := range map[string][]string{
 		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),
 		"pull":        document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
@@ -114,21 +117,24 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 }
 
 // sandboxRequest makes the request for a sandbox out of files and flags.
-func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*agboxv1.CreateSandboxRequest, error) {
+func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*client.SpecInput, error) {
 	spec, err := o.fields(a)
 	if err != nil {
 		return nil, err
 	}
 	spec.Name, spec.Command = name, command
-	req, err := o.files(a).Request()
+	input, err := o.files(a).Load()
 	if err != nil {
 		return nil, err
 	}
+	req := input.Request
 	if o.image == "" && req.GetConfigYaml() == nil && len(req.GetBaseFiles()) == 0 {
 		return nil, usagef("Name an image, for example --image debian:12, or write a sandbox file: `agbox init` makes one.")
 	}
 	req.CreateSpec = spec
-	return req, nil
+	// Whoever wrote the files may be a stranger, or an agent in an earlier sandbox.
+	req.UntrustedFiles = true
+	return input, nil
 }
 
 // files are the sandbox file and the flags' own bases.
@@ -331,8 +337,9 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 }
 
 // resolved asks the daemon what it would make of a request, tells what there is
-// to tell, and returns nil when there are problems or an older daemon cannot say.
-func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
+// to tell, and fails when there are problems. The answer is nil if an older daemon
+// cannot say.
+func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
 	out, err := c.ResolveSpec(ctx, in)
 	var failure *client.Error
 	switch {
@@ -350,7 +357,7 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 	if len(out.GetProblems()) > 0 {
 		return nil, errSpecTold
 	}
-	return out.GetCreateSpec(), nil
+	return out, nil
 }
 
 // problemLine is a problem as editors and terminals find its place.

@@ -33,16 +33,31 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 			result.Problem([]any{"builtin_tools", i}, "There is no built-in tool %.80q: write %s", name, strings.Join(projections.Names(), ", "))
 		case !slices.Contains(seen, name):
 			seen = append(seen, name)
-			project(result, resolved, host, tool, i)
+			project(result, resolved, host, tool, i, req.GetUntrustedFiles() && !byCaller(result, resolved, name))
 		}
 	}
 }
 
-// project fills in what one tool brings in.
-func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, place int) {
+// byCaller tells whether the caller itself names a tool, and not only a file.
+func byCaller(result *spec.Result, resolved *agboxv1.CreateSpec, name string) bool {
+	for i, other := range resolved.GetBuiltinTools() {
+		if other == name && result.Origin("builtin_tools", i).File == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// project fills in what one tool brings in. Without credentials it leaves out what
+// proves who somebody is.
+func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, place int, withoutCredentials bool) {
 	at := []any{"builtin_tools", place}
 	for _, found := range host.Find(tool) {
 		switch {
+		case withoutCredentials && found.Credential && found.Missing != "":
+			// There is nothing to hand over.
+		case withoutCredentials && found.Credential:
+			result.Notice(at, "The %s is not brought in, because a file must not ask for credentials: give the flag --tool %s if you want it", found.What, tool.Name)
 		case found.Missing != "" && !found.Dispensable(resolved.GetEnvs()):
 			result.Problem(at, "%s", strings.TrimSuffix(found.Missing, "."))
 		case found.Missing != "" && found.Hint != "":

@@ -92,18 +92,12 @@ func (s *Server) check(req any) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	var sentences, wrong []string
+	parts := make([]string, 0, len(bad.Violations))
 	for _, v := range bad.Violations {
-		if ask := missing(v); ask != "" {
-			sentences = append(sentences, ask)
-			continue
-		}
-		wrong = append(wrong, fmt.Sprintf("%s: %s", protovalidate.FieldPathString(v.Proto.GetField()), sentence(v)))
+		field := protovalidate.FieldPathString(v.Proto.GetField())
+		parts = append(parts, fmt.Sprintf("%s: %s", field, sentence(v)))
 	}
-	if len(wrong) > 0 {
-		sentences = append(sentences, strings.Join(wrong, "; ")+".")
-	}
-	return invalid("%s", strings.Join(sentences, " "))
+	return invalid("%s.", strings.Join(parts, "; "))
 }
 
 // withoutSpec leaves the spec of a request out, which package spec checks: with
@@ -115,7 +109,7 @@ func withoutSpec(msg proto.Message) proto.Message {
 	case *agboxv1.CreateSandboxRequest:
 		return &agboxv1.CreateSandboxRequest{
 			SandboxId: req.GetSandboxId(), ConfigYaml: req.GetConfigYaml(), BaseFiles: req.GetBaseFiles(),
-			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(), HostEnv: req.GetHostEnv(),
+			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(),
 		}
 	}
 	return msg

@@ -11,6 +11,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/ids"
@@ -63,7 +64,10 @@ func (s *Server) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRe
 // ResolveSpec says what CreateSandbox would make of a request.
 func (s *Server) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
 	result := s.Admission.Resolve(ctx, req.GetCreate())
-	return &agboxv1.ResolveSpecResponse{CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices}, nil
+	return &agboxv1.ResolveSpecResponse{
+		CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices,
+		HostRequests: admission.HostRequests(req.GetCreate(), result),
+	}, nil
 }
 
 // GetSandbox returns one sandbox with its spec and containers.

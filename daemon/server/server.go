@@ -124,9 +124,7 @@ func New(o Options) (*Server, error) {
 	agboxv1.RegisterFileServiceServer(s.grpc, fileServer{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	for service := range s.grpc.GetServiceInfo() {
-		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
-	}
+	s.health.SetServingStatus(agboxv1.SandboxService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	return s, nil
 }
 

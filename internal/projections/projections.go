@@ -46,6 +46,9 @@ type Item struct {
 	// in UnlessEnv, set in the sandbox, replaces the item.
 	Required  bool
 	UnlessEnv []string `yaml:"unless_env"`
+	// Credential is true if the item proves who somebody is. Only a caller hands it
+	// over, never a file that came with a folder.
+	Credential bool
 	// Hint says what to do if the item is missing.
 	Hint string
 }
@@ -88,6 +91,12 @@ func Find(name string) *Tool {
 		return &all[i]
 	}
 	return nil
+}
+
+// Credential returns true if what a tool brings to a target is a credential.
+func Credential(tool, target string) bool {
+	t := Find(tool)
+	return t != nil && slices.ContainsFunc(t.Items, func(i Item) bool { return i.Credential && i.To == target })
 }
 
 // Names returns the names of all tools.

@@ -428,9 +428,15 @@ type CreateSandboxRequest struct {
 	ConfigPath string `protobuf:"bytes,53,opt,name=config_path,json=configPath,proto3" json:"config_path,omitempty"`
 	// Variables of the caller's environment by which built-in tools find their files,
 	// for example SSH_AUTH_SOCK. `agbox tools ls` names them.
-	HostEnv       map[string]string `protobuf:"bytes,54,rep,name=host_env,json=hostEnv,proto3" json:"host_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HostEnv map[string]string `protobuf:"bytes,54,rep,name=host_env,json=hostEnv,proto3" json:"host_env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// True if config_yaml and base_files came with a folder that the caller does not
+	// vouch for, such as a checkout. They may then not ask for what only the caller may
+	// allow: privileged containers, capabilities, devices, no seccomp filter, dangerous
+	// mounts, ports on addresses other than loopback, and credentials of built-in tools.
+	// Fields of create_spec may still.
+	UntrustedFiles bool `protobuf:"varint,60,opt,name=untrusted_files,json=untrustedFiles,proto3" json:"untrusted_files,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateSandboxRequest) Reset() {
@@ -517,6 +523,13 @@ func (x *CreateSandboxRequest) GetHostEnv() map[string]string {
 		return x.HostEnv
 	}
 	return nil
+}
+
+func (x *CreateSandboxRequest) GetUntrustedFiles() bool {
+	if x != nil {
+		return x.UntrustedFiles
+	}
+	return false
 }
 
 // ConfigFile is a file from which a sandbox can be described.
@@ -652,7 +665,10 @@ type ResolveSpecResponse struct {
 	// All that is wrong, in the order of the files.
 	Problems []*SpecProblem `protobuf:"bytes,2,rep,name=problems,proto3" json:"problems,omitempty"`
 	// What of a devcontainer.json or compose file has no meaning here, by name.
-	Notices       []*SpecProblem `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	Notices []*SpecProblem `protobuf:"bytes,3,rep,name=notices,proto3" json:"notices,omitempty"`
+	// What config_yaml and base_files ask of the host. Always set; unset in the answer
+	// of a daemon that is too old to say.
+	HostRequests  *HostRequests `protobuf:"bytes,60,opt,name=host_requests,json=hostRequests,proto3" json:"host_requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -708,6 +724,149 @@ func (x *ResolveSpecResponse) GetNotices() []*SpecProblem {
 	return nil
 }
 
+func (x *ResolveSpecResponse) GetHostRequests() *HostRequests {
+	if x != nil {
+		return x.HostRequests
+	}
+	return nil
+}
+
+// HostRequests are what files ask of the host, in the order of the files. Fields of
+// create_spec are not among them: the caller gave those itself.
+type HostRequests struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Requests      []*HostRequest         `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostRequests) Reset() {
+	*x = HostRequests{}
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostRequests) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostRequests) ProtoMessage() {}
+
+func (x *HostRequests) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostRequests.ProtoReflect.Descriptor instead.
+func (*HostRequests) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *HostRequests) GetRequests() []*HostRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// HostRequest is one thing of the host that a file asks for.
+type HostRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Place of the request: file as it was named, line from 1, path of the field.
+	File  string `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	Line  uint32 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
+	// Kind in a word for people, for example "mount", "copy", "port" or "tool".
+	Kind string `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	// What is asked for, for example "/home/me/src at /workspace, writable".
+	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	// True if it weakens the protection of the host or reaches beyond the folder of
+	// the file.
+	Dangerous     bool `protobuf:"varint,6,opt,name=dangerous,proto3" json:"dangerous,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostRequest) Reset() {
+	*x = HostRequest{}
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostRequest) ProtoMessage() {}
+
+func (x *HostRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostRequest.ProtoReflect.Descriptor instead.
+func (*HostRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *HostRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *HostRequest) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *HostRequest) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *HostRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *HostRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *HostRequest) GetDangerous() bool {
+	if x != nil {
+		return x.Dangerous
+	}
+	return false
+}
+
 // SpecProblem is one thing that is wrong with a description of a sandbox.
 type SpecProblem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -726,7 +885,7 @@ type SpecProblem struct {
 
 func (x *SpecProblem) Reset() {
 	*x = SpecProblem{}
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +897,7 @@ func (x *SpecProblem) String() string {
 func (*SpecProblem) ProtoMessage() {}
 
 func (x *SpecProblem) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[9]
+	mi := &file_agbox_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +910,7 @@ func (x *SpecProblem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SpecProblem.ProtoReflect.Descriptor instead.
 func (*SpecProblem) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SpecProblem) GetFile() string {
@@ -798,7 +957,7 @@ type CreateSandboxResponse struct {
 
 func (x *CreateSandboxResponse) Reset() {
 	*x = CreateSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +969,7 @@ func (x *CreateSandboxResponse) String() string {
 func (*CreateSandboxResponse) ProtoMessage() {}
 
 func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[10]
+	mi := &file_agbox_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +982,7 @@ func (x *CreateSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxResponse.ProtoReflect.Descriptor instead.
 func (*CreateSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CreateSandboxResponse) GetSandbox() *SandboxHandle {
@@ -842,7 +1001,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +1013,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[11]
+	mi := &file_agbox_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +1026,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetSandboxRequest) GetSandboxId() string {
@@ -893,7 +1052,7 @@ type GetSandboxResponse struct {
 
 func (x *GetSandboxResponse) Reset() {
 	*x = GetSandboxResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1064,7 @@ func (x *GetSandboxResponse) String() string {
 func (*GetSandboxResponse) ProtoMessage() {}
 
 func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[12]
+	mi := &file_agbox_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1077,7 @@ func (x *GetSandboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxResponse.ProtoReflect.Descriptor instead.
 func (*GetSandboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSandboxResponse) GetSandbox() *SandboxHandle {
@@ -960,7 +1119,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1131,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[13]
+	mi := &file_agbox_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1144,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSandboxesRequest) GetIncludeDeleted() bool {
@@ -1011,7 +1170,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1182,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[14]
+	mi := &file_agbox_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1195,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*SandboxHandle {
@@ -1055,7 +1214,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1226,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[15]
+	mi := &file_agbox_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1239,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumeSandboxRequest) GetSandboxId() string {
@@ -1099,7 +1258,7 @@ type StopSandboxRequest struct {
 
 func (x *StopSandboxRequest) Reset() {
 	*x = StopSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1270,7 @@ func (x *StopSandboxRequest) String() string {
 func (*StopSandboxRequest) ProtoMessage() {}
 
 func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[16]
+	mi := &file_agbox_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1283,7 @@ func (x *StopSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopSandboxRequest.ProtoReflect.Descriptor instead.
 func (*StopSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StopSandboxRequest) GetSandboxId() string {
@@ -1143,7 +1302,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1314,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[17]
+	mi := &file_agbox_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1327,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteSandboxRequest) GetSandboxId() string {
@@ -1187,7 +1346,7 @@ type DeleteSandboxesRequest struct {
 
 func (x *DeleteSandboxesRequest) Reset() {
 	*x = DeleteSandboxesRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1199,7 +1358,7 @@ func (x *DeleteSandboxesRequest) String() string {
 func (*DeleteSandboxesRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[18]
+	mi := &file_agbox_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1212,7 +1371,7 @@ func (x *DeleteSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteSandboxesRequest) GetLabelSelector() map[string]string {
@@ -1232,7 +1391,7 @@ type DeleteSandboxesResponse struct {
 
 func (x *DeleteSandboxesResponse) Reset() {
 	*x = DeleteSandboxesResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1403,7 @@ func (x *DeleteSandboxesResponse) String() string {
 func (*DeleteSandboxesResponse) ProtoMessage() {}
 
 func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[19]
+	mi := &file_agbox_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1416,7 @@ func (x *DeleteSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteSandboxesResponse) GetDeletedSandboxIds() []string {
@@ -1284,7 +1443,7 @@ type AcceptedResponse struct {
 
 func (x *AcceptedResponse) Reset() {
 	*x = AcceptedResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1455,7 @@ func (x *AcceptedResponse) String() string {
 func (*AcceptedResponse) ProtoMessage() {}
 
 func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[20]
+	mi := &file_agbox_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1468,7 @@ func (x *AcceptedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptedResponse.ProtoReflect.Descriptor instead.
 func (*AcceptedResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AcceptedResponse) GetAccepted() bool {
@@ -1336,7 +1495,7 @@ type SubscribeSandboxEventsRequest struct {
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
 	*x = SubscribeSandboxEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1507,7 @@ func (x *SubscribeSandboxEventsRequest) String() string {
 func (*SubscribeSandboxEventsRequest) ProtoMessage() {}
 
 func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[21]
+	mi := &file_agbox_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1520,7 @@ func (x *SubscribeSandboxEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubscribeSandboxEventsRequest.ProtoReflect.Descriptor instead.
 func (*SubscribeSandboxEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SubscribeSandboxEventsRequest) GetSandboxId() string {
@@ -1401,7 +1560,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[22]
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1572,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[22]
+	mi := &file_agbox_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1585,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchEventsRequest) GetAfterPosition() uint64 {
@@ -1468,7 +1627,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[23]
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1639,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[23]
+	mi := &file_agbox_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1652,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchEventsResponse) GetPosition() uint64 {
@@ -1530,7 +1689,7 @@ type ServiceLogsRequest struct {
 
 func (x *ServiceLogsRequest) Reset() {
 	*x = ServiceLogsRequest{}
-	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	mi := &file_agbox_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1701,7 @@ func (x *ServiceLogsRequest) String() string {
 func (*ServiceLogsRequest) ProtoMessage() {}
 
 func (x *ServiceLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[24]
+	mi := &file_agbox_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1714,7 @@ func (x *ServiceLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceLogsRequest.ProtoReflect.Descriptor instead.
 func (*ServiceLogsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ServiceLogsRequest) GetSandboxId() string {
@@ -1597,7 +1756,7 @@ type ServiceLogsResponse struct {
 
 func (x *ServiceLogsResponse) Reset() {
 	*x = ServiceLogsResponse{}
-	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	mi := &file_agbox_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1768,7 @@ func (x *ServiceLogsResponse) String() string {
 func (*ServiceLogsResponse) ProtoMessage() {}
 
 func (x *ServiceLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_service_proto_msgTypes[25]
+	mi := &file_agbox_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1781,7 @@ func (x *ServiceLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceLogsResponse.ProtoReflect.Descriptor instead.
 func (*ServiceLogsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_service_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ServiceLogsResponse) GetStream() LogStream {
@@ -1669,7 +1828,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\x99\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xc2\x04\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12J\n" +
@@ -1684,7 +1843,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\bhome_dir\x184 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\ahomeDir\x12)\n" +
 	"\vconfig_path\x185 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\n" +
 	"configPath\x12^\n" +
-	"\bhost_env\x186 \x03(\v2+.agbox.v1.CreateSandboxRequest.HostEnvEntryB\x16\xbaH\x13\x9a\x01\x10\x10@\"\x05r\x03\x18\x80\x02*\x05r\x03\x18\x80 R\ahostEnv\x1a:\n" +
+	"\bhost_env\x186 \x03(\v2+.agbox.v1.CreateSandboxRequest.HostEnvEntryB\x16\xbaH\x13\x9a\x01\x10\x10@\"\x05r\x03\x18\x80\x02*\x05r\x03\x18\x80 R\ahostEnv\x12'\n" +
+	"\x0funtrusted_files\x18< \x01(\bR\x0euntrustedFiles\x1a:\n" +
 	"\fHostEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
@@ -1699,12 +1859,22 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"L\n" +
 	"\x12ResolveSpecRequest\x126\n" +
-	"\x06create\x18\x01 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\x06create\"\xb0\x01\n" +
+	"\x06create\x18\x01 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\x06create\"\xed\x01\n" +
 	"\x13ResolveSpecResponse\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x121\n" +
 	"\bproblems\x18\x02 \x03(\v2\x15.agbox.v1.SpecProblemR\bproblems\x12/\n" +
-	"\anotices\x18\x03 \x03(\v2\x15.agbox.v1.SpecProblemR\anotices\"}\n" +
+	"\anotices\x18\x03 \x03(\v2\x15.agbox.v1.SpecProblemR\anotices\x12;\n" +
+	"\rhost_requests\x18< \x01(\v2\x16.agbox.v1.HostRequestsR\fhostRequests\"A\n" +
+	"\fHostRequests\x121\n" +
+	"\brequests\x18\x01 \x03(\v2\x15.agbox.v1.HostRequestR\brequests\"\x91\x01\n" +
+	"\vHostRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\rR\x04line\x12\x14\n" +
+	"\x05field\x18\x03 \x01(\tR\x05field\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12\x1c\n" +
+	"\tdangerous\x18\x06 \x01(\bR\tdangerous\"}\n" +
 	"\vSpecProblem\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x16\n" +
@@ -1832,7 +2002,7 @@ func file_agbox_v1_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_agbox_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_agbox_v1_service_proto_goTypes = []any{
 	(ConfigFormat)(0),                     // 0: agbox.v1.ConfigFormat
 	(*PingRequest)(nil),                   // 1: agbox.v1.PingRequest
@@ -1844,140 +2014,144 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*ConfigFile)(nil),                    // 7: agbox.v1.ConfigFile
 	(*ResolveSpecRequest)(nil),            // 8: agbox.v1.ResolveSpecRequest
 	(*ResolveSpecResponse)(nil),           // 9: agbox.v1.ResolveSpecResponse
-	(*SpecProblem)(nil),                   // 10: agbox.v1.SpecProblem
-	(*CreateSandboxResponse)(nil),         // 11: agbox.v1.CreateSandboxResponse
-	(*GetSandboxRequest)(nil),             // 12: agbox.v1.GetSandboxRequest
-	(*GetSandboxResponse)(nil),            // 13: agbox.v1.GetSandboxResponse
-	(*ListSandboxesRequest)(nil),          // 14: agbox.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),         // 15: agbox.v1.ListSandboxesResponse
-	(*ResumeSandboxRequest)(nil),          // 16: agbox.v1.ResumeSandboxRequest
-	(*StopSandboxRequest)(nil),            // 17: agbox.v1.StopSandboxRequest
-	(*DeleteSandboxRequest)(nil),          // 18: agbox.v1.DeleteSandboxRequest
-	(*DeleteSandboxesRequest)(nil),        // 19: agbox.v1.DeleteSandboxesRequest
-	(*DeleteSandboxesResponse)(nil),       // 20: agbox.v1.DeleteSandboxesResponse
-	(*AcceptedResponse)(nil),              // 21: agbox.v1.AcceptedResponse
-	(*SubscribeSandboxEventsRequest)(nil), // 22: agbox.v1.SubscribeSandboxEventsRequest
-	(*WatchEventsRequest)(nil),            // 23: agbox.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),           // 24: agbox.v1.WatchEventsResponse
-	(*ServiceLogsRequest)(nil),            // 25: agbox.v1.ServiceLogsRequest
-	(*ServiceLogsResponse)(nil),           // 26: agbox.v1.ServiceLogsResponse
-	nil,                                   // 27: agbox.v1.CreateSandboxRequest.HostEnvEntry
-	nil,                                   // 28: agbox.v1.ConfigFile.VariablesEntry
-	nil,                                   // 29: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 30: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	nil,                                   // 31: agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	(*timestamppb.Timestamp)(nil),         // 32: google.protobuf.Timestamp
-	(*CreateSpec)(nil),                    // 33: agbox.v1.CreateSpec
-	(*SandboxHandle)(nil),                 // 34: agbox.v1.SandboxHandle
-	(*ContainerStatus)(nil),               // 35: agbox.v1.ContainerStatus
-	(*SandboxEvent)(nil),                  // 36: agbox.v1.SandboxEvent
-	(LogStream)(0),                        // 37: agbox.v1.LogStream
-	(*CreateExecRequest)(nil),             // 38: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 39: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 40: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 41: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 42: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 43: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 44: agbox.v1.FollowExecLogsRequest
-	(*AttachExecRequest)(nil),             // 45: agbox.v1.AttachExecRequest
-	(*WatchStatsRequest)(nil),             // 46: agbox.v1.WatchStatsRequest
-	(*ListImagesRequest)(nil),             // 47: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 48: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 49: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 50: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 51: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 52: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 53: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 54: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 55: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 56: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 57: agbox.v1.WatchStatsResponse
-	(*ListImagesResponse)(nil),            // 58: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 59: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 60: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 61: agbox.v1.DoctorResponse
+	(*HostRequests)(nil),                  // 10: agbox.v1.HostRequests
+	(*HostRequest)(nil),                   // 11: agbox.v1.HostRequest
+	(*SpecProblem)(nil),                   // 12: agbox.v1.SpecProblem
+	(*CreateSandboxResponse)(nil),         // 13: agbox.v1.CreateSandboxResponse
+	(*GetSandboxRequest)(nil),             // 14: agbox.v1.GetSandboxRequest
+	(*GetSandboxResponse)(nil),            // 15: agbox.v1.GetSandboxResponse
+	(*ListSandboxesRequest)(nil),          // 16: agbox.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),         // 17: agbox.v1.ListSandboxesResponse
+	(*ResumeSandboxRequest)(nil),          // 18: agbox.v1.ResumeSandboxRequest
+	(*StopSandboxRequest)(nil),            // 19: agbox.v1.StopSandboxRequest
+	(*DeleteSandboxRequest)(nil),          // 20: agbox.v1.DeleteSandboxRequest
+	(*DeleteSandboxesRequest)(nil),        // 21: agbox.v1.DeleteSandboxesRequest
+	(*DeleteSandboxesResponse)(nil),       // 22: agbox.v1.DeleteSandboxesResponse
+	(*AcceptedResponse)(nil),              // 23: agbox.v1.AcceptedResponse
+	(*SubscribeSandboxEventsRequest)(nil), // 24: agbox.v1.SubscribeSandboxEventsRequest
+	(*WatchEventsRequest)(nil),            // 25: agbox.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),           // 26: agbox.v1.WatchEventsResponse
+	(*ServiceLogsRequest)(nil),            // 27: agbox.v1.ServiceLogsRequest
+	(*ServiceLogsResponse)(nil),           // 28: agbox.v1.ServiceLogsResponse
+	nil,                                   // 29: agbox.v1.CreateSandboxRequest.HostEnvEntry
+	nil,                                   // 30: agbox.v1.ConfigFile.VariablesEntry
+	nil,                                   // 31: agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 32: agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	nil,                                   // 33: agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	(*timestamppb.Timestamp)(nil),         // 34: google.protobuf.Timestamp
+	(*CreateSpec)(nil),                    // 35: agbox.v1.CreateSpec
+	(*SandboxHandle)(nil),                 // 36: agbox.v1.SandboxHandle
+	(*ContainerStatus)(nil),               // 37: agbox.v1.ContainerStatus
+	(*SandboxEvent)(nil),                  // 38: agbox.v1.SandboxEvent
+	(LogStream)(0),                        // 39: agbox.v1.LogStream
+	(*CreateExecRequest)(nil),             // 40: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 41: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 42: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 43: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 44: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 45: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 46: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 47: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 48: agbox.v1.WatchStatsRequest
+	(*ListImagesRequest)(nil),             // 49: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 50: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 51: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 52: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 53: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 54: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 55: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 56: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 57: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 58: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 59: agbox.v1.WatchStatsResponse
+	(*ListImagesResponse)(nil),            // 60: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 61: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 62: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 63: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
-	32, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
+	34, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
 	5,  // 1: agbox.v1.PingResponse.engine:type_name -> agbox.v1.EngineStatus
-	33, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
+	35, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	7,  // 3: agbox.v1.CreateSandboxRequest.base_files:type_name -> agbox.v1.ConfigFile
-	27, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
+	29, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
 	0,  // 5: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
-	28, // 6: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
+	30, // 6: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
 	6,  // 7: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
-	33, // 8: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	10, // 9: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
-	10, // 10: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
-	34, // 11: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	34, // 12: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	33, // 13: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	35, // 14: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	29, // 15: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	34, // 16: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	30, // 17: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	31, // 18: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	36, // 19: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	37, // 20: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
-	1,  // 21: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 22: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	6,  // 23: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	8,  // 24: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	12, // 25: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	14, // 26: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	16, // 27: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	17, // 28: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	18, // 29: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	19, // 30: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	22, // 31: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	38, // 32: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	39, // 33: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	40, // 34: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	41, // 35: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	42, // 36: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	43, // 37: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	38, // 38: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	44, // 39: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	45, // 40: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	23, // 41: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	25, // 42: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	46, // 43: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	47, // 44: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	48, // 45: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	49, // 46: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	50, // 47: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 48: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 49: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	11, // 50: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	9,  // 51: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	13, // 52: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	15, // 53: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	21, // 54: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	21, // 55: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	21, // 56: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	20, // 57: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	36, // 58: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	51, // 59: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	21, // 60: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	52, // 61: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	53, // 62: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	54, // 63: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	21, // 64: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	55, // 65: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	55, // 66: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	56, // 67: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	24, // 68: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	26, // 69: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	57, // 70: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	58, // 71: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	59, // 72: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	60, // 73: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	61, // 74: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	48, // [48:75] is the sub-list for method output_type
-	21, // [21:48] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	35, // 8: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 9: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
+	12, // 10: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
+	10, // 11: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
+	11, // 12: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
+	36, // 13: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	36, // 14: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	35, // 15: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	37, // 16: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	31, // 17: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	36, // 18: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	32, // 19: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	33, // 20: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	38, // 21: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	39, // 22: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	1,  // 23: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 24: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 25: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	8,  // 26: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	14, // 27: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	16, // 28: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	18, // 29: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	19, // 30: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	20, // 31: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	21, // 32: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	24, // 33: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	40, // 34: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	41, // 35: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	42, // 36: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	43, // 37: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	44, // 38: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	45, // 39: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	40, // 40: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	46, // 41: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	47, // 42: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	25, // 43: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	27, // 44: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	48, // 45: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	49, // 46: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	50, // 47: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	51, // 48: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	52, // 49: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 50: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 51: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	13, // 52: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	9,  // 53: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	15, // 54: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	17, // 55: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	23, // 56: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 57: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 58: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	22, // 59: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	38, // 60: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	53, // 61: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	23, // 62: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	54, // 63: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	55, // 64: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	56, // 65: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	23, // 66: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	57, // 67: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	57, // 68: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	58, // 69: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	26, // 70: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	28, // 71: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	59, // 72: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	60, // 73: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	61, // 74: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	62, // 75: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	63, // 76: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	50, // [50:77] is the sub-list for method output_type
+	23, // [23:50] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }
@@ -1998,7 +2172,7 @@ func file_agbox_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_service_proto_rawDesc), len(file_agbox_v1_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1036,24 +1036,26 @@ func (x *UlimitSpec) GetHard() int64 {
 	return 0
 }
 
-// SecuritySpec names what of the safe defaults a container gives up. What is set
-// here is shown by inspect as loosened.
+// SecuritySpec changes the safe defaults of a container; inspect shows what was
+// loosened. The CLI takes cap_add, devices, seccomp_unconfined, privileged and
+// allow_dangerous_mounts from flags only: anybody may have written a file.
 type SecuritySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Capabilities beside the default ones, without "CAP_", for example "SYS_PTRACE".
+	// By flag only.
 	CapAdd []string `protobuf:"bytes,1,rep,name=cap_add,json=capAdd,proto3" json:"cap_add,omitempty"`
 	// Default capabilities to take away; "ALL" takes all.
 	CapDrop []string `protobuf:"bytes,2,rep,name=cap_drop,json=capDrop,proto3" json:"cap_drop,omitempty"`
 	// Let set-user-ID programs such as sudo gain rights.
 	AllowNewPrivileges *bool `protobuf:"varint,3,opt,name=allow_new_privileges,json=allowNewPrivileges,proto3,oneof" json:"allow_new_privileges,omitempty"`
-	// Run without the seccomp filter.
+	// Run without the seccomp filter. By flag only.
 	SeccompUnconfined *bool `protobuf:"varint,4,opt,name=seccomp_unconfined,json=seccompUnconfined,proto3,oneof" json:"seccomp_unconfined,omitempty"`
-	// Devices of the host to pass on, for example "/dev/kvm".
+	// Devices of the host to pass on, for example "/dev/kvm". By flag only.
 	Devices []string `protobuf:"bytes,5,rep,name=devices,proto3" json:"devices,omitempty"`
-	// All capabilities, all devices, no filter: no safety left.
+	// All capabilities, all devices, no filter: no safety left. By flag only.
 	Privileged *bool `protobuf:"varint,6,opt,name=privileged,proto3,oneof" json:"privileged,omitempty"`
 	// Allow mounts of sources that are refused otherwise, for example of the engine's
-	// socket or of a credential directory.
+	// socket or of a credential directory. By flag only.
 	AllowDangerousMounts *bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3,oneof" json:"allow_dangerous_mounts,omitempty"`
 	// Mount the container's root read-only: stricter than the default.
 	ReadOnlyRoot  *bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3,oneof" json:"read_only_root,omitempty"`

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/trust"
+)
+
+// asking is a folder whose sandbox file asks for things of the host.
+func asking(t *testing.T) (dir string) {
+	t.Helper()
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	return inFolder(t, map[string]string{
+		"agbox.yaml":   "image: good\nbase: compose.yaml\nmounts: [\"./data:/data:rw\"]\nports: [\"8080:80\"]\n",
+		"compose.yaml": "services: {web: {image: good, x-agbox: primary, environment: [B, \"FROM_DOTENV=${C_OF_DOTENV}\"]}}\n",
+		".env":         "C_OF_DOTENV=secret-value\n",
+	})
+}
+
+func TestAFileThatAsksForTheHostIsRefusedWithoutATerminal(t *testing.T) {
+	dir := asking(t)
+	d, socket := serveScripted(t)
+	code, out, errs := agbox(t, socket, "create")
+	for _, want := range []string{
+		"mount     " + dir + "/data at /data, writable", "agbox.yaml:3",
+		"port      port 8080 of 127.0.0.1 leads to port 80/tcp",
+		"variable  B, with its value in your environment",
+		"agbox trust review " + dir + "/agbox.yaml", "--trust",
+	} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not said:\n%s", want, errs)
+		}
+	}
+	if code != codeUsage || out != "" || strings.Contains(errs, "secret-value") {
+		t.Errorf("code %d, %q, %q", code, out, errs)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.boxes) > 0 {
+		t.Errorf("a sandbox was made: %v", d.boxes)
+	}
+}
+
+func TestTrustByFlagIsNotRemembered(t *testing.T) {
+	asking(t)
+	_, socket := serveScripted(t)
+	if code, _, errs := agbox(t, socket, "create", "--trust"); code != 0 {
+		t.Fatalf("code %d, %s", code, errs)
+	}
+	if code, _, _ := agbox(t, socket, "create"); code != codeUsage {
+		t.Errorf("the next time: code %d", code)
+	}
+}
+
+func TestAFileThatAsksForNothingIsUsedWithoutAQuestion(t *testing.T) {
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	inFolder(t, map[string]string{"agbox.yaml": "image: good\nworkspace: .\ncopies: [\"./a:/a\"]\npost_create: [make]\n"})
+	_, socket := serveScripted(t)
+	if code, _, errs := agbox(t, socket, "create"); code != 0 {
+		t.Errorf("code %d, %s", code, errs)
+	}
+}
+
+// remember says yes for the files of this folder, as a person at a terminal does.
+func remember(t *testing.T) {
+	t.Helper()
+	c := newCLI(t, "")
+	var o createOptions
+	input, err := o.request(c.app, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, socket := serveScripted(t)
+	c.socket = socket
+	client, err := c.client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	out, err := c.resolved(t.Context(), client, input.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := trustStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Remember(*question(input, out.GetHostRequests()), c.now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAnswerHoldsUntilAFileChanges(t *testing.T) {
+	for name, change := range map[string]struct{ file, text, says string }{
+		"the sandbox file": {"agbox.yaml", "image: good\nbase: compose.yaml\nmounts: [\"./data:/data:rw\"]\nports: [\"8080:80\", \"99:99\"]\n", " + "},
+		"a base":           {"compose.yaml", "services: {web: {image: good, x-agbox: primary, environment: [HOME]}}\n", "variable  HOME"},
+		"a hook":           {"agbox.yaml", "image: good\nbase: compose.yaml\nmounts: [\"./data:/data:rw\"]\nports: [\"8080:80\"]\npost_create: [evil]\n", "+post_create: [evil]"},
+		"variables":        {".env", "C_OF_DOTENV=other\n", "changed: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := asking(t)
+			remember(t)
+			_, socket := serveScripted(t)
+			if code, _, errs := agbox(t, socket, "create"); code != 0 {
+				t.Fatalf("unchanged: code %d, %s", code, errs)
+			}
+			if err := os.WriteFile(filepath.Join(dir, change.file), []byte(change.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, _, errs := agbox(t, socket, "create")
+			if code != codeUsage || !strings.Contains(errs, "You agreed to an earlier version") || !strings.Contains(errs, change.says) {
+				t.Errorf("changed: code %d, %s", code, errs)
+			}
+		})
+	}
+}
+
+func TestAnswersAreListedShownAndRevoked(t *testing.T) {
+	dir := asking(t)
+	remember(t)
+	if code, out, _ := agbox(t, "", "trust", "ls"); code != 0 || !strings.Contains(out, dir+"/agbox.yaml") {
+		t.Errorf("ls: code %d, %s", code, out)
+	}
+	code, out, _ := agbox(t, "", "trust", "show", ".")
+	if code != 0 || !strings.Contains(out, "! mount") || !strings.Contains(out, "ports: [\"8080:80\"]") || strings.Contains(out, "secret-value") {
+		t.Errorf("show: code %d, %s", code, out)
+	}
+	if code, _, errs := agbox(t, "", "trust", "revoke", "agbox.yaml"); code != 0 {
+		t.Errorf("revoke: code %d, %s", code, errs)
+	}
+	_, socket := serveScripted(t)
+	if code, _, _ := agbox(t, socket, "create"); code != codeUsage {
+		t.Errorf("after that: code %d", code)
+	}
+	if code, _, _ := agbox(t, "", "trust", "revoke", "agbox.yaml"); code != codeUsage {
+		t.Errorf("revoked twice: code %d", code)
+	}
+}
+
+func TestTheScreenIsNotSteeredByTheFile(t *testing.T) {
+	screen := requestScreen(trust.Question{Path: "/x/agbox.yaml", Requests: []trust.Request{{Text: "mount /a\x1b[2J\u202e\u009b at /b", Where: "a\rb:1"}}}, nil)
+	if strings.ContainsAny(screen, "\x1b\r\u202e\u009b") {
+		t.Errorf("%q", screen)
+	}
+}
+
+func TestFilesBesideTheSandboxFileAreReadOnlyInsideItsFolder(t *testing.T) {
+	t.Setenv("AGBOX_HOME", t.TempDir())
+	_, socket := serveScripted(t)
+	const yaml = "image: good\nbase: "
+	for name, make := range map[string]func(t *testing.T, dir string) string{
+		"lies outside": func(t *testing.T, dir string) string {
+			if err := os.WriteFile(filepath.Join(filepath.Dir(dir), "outside.yaml"), []byte("image: good\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "../outside.yaml"
+		},
+		"symbolic link": func(t *testing.T, dir string) string {
+			if err := os.Symlink("/etc/hostname", filepath.Join(dir, "link.yaml")); err != nil {
+				t.Fatal(err)
+			}
+			return "link.yaml"
+		},
+		"behind, a symbolic link": func(t *testing.T, dir string) string {
+			if err := os.Symlink("/etc", filepath.Join(dir, "sub")); err != nil {
+				t.Fatal(err)
+			}
+			return "sub/x.yaml"
+		},
+		"not a regular file": func(t *testing.T, dir string) string {
+			if err := unix.Mkfifo(filepath.Join(dir, "fifo.yaml"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return "fifo.yaml"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := inFolder(t, nil)
+			if err := os.WriteFile("agbox.yaml", []byte(yaml+make(t, dir)+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code, _, errs := agbox(t, socket, "create"); code != codeUsage || !strings.Contains(errs, name) {
+				t.Errorf("code %d, %s", code, errs)
+			}
+		})
+	}
+}
+
+func TestAFIFOInPlaceOfASandboxFileDoesNotHang(t *testing.T) {
+	inFolder(t, nil)
+	if err := unix.Mkfifo("agbox.yaml", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := agbox(t, "", "create"); code != codeUsage || !strings.Contains(errs, "not a regular file") {
+		t.Errorf("code %d, %s", code, errs)
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/trust"
+)
+
+func (a *app) trustCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trust COMMAND",
+		Short: "Decide what sandbox files may have of this machine",
+		Long: `Decide what sandbox files may have of this machine.
+
+A sandbox file that comes with a folder may ask for mounts, copies from elsewhere,
+ports, tools and variables of this machine. You are asked once, and the answer
+holds for exactly this content: a file that changed is asked again, with the
+difference. A file that asks for nothing is used without a question. Flags are
+yours and are never asked about.`,
+	}
+	onlyCommands(cmd)
+	for _, sub := range []*cobra.Command{a.trustReviewCommand(), a.trustListCommand(), a.trustShowCommand(), a.trustRevokeCommand()} {
+		sub.DisableFlagsInUseLine = true
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+func (a *app) trustReviewCommand() *cobra.Command {
+	var o specOptions
+	cmd := &cobra.Command{
+		Use:   "review [FILE] [flags]",
+		Short: "Show what a sandbox file asks for, and decide",
+		Long: `Show what a sandbox file asks of this machine and decide about it, without making
+a sandbox. FILE is the agbox.yaml of this folder unless it is named.`,
+		Args: arguments(0, 1, "one FILE"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			input, out, err := o.resolve(ctx, a, c, args)
+			if err != nil {
+				return err
+			}
+			if question(input, out.GetHostRequests()) == nil {
+				_, err = fmt.Fprintln(a.stdout, "The description asks for nothing of this machine: it is used without a question.")
+				return err
+			}
+			if err := o.agree(ctx, a, input, out.GetHostRequests()); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s is trusted as it is now.\n", printable(input.Files[0].Path))
+			return err
+		}),
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+// trusted runs a command on the kept answers, for which no daemon is needed.
+func (a *app) trusted(do func(store trust.Store, args []string) error) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		a.began = true
+		store, err := trustStore()
+		if err != nil {
+			return err
+		}
+		return do(store, args)
+	}
+}
+
+func (a *app) trustListCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "ls [flags]",
+		Short: "List the files that you trust",
+		Args:  arguments(0, 0, "nothing"),
+		RunE: a.trusted(func(store trust.Store, _ []string) error {
+			all, err := store.List()
+			if err != nil {
+				return err
+			}
+			if out == formatJSON {
+				return printJSON(a.stdout, append([]trust.Answer{}, all...))
+			}
+			var rows [][]string
+			for _, t := range all {
+				dangerous := 0
+				for _, r := range t.Requests {
+					if r.Dangerous {
+						dangerous++
+					}
+				}
+				rows = append(rows, []string{printable(t.Path), fmt.Sprint(len(t.Requests)), fmt.Sprint(dangerous), ago(a.now(), t.TrustedAt)})
+			}
+			return printTable(a.stdout, []string{"FILE", "REQUESTS", "DANGEROUS", "TRUSTED"}, rows)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) trustShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show FILE",
+		Short: "Show what you agreed to for a file, with its content",
+		Args:  arguments(1, 1, "a FILE"),
+		RunE: a.trusted(func(store trust.Store, args []string) error {
+			answer, err := findAnswer(store, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "%s, trusted on %s:\n\n", printable(answer.Path), answer.TrustedAt.Local().Format("2006-01-02 15:04"))
+			for _, r := range answer.Requests {
+				mark := " "
+				if r.Dangerous {
+					mark = "!"
+				}
+				fmt.Fprintf(a.stdout, "  %s %s  %s\n", mark, printable(r.Text), printable(r.Where))
+			}
+			for _, f := range answer.Files {
+				content := f.Content
+				if f.Secret {
+					content = "(its values are not kept)\n"
+				}
+				fmt.Fprintf(a.stdout, "\n--- %s\n%s", printable(f.Path), printableLines(content))
+			}
+			return nil
+		}),
+	}
+}
+
+func (a *app) trustRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke FILE...",
+		Short: "Forget that you trust a file, so that you are asked again",
+		Args:  arguments(1, -1, "a FILE"),
+		RunE: a.trusted(func(store trust.Store, args []string) error {
+			for _, name := range args {
+				answer, err := findAnswer(store, name)
+				if err != nil {
+					return err
+				}
+				if err := store.Revoke(answer.Path); err != nil {
+					return err
+				}
+				a.say("%s is not trusted any more. Sandboxes that were made of it keep what they have.", answer.Path)
+			}
+			return nil
+		}),
+	}
+}
+
+// findAnswer finds the answer for a file, or for the agbox.yaml of a folder.
+func findAnswer(store trust.Store, name string) (*trust.Answer, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, candidate := range []string{path, filepath.Join(path, defaultSpecFile)} {
+		_, before, err := store.Trusted(trust.Question{Path: candidate})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if before != nil {
+			return before, nil
+		}
+	}
+	return nil, usagef("%s is not trusted: `agbox trust ls` lists the files that are.", printable(path))
+}

@@ -1,0 +1,202 @@
+package admission
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/projections"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/spec"
+	"github.com/agbox/agbox/spec/document"
+)
+
+// HostRequests lists what the files of a request ask of the host. What the caller
+// asks for by itself, in create_spec, is not listed.
+func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
+	out := new(agboxv1.HostRequests)
+	resolved := result.Draft()
+	if resolved == nil {
+		return out
+	}
+	l := &requestList{req: req, result: result, out: out}
+	l.folders(resolved)
+	l.ports(resolved.GetPorts(), "", nil)
+	l.tools(resolved)
+	l.container(resolved, "", nil)
+	for i, s := range resolved.GetServices() {
+		l.ports(s.GetPorts(), " of service "+s.GetName(), []any{"services", i})
+		l.container(s, "service "+s.GetName()+": ", []any{"services", i})
+	}
+	l.logins(req, resolved)
+	return out
+}
+
+// requestList collects requests.
+type requestList struct {
+	req    *agboxv1.CreateSandboxRequest
+	result *spec.Result
+	out    *agboxv1.HostRequests
+}
+
+// origin is where a field was written; nil if no file did.
+func (l *requestList) origin(path []any) *document.Origin {
+	if at := l.result.Origin(path...); at.File != "" {
+		return at
+	}
+	return nil
+}
+
+// add adds a request if a file makes it.
+func (l *requestList) add(path []any, kind string, dangerous bool, format string, args ...any) {
+	at := l.origin(path)
+	if at == nil {
+		return
+	}
+	l.out.Requests = append(l.out.Requests, &agboxv1.HostRequest{
+		File: at.File, Line: uint32(at.Line), Field: at.Path, Kind: kind, Dangerous: dangerous, Text: fmt.Sprintf(format, args...),
+	})
+}
+
+// folders are mounts, copies and the workspace. A copy from the folder itself, which
+// the file came with, asks for nothing.
+func (l *requestList) folders(s *agboxv1.CreateSpec) {
+	for i, m := range s.GetMounts() {
+		access := "read-only"
+		if m.GetWritable() {
+			access = "writable"
+		}
+		source, inside := l.source(m.GetSource(), "mounts", i, "source")
+		l.add([]any{"mounts", i, "source"}, "mount", m.GetWritable() || !inside, "%s at %s, %s", source, m.GetTarget(), access)
+	}
+	for i, c := range s.GetCopies() {
+		if source, inside := l.source(c.GetSource(), "copies", i, "source"); !inside {
+			l.add([]any{"copies", i, "source"}, "copy", true, "%s to %s", source, c.GetTarget())
+		}
+	}
+	w := s.GetWorkspace()
+	if w == nil {
+		return
+	}
+	target := cmp.Or(w.GetTarget(), spec.DefaultWorkspace)
+	source, inside := l.source(w.GetSource(), "workspace", "source")
+	switch {
+	case w.GetMount():
+		l.add([]any{"workspace", "mount"}, "mount", true, "%s at %s, writable", source, target)
+	case !inside:
+		l.add([]any{"workspace", "source"}, "copy", true, "%s to %s", source, target)
+	}
+}
+
+// source names a source with all symbolic links followed, and tells whether it is the
+// folder of the file that asks for it, or lies in it. The path is that of the field.
+func (l *requestList) source(name string, path ...any) (shown string, inside bool) {
+	folder, source := resolvedPath(l.folderOf(l.result.Origin(path...).File)), resolvedPath(name)
+	inside = source == folder || folder != "/" && strings.HasPrefix(source, folder+"/")
+	if source != filepath.Clean(name) {
+		return fmt.Sprintf("%s (which is %s)", name, source), inside
+	}
+	return name, inside
+}
+
+// folderOf is the folder that a file describes: the one it lies in, or the one above
+// .devcontainer. The sandbox file is named as the caller did; base files have
+// absolute paths.
+func (l *requestList) folderOf(file string) string {
+	if file == cmp.Or(l.req.GetConfigPath(), spec.DefaultName) {
+		return l.req.GetConfigDir()
+	}
+	dir := filepath.Dir(file)
+	if filepath.Base(dir) == ".devcontainer" {
+		return filepath.Dir(dir)
+	}
+	return dir
+}
+
+// resolvedPath follows symbolic links as far as it can. What cannot be followed is
+// refused elsewhere.
+func resolvedPath(path string) string {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	return filepath.Clean(path)
+}
+
+func (l *requestList) ports(ports []*agboxv1.PortMapping, whose string, path []any) {
+	for i, p := range ports {
+		at := slices.Concat(path, []any{"ports", i, "container_port"})
+		host := cmp.Or(p.GetHostIp(), localhost)
+		published := "a free port of " + host
+		if p.GetHostPort() != 0 {
+			published = fmt.Sprintf("port %d of %s", p.GetHostPort(), host)
+		}
+		protocol := strings.ToLower(strings.TrimPrefix(p.GetProtocol().String(), "PORT_PROTOCOL_"))
+		l.add(at, "port", false, "%s leads to port %d/%s%s", published, p.GetContainerPort(), protocol, whose)
+	}
+}
+
+// tools are built-in tools that a file names. Their credentials it does not get.
+func (l *requestList) tools(s *agboxv1.CreateSpec) {
+	for i, name := range s.GetBuiltinTools() {
+		var what []string
+		for _, p := range s.GetToolProjections() {
+			if p.GetTool() == name && p.GetSource() != "" {
+				what = append(what, p.GetSource())
+			}
+		}
+		if len(what) > 0 {
+			l.add([]any{"builtin_tools", i}, "tool", false, "%s, with %s", name, strings.Join(what, ", "))
+		}
+	}
+}
+
+// container are the walls that a file lowers. What a file may never lower is refused
+// by spec.Resolve where the files are not trusted; where they are, it is listed.
+func (l *requestList) container(c interface {
+	GetSecurity() *agboxv1.SecuritySpec
+	GetGpus() string
+	GetPidsLimit() uint32
+}, who string, path []any) {
+	s := c.GetSecurity()
+	loosen := func(asked bool, text string, steps ...any) {
+		if asked {
+			l.add(slices.Concat(path, []any{"security"}, steps), "security", true, "%s%s", who, text)
+		}
+	}
+	loosen(s.GetPrivileged(), "privileged: it is root on this machine", "privileged")
+	loosen(s.GetAllowNewPrivileges(), "programs may gain new privileges", "allow_new_privileges")
+	loosen(s.GetSeccompUnconfined(), "system calls are not filtered", "seccomp_unconfined")
+	loosen(s.GetAllowDangerousMounts(), "dangerous mounts are allowed", "allow_dangerous_mounts")
+	for i, name := range s.GetCapAdd() {
+		loosen(true, "capability "+name, "cap_add", i)
+	}
+	for i, name := range s.GetDevices() {
+		loosen(true, "device "+name, "devices", i)
+	}
+	if c.GetGpus() != "" {
+		l.add(slices.Concat(path, []any{"gpus"}), "device", true, "%sGPUs: %s", who, c.GetGpus())
+	}
+	if limit := int64(c.GetPidsLimit()); limit > runtime.DefaultPIDs {
+		l.add(slices.Concat(path, []any{"pids_limit"}), "limit", false, "%sup to %d processes and threads, instead of %d", who, limit, runtime.DefaultPIDs)
+	}
+}
+
+// logins are credentials that the caller hands over while a file says what runs with
+// them. Nobody's file asks for these, and yet the file decides who reads them.
+func (l *requestList) logins(req *agboxv1.CreateSandboxRequest, s *agboxv1.CreateSpec) {
+	if len(req.GetConfigYaml()) == 0 && len(req.GetBaseFiles()) == 0 {
+		return
+	}
+	for _, p := range s.GetToolProjections() {
+		if projections.Credential(p.GetTool(), p.GetTarget()) {
+			l.out.Requests = append(l.out.Requests, &agboxv1.HostRequest{
+				Kind: "login", Dangerous: true,
+				Text: fmt.Sprintf("%s of %s, which you hand over yourself, to what this file describes", p.GetSource(), p.GetTool()),
+			})
+		}
+	}
+}

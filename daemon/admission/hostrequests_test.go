@@ -1,0 +1,148 @@
+package admission
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func requests(t *testing.T, req *agboxv1.CreateSandboxRequest) string {
+	t.Helper()
+	c := bare(t)
+	result := c.merge(req)
+	c.hostSide(req, result)
+	var lines []string
+	for _, r := range HostRequests(req, result).GetRequests() {
+		mark := ""
+		if r.GetDangerous() {
+			mark = "! "
+		}
+		lines = append(lines, fmt.Sprintf("%s%s: %s (%s:%d %s)", mark, r.GetKind(), r.GetText(), filepath.Base(r.GetFile()), r.GetLine(), r.GetField()))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func folder(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
+	outside, dir := folder(t), folder(t)
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for yaml, want := range map[string]string{
+		"workspace: .": "",
+		"copies: [\"data:/x\"]\nenvs: {A: b}\npost_create: [make]\nmemory_limit: 1g\nvolumes: [{name: v, target: /v}]": "",
+		"copies: [\"link:/x\"]":                        "! copy: " + dir + "/link (which is " + outside + ") to /x (agbox.yaml:2 copies[0].source)",
+		"copies: [\"" + outside + ":/x\"]":             "! copy: " + outside + " to /x (agbox.yaml:2 copies[0].source)",
+		"mounts: [\"data:/x\"]":                        "mount: " + dir + "/data at /x, read-only (agbox.yaml:2 mounts[0].source)",
+		"mounts: [\"data:/x:rw\"]":                     "! mount: " + dir + "/data at /x, writable (agbox.yaml:2 mounts[0].source)",
+		"mounts: [\"link:/x\"]":                        "! mount: " + dir + "/link (which is " + outside + ") at /x, read-only (agbox.yaml:2 mounts[0].source)",
+		"workspace: {source: ., mount: true}":          "! mount: " + dir + " at /workspace, writable (agbox.yaml:2 workspace.mount)",
+		"workspace: " + outside:                        "! copy: " + outside + " to /workspace (agbox.yaml:2 workspace.source)",
+		"ports: [\"8080:80\", \"53/udp\"]":             "port: port 8080 of 127.0.0.1 leads to port 80/tcp (agbox.yaml:2 ports[0].container_port)\nport: a free port of 127.0.0.1 leads to port 53/udp (agbox.yaml:2 ports[1].container_port)",
+		"gpus: all":                                    "! device: GPUs: all (agbox.yaml:2 gpus)",
+		"pids_limit: 100000":                           "limit: up to 100000 processes and threads, instead of 4096 (agbox.yaml:2 pids_limit)",
+		"pids_limit: 100":                              "",
+		"security: {allow_new_privileges: true}":       "! security: programs may gain new privileges (agbox.yaml:2 security.allow_new_privileges)",
+		"security: {privileged: true}":                 "! security: privileged: it is root on this machine (agbox.yaml:2 security.privileged)",
+		"security: {cap_drop: [NET_RAW]}":              "",
+		"security: {cap_add: [SYS_PTRACE]}":            "! security: capability SYS_PTRACE (agbox.yaml:2 security.cap_add[0])",
+		"services: [{name: s, image: y, ports: [80]}]": "port: a free port of 127.0.0.1 leads to port 80/tcp of service s (agbox.yaml:2 services[0].ports[0].container_port)",
+		"services: [{name: s, image: y, security: {allow_new_privileges: true}}]": "! security: service s: programs may gain new privileges (agbox.yaml:2 services[0].security.allow_new_privileges)",
+	} {
+		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\n" + yaml + "\n"), ConfigDir: dir, HomeDir: outside}
+		if got := requests(t, req); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", yaml, got, want)
+		}
+	}
+}
+
+func TestWhatTheCallerAsksForItselfIsNotListed(t *testing.T) {
+	dir := folder(t)
+	yes := true
+	req := &agboxv1.CreateSandboxRequest{
+		ConfigYaml: []byte("image: x\n"), ConfigDir: dir, HomeDir: "/home/me", UntrustedFiles: true,
+		CreateSpec: &agboxv1.CreateSpec{
+			Mounts:   []*agboxv1.MountSpec{{Source: dir, Target: "/x", Writable: true}},
+			Ports:    []*agboxv1.PortMapping{{ContainerPort: 80, HostIp: "0.0.0.0"}},
+			Security: &agboxv1.SecuritySpec{Privileged: &yes, CapAdd: []string{"SYS_PTRACE"}},
+		},
+	}
+	if got := requests(t, req); got != "" {
+		t.Errorf("listed: %s", got)
+	}
+	if result := bare(t).merge(req); len(result.Problems) != 0 {
+		t.Errorf("refused: %v", result.Problems)
+	}
+}
+
+// home is a home with Git's settings and a login of the GitHub CLI.
+func home(t *testing.T) string {
+	t.Helper()
+	dir := folder(t)
+	for name, text := range map[string]string{".gitconfig": "[user]\n", ".config/gh/hosts.yml": "token\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestAFileGetsAToolWithoutItsCredentials(t *testing.T) {
+	dir, me := folder(t), home(t)
+	for name, c := range map[string]struct {
+		req          *agboxv1.CreateSandboxRequest
+		login        bool
+		notice, asks string
+	}{
+		"a file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n"), UntrustedFiles: true},
+			false, "login of the GitHub CLI is not brought in", "tool: git, with " + me + "/.gitconfig (agbox.yaml:2 builtin_tools[0])"},
+		"a flag": {&agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x", BuiltinTools: []string{"git"}}, UntrustedFiles: true},
+			true, "", ""},
+		"a flag, beside a file that names it too": {&agboxv1.CreateSandboxRequest{
+			ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n"), CreateSpec: &agboxv1.CreateSpec{BuiltinTools: []string{"git"}}, UntrustedFiles: true},
+			true, "", "! login: " + me + "/.config/gh of git, which you hand over yourself, to what this file describes"},
+		"a caller of the API that vouches for its file": {&agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\nbuiltin_tools: [git]\n")},
+			true, "", "! login"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.req.ConfigDir, c.req.HomeDir = dir, me
+			ctl := bare(t)
+			result := ctl.merge(c.req)
+			ctl.hostSide(c.req, result)
+			if len(result.Problems) > 0 {
+				t.Fatal(result.Problems)
+			}
+			login := false
+			for _, p := range result.Draft().GetToolProjections() {
+				login = login || p.GetSource() == filepath.Join(me, ".config/gh")
+			}
+			if login != c.login {
+				t.Errorf("the login comes along: %v, want %v", login, c.login)
+			}
+			if told := fmt.Sprint(result.Notices); c.notice != "" && !strings.Contains(told, c.notice) || c.notice == "" && strings.Contains(told, "not brought in, because a file") {
+				t.Errorf("notices: %s", told)
+			}
+			if got := requests(t, c.req); !strings.Contains(got, c.asks) || c.asks == "" && got != "" {
+				t.Errorf("asks %q, want %q", got, c.asks)
+			}
+		})
+	}
+}

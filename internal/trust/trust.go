@@ -1,0 +1,200 @@
+// Package trust remembers which sandbox files a person has agreed to.
+//
+// A file that comes with a folder may ask for things of the host: mounts, copies
+// from elsewhere, variables, ports. The person is asked once, and the answer holds
+// for exactly this content and exactly these requests. Any change asks again.
+package trust
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxEntry bounds a stored answer, in bytes. The files of a question are at most
+// 1 MiB each, and there are at most nine.
+const maxEntry = 32 << 20
+
+// File is a file that a question is about.
+type File struct {
+	// Path is absolute.
+	Path string `json:"path"`
+	// Content is kept to show later what changed; empty where Secret is set.
+	Content string `json:"content,omitempty"`
+	// Secret content counts for the digest and is never stored.
+	Secret bool `json:"secret,omitempty"`
+	// Digest is the SHA-256 of the content, in hexadecimal.
+	Digest string `json:"sha256"`
+}
+
+// NewFile makes a File. The content of a secret file is only digested.
+func NewFile(path string, content []byte, secret bool) File {
+	sum := sha256.Sum256(content)
+	f := File{Path: path, Secret: secret, Digest: hex.EncodeToString(sum[:])}
+	if !secret {
+		f.Content = string(content)
+	}
+	return f
+}
+
+// Request is one thing that the files ask of the host.
+type Request struct {
+	// Text says what is asked for, in words for people.
+	Text string `json:"text"`
+	// Where is the place in the file, such as "agbox.yaml:4"; may be empty.
+	Where string `json:"where,omitempty"`
+	// Dangerous requests weaken the protection of the host.
+	Dangerous bool `json:"dangerous,omitempty"`
+}
+
+// Question is what a person is asked.
+type Question struct {
+	// Path is the absolute path of the file that leads to all others. There is one
+	// answer per path.
+	Path     string    `json:"path"`
+	Files    []File    `json:"files"`
+	Requests []Request `json:"requests"`
+}
+
+// Digest identifies the question: the content of its files and what they ask for.
+// The place of a request does not count, because the content does.
+func (q Question) Digest() string {
+	sum := sha256.New()
+	add := func(parts ...string) {
+		for _, p := range parts {
+			// The length first, so that no two lists have the same bytes.
+			_, _ = fmt.Fprintf(sum, "%d:%s", len(p), p)
+		}
+	}
+	add("agbox trust 1", q.Path)
+	for _, f := range q.Files {
+		add("file", f.Path, f.Digest)
+	}
+	for _, r := range q.Requests {
+		add("request", r.Text)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// Answer is a question to which a person said yes.
+type Answer struct {
+	Question
+	// TrustedAt is when.
+	TrustedAt time.Time `json:"trusted_at"`
+	// Digest is that of the question, so that a damaged answer counts for nothing.
+	Sum string `json:"digest"`
+}
+
+// Store keeps answers, one file per path, in a folder that only its user may read.
+type Store struct {
+	// Dir is made when the first answer is kept.
+	Dir string
+}
+
+// Trusted tells whether exactly this question was answered with yes. before is the
+// newest answer for the same path, also where it does not hold any more; nil if
+// there is none.
+func (s Store) Trusted(q Question) (ok bool, before *Answer, err error) {
+	a, err := s.read(s.name(q.Path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil, nil
+	case err != nil:
+		return false, nil, err
+	}
+	return a.Sum == q.Digest(), a, nil
+}
+
+// Remember keeps the answer yes. It replaces an earlier answer for the same path.
+func (s Store) Remember(q Question, now time.Time) error {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(Answer{Question: q, TrustedAt: now.UTC(), Sum: q.Digest()}, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(s.Dir, ".new-*") // made with mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(temp.Name()) }() // fails once it is renamed
+	_, err = temp.Write(text)
+	if err == nil {
+		err = temp.Sync()
+	}
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), s.name(q.Path))
+}
+
+// List returns all answers, ordered by path. Files that are no answers are skipped.
+func (s Store) List() ([]Answer, error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var all []Answer
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), suffix) {
+			continue
+		}
+		if a, err := s.read(filepath.Join(s.Dir, e.Name())); err == nil {
+			all = append(all, *a)
+		}
+	}
+	slices.SortFunc(all, func(a, b Answer) int { return strings.Compare(a.Path, b.Path) })
+	return all, err
+}
+
+// Revoke forgets the answer for a path. The error is fs.ErrNotExist if there is none.
+func (s Store) Revoke(path string) error { return os.Remove(s.name(path)) }
+
+const suffix = ".json"
+
+func (s Store) name(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(s.Dir, hex.EncodeToString(sum[:])+suffix)
+}
+
+// read reads an answer. It counts only as a regular file that belongs to this user
+// and that nobody else may write.
+func (s Store) read(name string) (*Answer, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close() // only read
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return nil, fmt.Errorf("%s is not a file that only its owner can write: remove it, and answer again", name)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxEntry))
+	if err != nil {
+		return nil, err
+	}
+	a := new(Answer)
+	if err := json.Unmarshal(text, a); err != nil {
+		return nil, fmt.Errorf("%s cannot be read (%w): remove it, and answer again", name, err)
+	}
+	if a.Sum != a.Question.Digest() || s.name(a.Path) != name {
+		return nil, fmt.Errorf("%s is damaged: remove it, and answer again", name)
+	}
+	return a, nil
+}
