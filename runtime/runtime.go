@@ -339,6 +339,8 @@ type Container struct {
 	ID    string
 	Name  string
 	State ContainerState
+	// NetworkID is the network that the container was made for.
+	NetworkID string
 	// Detached is true if the container is attached to no network.
 	Detached bool
 	// Health is HealthStarting, Healthy or Unhealthy. It is empty without a

@@ -192,6 +192,9 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	if reply.NetworkSettings != nil && reply.HostConfig != nil {
 		c.Ports = publishedPorts(reply.NetworkSettings.Ports, reply.HostConfig.PortBindings)
 	}
+	if reply.HostConfig != nil {
+		c.NetworkID = string(reply.HostConfig.NetworkMode)
+	}
 	c.Detached = reply.NetworkSettings != nil && len(reply.NetworkSettings.Networks) == 0
 	if s := reply.State; s != nil {
 		c.State = runtime.ContainerState(s.Status)

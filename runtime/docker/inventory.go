@@ -50,9 +50,10 @@ func listedContainers(list []container.Summary) []runtime.Container {
 		}
 		containers = append(containers, runtime.Container{
 			Identity: id, ID: c.ID, Name: ownName(c.Names), State: runtime.ContainerState(c.State),
-			Health:   listedHealth(c.Status),
-			Ports:    listedPorts(c.Ports),
-			Detached: c.NetworkSettings != nil && len(c.NetworkSettings.Networks) == 0,
+			NetworkID: c.HostConfig.NetworkMode,
+			Health:    listedHealth(c.Status),
+			Ports:     listedPorts(c.Ports),
+			Detached:  c.NetworkSettings != nil && len(c.NetworkSettings.Networks) == 0,
 		})
 	}
 	return containers

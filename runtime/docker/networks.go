@@ -1,12 +1,14 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 
@@ -95,40 +97,66 @@ func (e *Engine) engineSubnets(ctx context.Context) ([]netip.Prefix, error) {
 }
 
 // findNetwork returns the network with the spec's name and identity, or the error
-// none if there is none. Before API 1.44 names are not unique; of several networks
-// it keeps the oldest and removes the others.
+// none if there is none. Before API 1.44 names are not unique; of several networks it
+// keeps the one that containers were made for, else the oldest, and removes the others.
 func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none error) (runtime.Network, error) {
-	var ours []network.Summary
+	var twins []network.Summary
+	used := make(map[string]bool)
 	err := e.call(ctx, "list the sandbox's networks", func(cli *client.Client) error {
-		found, err := cli.NetworkList(ctx, network.ListOptions{Filters: ownFilter(spec.InstallID, spec.SandboxID)})
-		ours = slices.DeleteFunc(found, func(n network.Summary) bool {
+		filter := ownFilter(spec.InstallID, spec.SandboxID)
+		found, err := cli.NetworkList(ctx, network.ListOptions{Filters: filter})
+		if err != nil {
+			return err
+		}
+		twins = slices.DeleteFunc(found, func(n network.Summary) bool {
 			id, ok := decodeLabels(n.Labels)
 			return !ok || id != spec.Identity || n.Name != spec.Name
 		})
+		if len(twins) < 2 {
+			return nil
+		}
+		containers, err := cli.ContainerList(ctx, container.ListOptions{All: true, Filters: filter})
+		for _, c := range containers {
+			used[c.HostConfig.NetworkMode] = true
+		}
 		return err
 	})
 	if err != nil {
 		return runtime.Network{}, err
 	}
-	if len(ours) == 0 {
+	if len(twins) == 0 {
 		return runtime.Network{}, none
 	}
-	slices.SortFunc(ours, func(a, b network.Summary) int {
-		if order := a.Created.Compare(b.Created); order != 0 {
-			return order
+	slices.SortFunc(twins, func(a, b network.Summary) int {
+		switch {
+		case used[a.ID] && !used[b.ID]:
+			return -1
+		case used[b.ID] && !used[a.ID]:
+			return 1
 		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 	})
-	for _, twin := range ours[1:] {
-		// One that is in use stays until the sandbox is removed.
-		err := e.call(ctx, "remove the sandbox's duplicate network", func(cli *client.Client) error {
-			return cli.NetworkRemove(ctx, twin.ID)
-		})
-		if err != nil && !errdefs.IsNotFound(err) && !networkInUse(err) {
+	for _, twin := range twins[1:] {
+		if used[twin.ID] {
+			continue // it stays until the sandbox is removed
+		}
+		if err := e.removeTwin(ctx, twin.ID); err != nil {
 			return runtime.Network{}, err
 		}
 	}
-	return runtime.Network{Identity: spec.Identity, ID: ours[0].ID, Name: spec.Name}, nil
+	return runtime.Network{Identity: spec.Identity, ID: twins[0].ID, Name: spec.Name}, nil
+}
+
+// removeTwin removes a network that no container was made for. One that somebody has
+// attached a container to stays.
+func (e *Engine) removeTwin(ctx context.Context, id string) error {
+	err := e.call(ctx, "remove the sandbox's duplicate network", func(cli *client.Client) error {
+		return cli.NetworkRemove(ctx, id)
+	})
+	if errdefs.IsNotFound(err) || err != nil && networkInUse(err) {
+		return nil
+	}
+	return err
 }
 
 // RemoveNetwork removes a network by id. It disconnects remaining endpoints by
@@ -160,13 +188,13 @@ func disconnectAll(ctx context.Context, cli *client.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	for container, endpoint := range seen.Containers {
-		if strings.HasPrefix(container, "ep-") {
+	for attached, endpoint := range seen.Containers {
+		if strings.HasPrefix(attached, "ep-") {
 			// The container no longer exists. The engine identifies its endpoint by the
 			// container's former name.
-			container = endpoint.Name
+			attached = endpoint.Name
 		}
-		if err := cli.NetworkDisconnect(ctx, id, container, true); err != nil && !errdefs.IsNotFound(err) {
+		if err := cli.NetworkDisconnect(ctx, id, attached, true); err != nil && !errdefs.IsNotFound(err) {
 			return err
 		}
 	}

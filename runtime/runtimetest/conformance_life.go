@@ -75,6 +75,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		}
 		want := runtime.Container{
 			Identity: s.identity(runtime.RolePrimary), ID: id, Name: runtime.PrimaryName(s.sandboxID), State: runtime.StateRunning,
+			NetworkID: inv.Networks[0].ID,
 		}
 		if !reflect.DeepEqual(inv.Containers[0], want) {
 			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)
@@ -134,6 +135,23 @@ var identityCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the network is %s, want the older %s", found.ID, first.ID)
 		}
 		wantOnly(t, s.inventory(t), nil, []string{first.ID})
+	},
+	"OfTwoNetworksOfOursTheOneOfAContainerStays": func(t *testing.T, s *subject) {
+		first := s.network(t)
+		second, made := s.ForeignNetwork(t, first.Name, first.Identity)
+		if !made {
+			return // there are no two in such an engine
+		}
+		id := s.ensure(t, s.sleeper(s.image(t).ID, second))
+		if found := s.network(t); found.ID != second {
+			t.Errorf("the network is %s, want that of the container, %s", found.ID, second)
+		}
+		wantOnly(t, s.inventory(t), []string{id}, []string{second})
+		if listed, seen := s.inventory(t).Containers[0], s.inspect(t, id); listed.NetworkID != second || seen.NetworkID != second {
+			t.Errorf("the container is listed with network %s and inspected with %s, want %s", listed.NetworkID, seen.NetworkID, second)
+		}
+		must(t, s.Engine.StartContainer(t.Context(), id))
+		must(t, s.Engine.RemoveContainer(t.Context(), id)) // before its network
 	},
 	"InventorySeesOnlyItsInstall": func(t *testing.T, s *subject) {
 		id, spec := s.created(t)

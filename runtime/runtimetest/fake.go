@@ -5,6 +5,7 @@ package runtimetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,19 +107,24 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		taken := false
+		var twins []runtime.Network
 		for _, id := range sortedKeys(f.networks) {
 			n := f.networks[id]
 			switch {
 			case n.Name != spec.Name:
 			case n.Identity != spec.Identity:
 				taken = true
-			case network.ID == "":
-				network = n
-			default: // a newer duplicate
-				delete(f.networks, id)
+			default:
+				twins = append(twins, n)
 			}
 		}
-		if network.ID != "" {
+		if len(twins) > 0 {
+			network = twins[max(0, slices.IndexFunc(twins, f.usedLocked))]
+			for _, n := range twins {
+				if n.ID != network.ID && !f.usedLocked(n) {
+					delete(f.networks, n.ID)
+				}
+			}
 			return nil
 		}
 		if taken {
@@ -129,6 +135,16 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 		return nil
 	})
 	return network, err
+}
+
+// usedLocked tells whether a container was made for the network.
+func (f *Fake) usedLocked(n runtime.Network) bool {
+	for _, c := range f.containers {
+		if c.NetworkID == n.ID {
+			return true
+		}
+	}
+	return false
 }
 
 // RemoveNetwork removes a network by id. A missing one is success.
@@ -196,7 +212,7 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 				if f.late && state == runtime.StateExited && !c.inspected {
 					state = runtime.StateRunning
 				}
-				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: state, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: state, NetworkID: c.NetworkID, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
 			}
 		}
 		for _, id := range sortedKeys(f.networks) {
