@@ -83,7 +83,7 @@ func (p *play) step() bool {
 // interfere lets one thing happen that the loop did not cause.
 func (p *play) interfere() {
 	what := rapid.SampledFrom([]string{
-		"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "nothing",
+		"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "late network", "nothing",
 		"pass", "pass", "pass", "pass", "pass", "pass", "service dies", "service vanishes", "service sickens", "service heals", "service is started",
 	}).Draw(p.t, "interference")
 	switch what {
@@ -101,6 +101,8 @@ func (p *play) interfere() {
 		}
 	case "vanish":
 		p.world.container, p.world.connected = "", false
+	case "late network":
+		p.world.spare = p.world.network
 	case "crash":
 		p.world.crash()
 	case "pass":

@@ -103,6 +103,7 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"PENDING after an upgrade is looked at first", stream(accepted), Observation{Inherited: true, HandedOver: true}, Look, 0, 0},
 		{"PENDING and created after a restart goes on", stream(accepted), inherited(Observation{Looked: true, Primary: primary(runtime.StateCreated)}), Start, 0, 0},
 		{"READY and running rests", stream(accepted, ready), up, Rest, 0, 0},
+		{"READY with a second network has it removed", stream(accepted, ready), Observation{Looked: true, Leftovers: true, Spares: true, Primary: primary(runtime.StateRunning), Connected: true}, RemoveSpares, 0, 0},
 		{"READY is connected before anything is looked at", stream(accepted, ready), Observation{}, Connect, 0, 0},
 		{"READY and unreachable is looked at", stream(accepted, ready), Observation{ConnectFailed: true}, Look, 0, 0},
 		{"READY and exited fails", stream(accepted, ready), down, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
@@ -397,7 +398,7 @@ var someServices = []ServiceRule{
 type world struct {
 	now                      time.Time
 	container                runtime.ContainerState
-	network                  bool
+	network, spare           bool
 	inherited                bool
 	looked, connected, tried bool
 	startedAt                time.Time
@@ -421,7 +422,7 @@ type worldService struct {
 
 // crash is the end of a daemon: what it knew is gone.
 func (w *world) crash() {
-	*w = world{now: w.now, container: w.container, network: w.network, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
+	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
 	for i := range w.services {
 		w.services[i].started = 0
 	}
@@ -430,7 +431,8 @@ func (w *world) crash() {
 func (w *world) observe() Observation {
 	o := Observation{Inherited: w.inherited, Connected: w.connected, ConnectFailed: w.tried && !w.connected, StartedAt: w.startedAt, Looked: w.looked, Copied: w.copied}
 	if w.looked {
-		o.Leftovers = w.container != "" || w.network
+		o.Leftovers = w.container != "" || w.network || w.spare
+		o.Spares = w.container != "" && w.spare
 		if w.container != "" {
 			o.Primary = primary(w.container)
 		}
@@ -488,7 +490,7 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 	case Prepare:
 		w.looked, w.network = true, true
 		if w.container == "" {
-			w.container, w.files, w.copied = runtime.StateCreated, false, false
+			w.container, w.spare, w.files, w.copied = runtime.StateCreated, false, false, false
 		}
 		w.make(step.Services)
 	case MakeServices:
@@ -524,8 +526,10 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 	case Stop:
 		w.container, w.connected = runtime.StateExited, false
 	case Remove:
-		w.container, w.network, w.connected, w.looked = "", false, false, true
+		w.container, w.network, w.spare, w.connected, w.looked = "", false, false, false, true
 		w.services = [3]worldService{}
+	case RemoveSpares:
+		w.spare = false
 	case SettleExecs:
 		for id := range r.Execs {
 			ev := event(r.LastSequence+1, finished, id)
@@ -604,6 +608,9 @@ func (w *world) check(t *rapid.T, r Record, rules Rules) {
 		if w.container != runtime.StateRunning || !w.connected {
 			t.Fatalf("rests READY with %+v", w)
 		}
+		if w.spare {
+			t.Fatalf("rests READY with a second network: %+v", w)
+		}
 		for _, rule := range rules.Services {
 			s, seen := r.Services[rule.Name], w.service(rule.Name)
 			well := s.Phase == Up && seen.state == runtime.StateRunning && seen.health != runtime.Unhealthy
@@ -636,7 +643,7 @@ func (w *world) check(t *rapid.T, r Record, rules Rules) {
 
 func (w *world) checkNothingLeft(t *rapid.T) {
 	some := slices.ContainsFunc(w.services[:], func(s worldService) bool { return s.state != "" })
-	if w.container != "" || w.network || some {
+	if w.container != "" || w.network || w.spare || some {
 		t.Fatalf("%+v is left behind", w)
 	}
 }

@@ -29,6 +29,8 @@ const (
 	Stop
 	// Remove: remove containers and network.
 	Remove
+	// RemoveSpares: remove the sandbox's networks that no container was made for.
+	RemoveSpares
 	// SettleExecs: end every exec that is recorded as running although its
 	// container is not, with the status that it left behind.
 	SettleExecs
@@ -50,7 +52,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "remove", "settle-execs",
+	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "settle-execs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "record-main", "emit",
 }
 
@@ -61,7 +63,7 @@ func (v Verb) String() string { return verbNames[v] }
 // before its end is out of date.
 func (v Verb) Changes() bool {
 	switch v {
-	case Prepare, Start, Stop, Remove, MakeServices, StartServices, StopServices:
+	case Prepare, Start, Stop, Remove, RemoveSpares, MakeServices, StartServices, StopServices:
 		return true
 	}
 	return false
@@ -76,6 +78,9 @@ type Observation struct {
 	Primary *runtime.Container
 	// EngineRestarted tells that the primary ended while the engine was away.
 	EngineRestarted bool
+	// Spares tells that the sandbox has a network beside that of its containers: an
+	// engine may carry out a request after the daemon that sent it was killed.
+	Spares bool
 	// Leftovers is true when anything at all of the sandbox is in the engine, or in the
 	// folder that its supervisor was given.
 	Leftovers bool
@@ -267,6 +272,8 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: SettleExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
+	case o.Spares:
+		return Step{Do: RemoveSpares, Why: "the engine has made a second network for a daemon that was killed"}
 	}
 	services, _ := nextServices(r, o, rules, now)
 	if services.Do != Rest {

@@ -145,6 +145,25 @@ func TestLostRepliesMakeNothingTwice(t *testing.T) {
 	}
 }
 
+// An engine may make a network for a daemon that was killed after the next one has
+// made its own.
+func TestANetworkThatTheEngineMakesLateIsRemoved(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.createServed("a", served())
+	l.heal()
+	l.await("a", machine.Ready)
+	l.awaitService("a", "extra", machine.Up)
+	used := l.objects().Networks[0]
+	late := l.engine.AddForeignNetwork(used.Name, used.Identity)
+	l.until("its removal", func() bool { return len(l.objects().Networks) == 1 })
+	if left := l.objects().Networks[0]; left.ID != used.ID {
+		t.Errorf("the network %s is left, and %s is removed, which the containers were made for", late, used.ID)
+	}
+	if sb, _ := l.ledger.Sandbox("a"); sb.State != machine.Ready {
+		t.Errorf("the sandbox is %s", sb.State)
+	}
+}
+
 func TestDeathBehindOurBackIsSeen(t *testing.T) {
 	for name, harm := range map[string]func(*runtimetest.Fake, string){
 		agboxv1.ErrorReason_PRIMARY_EXITED.String():  func(f *runtimetest.Fake, id string) { f.Kill(id, 9) },

@@ -112,6 +112,8 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 		return l.stop(ctx, w, sb, o)
 	case machine.Remove:
 		return l.remove(ctx, sb, o)
+	case machine.RemoveSpares:
+		return l.removeSpares(ctx, sb, o)
 	case machine.SettleExecs:
 		return l.Execs.Settle(ctx, sb.ID)
 	case machine.MakeServices:

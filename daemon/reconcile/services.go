@@ -316,7 +316,7 @@ func (l *Loop) each(names []string, do func(string) error) error {
 // which an event has just told.
 func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
 	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
-	o.Services = make(map[string]machine.ServiceSeen)
+	o.Services, o.Spares = make(map[string]machine.ServiceSeen), len(spareNetworks(inv)) > 0
 	for _, c := range inv.Containers {
 		if l.doubted(c.ID) || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
 			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -223,6 +224,32 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	}
 	o.Looked, o.Leftovers, o.Primary, o.Services = true, false, nil, nil
 	return nil
+}
+
+// spareNetworks are the networks of a sandbox that none of its containers was made
+// for; none where it has no container that was made for one of them.
+func spareNetworks(inv runtime.Inventory) []runtime.Network {
+	spare := slices.DeleteFunc(slices.Clone(inv.Networks), func(n runtime.Network) bool {
+		return slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool { return c.NetworkID == n.ID })
+	})
+	if len(spare) == len(inv.Networks) {
+		return nil
+	}
+	return spare
+}
+
+// removeSpares removes the networks that spareNetworks shows now.
+func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
+	var inv runtime.Inventory
+	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
+		inv, err = l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	o.Spares = false
+	return removeEach(ctx, l, l.Engine.RemoveNetwork, spareNetworks(ours(inv, sb.Nonce)), func(n runtime.Network) string { return n.ID })
 }
 
 // removeEach removes all of a kind, side by side.
