@@ -54,6 +54,9 @@ type Config struct {
 	SubnetRanges []netip.Prefix
 	// Revival is the policy of sandboxes whose spec names none; unspecified: fail.
 	Revival agboxv1.RevivalPolicy
+	// PendingRecovery says what becomes of sandboxes that a daemon was making when it
+	// crashed or was stopped.
+	PendingRecovery machine.PendingRecovery
 	// Resync is the pause between two full looks at the engine; 0: 10 s.
 	Resync time.Duration
 	// Retention says what is kept for how long; of its fields, 0 is the default:
@@ -242,8 +245,8 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
-		OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
-		MaxExecLog:  cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, Now: time.Now, Log: cfg.Log,
+		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
+		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, Now: time.Now, Log: cfg.Log,
 	})
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,

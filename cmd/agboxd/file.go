@@ -85,9 +85,14 @@ func readAll(path string) ([]byte, error) {
 }
 
 // take sets one setting and says in a sentence what is wrong with it; empty if nothing.
-func (s *settings) take(name string, value *document.Node) string {
+// A name may be written with underscores, as the fields of a sandbox file are.
+func (s *settings) take(written string, value *document.Node) string {
+	name := strings.ReplaceAll(written, "_", "-")
 	if !slices.Contains(s.known(), name) {
-		return fmt.Sprintf("There is no setting %q; there are %s.", name, strings.Join(s.known(), ", "))
+		return fmt.Sprintf("There is no setting %q; there are %s.", written, strings.Join(s.known(), ", "))
+	}
+	if s.from[name] {
+		return fmt.Sprintf("The setting %q is here a second time; remove one of them.", name)
 	}
 	s.from[name] = true
 	flag := s.cmd.Flags().Lookup(name)

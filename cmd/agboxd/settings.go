@@ -50,6 +50,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	s.addEngine()
 	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "ranges from which the networks of sandboxes are taken, for example 10.222.0.0/16")
 	f.Var(policyValue{&c.Revival}, "revival", "what to do when the container of a sandbox ends by itself, where the sandbox does not say: fail, revive or reap")
+	f.Var(recoveryValue{&c.PendingRecovery}, "pending-recovery", "what to do after a crash or a stop of the daemon with a sandbox that has no container yet: resume making it, or fail it")
 	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full looks at the engine")
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of a living sandbox and its logs are kept")
@@ -59,7 +60,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, where the command does not say; what goes beyond is counted. 0: no limit. Holds for new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept. 0: no limit. Holds for new sandboxes")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	s.names = append(s.names, "subnets", "revival", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
+	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
 		"orphan-grace", "max-exec-log", "max-sandbox-log", "log-level")
 	return s
 }

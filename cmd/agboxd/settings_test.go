@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/daemon/machine"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -132,6 +133,32 @@ func TestTheFileIsReadAsSandboxFilesAre(t *testing.T) {
 	}
 }
 
+func TestThePendingRecoveryIsResumeUnlessTheSettingSaysFail(t *testing.T) {
+	for _, tc := range []struct {
+		file string
+		args []string
+		want machine.PendingRecovery
+	}{
+		{"", nil, machine.PendingResume},
+		{"pending-recovery: fail\n", nil, machine.PendingFail},
+		{"pending_recovery: fail\n", nil, machine.PendingFail},
+		{"pending-recovery: fail\n", []string{"--pending-recovery", "resume"}, machine.PendingResume},
+		{"", []string{"--pending-recovery=fail"}, machine.PendingFail},
+	} {
+		home(t, tc.file)
+		got, err := begin(tc.args...)
+		if err != nil || got.PendingRecovery != tc.want {
+			t.Errorf("file %q, flags %q: %v, %v", tc.file, tc.args, got.PendingRecovery, err)
+		}
+	}
+	for _, text := range []string{"pending-recovery: retry\n", "pending_recovery: fail\npending-recovery: fail\n"} {
+		home(t, text)
+		if _, err := begin(); err == nil || !strings.Contains(err.Error(), "pending-recovery") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
 	home(t, "subnets: [10.1.0.0/16, 10.2.0.0/16]\nkeep-execs: 36h\n")
 	cmd := newScratch()
@@ -146,7 +173,7 @@ func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
 	if err := s.print(&b, "the file"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"# the file\n", "keep-execs: 36h # file\n", "max-sandbox-log: 512m # flag\n", "max-exec-log: 1g # default\n"} {
+	for _, want := range []string{"# the file\n", "keep-execs: 36h # file\n", "max-sandbox-log: 512m # flag\n", "max-exec-log: 1g # default\n", "pending-recovery: resume # default\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in\n%s", want, b.String())
 		}

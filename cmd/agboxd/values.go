@@ -10,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/spec/notation"
 )
 
@@ -151,5 +152,29 @@ func (v policyValue) Set(text string) error {
 		return fmt.Errorf("%q is not fail, revive or reap", text)
 	}
 	*v.to = agboxv1.RevivalPolicy(agboxv1.RevivalPolicy_value[policyPrefix+strings.ToUpper(text)])
+	return nil
+}
+
+// recoveryValue is a machine.PendingRecovery.
+type recoveryValue struct{ to *machine.PendingRecovery }
+
+// recoveries are the words for it, by value.
+var recoveries = []string{machine.PendingResume: "resume", machine.PendingFail: "fail"}
+
+func (v recoveryValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return recoveries[*v.to]
+}
+
+func (v recoveryValue) Type() string { return "string" }
+
+func (v recoveryValue) Set(text string) error {
+	i := slices.Index(recoveries, text)
+	if i < 0 {
+		return fmt.Errorf("%q is not resume or fail", text)
+	}
+	*v.to = machine.PendingRecovery(i)
 	return nil
 }

@@ -67,7 +67,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.CreatedAt = at
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
 	case agboxv1.EventType_SANDBOX_FILES_COPIED:
-		r.Copied = true
+		r.Copied, r.Furnished = true, true
 	case agboxv1.EventType_SANDBOX_READY:
 		r.State, r.WasReady, r.LastUse, r.ReadyAt = Ready, true, at, at
 	case agboxv1.EventType_SANDBOX_FAILED:
@@ -93,6 +93,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	case agboxv1.EventType_SANDBOX_DELETED:
 		r.State = Deleted
 	case agboxv1.EventType_EXEC_STARTED:
+		r.Furnished = r.Furnished || !r.WasReady
 		r = withExec(r, ev)
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		r = withoutExec(r, ev)

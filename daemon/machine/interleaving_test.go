@@ -18,6 +18,7 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, record: Fold(Record{}, event(1, accepted, ""))}
 		p.rules = Rules{ReadyWithin: time.Minute, Retry: time.Second, Revival: agboxv1.RevivalPolicy(rapid.IntRange(0, 3).Draw(t, "policy"))}
+		p.rules.PendingRecovery = PendingRecovery(rapid.IntRange(0, 1).Draw(t, "recovery"))
 		p.world.strict = true
 		p.world.copies = rapid.Bool().Draw(t, "copies")
 		p.rules.Copies = p.world.copies

@@ -72,6 +72,20 @@ func postCreated(code int32) Record {
 	return Fold(Fold(stream(accepted), begun), ended)
 }
 
+// serviceHooked is a new sandbox in whose primary a hook of a service has ended.
+func serviceHooked() Record {
+	begun := event(3, started, "hook")
+	begun.GetExec().Hook = &agboxv1.HookRef{Service: "db", Start: 1}
+	return Fold(Fold(Fold(stream(accepted), dbEvent(2, serviceStarted, 1)), begun), event(4, finished, "hook"))
+}
+
+// dbEvent makes the n-th event of a stream, about a start of service db.
+func dbEvent(n uint64, typ agboxv1.EventType, start uint32) *agboxv1.SandboxEvent {
+	ev := event(n, typ, "")
+	ev.Details = &agboxv1.SandboxEvent_Service{Service: &agboxv1.ServiceEventDetails{Name: "db", Start: start}}
+	return ev
+}
+
 var rules = Rules{ReadyWithin: time.Minute, Retry: time.Second}
 
 func TestNextFollowsTheRecoveryTable(t *testing.T) {
@@ -95,7 +109,10 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"one whose supervisor stays silent fails", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateRunning), StartedAt: t0.Add(-time.Hour)}, Emit, failed, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE},
 		{"one that exits while starting fails", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateExited), StartedAt: t0}, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
 
-		{"PENDING and missing after a restart fails", stream(accepted), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and missing after a restart is made", stream(accepted), inherited(Observation{Looked: true}), Prepare, 0, 0},
+		{"PENDING after a restart is looked at first", stream(accepted), inherited(Observation{}), Look, 0, 0},
+		{"PENDING and missing after a hook of a service fails", serviceHooked(), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
+		{"PENDING and missing after the service of a hook was started again fails", Fold(serviceHooked(), dbEvent(5, serviceStarted, 2)), inherited(gone), Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after its files were copied fails", stream(accepted, copied), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after a command of post_create fails", postCreated(0), gone, Emit, failed, agboxv1.ErrorReason_PRIMARY_MISSING},
 		{"PENDING and missing after one that failed says so", postCreated(1), gone, Emit, failed, agboxv1.ErrorReason_HOOK_FAILED},
@@ -139,6 +156,36 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 				t.Errorf("reason is %q, want %s", step.Event.GetSandboxPhase().GetErrorCode(), want)
 			}
 		})
+	}
+}
+
+func TestThePendingRecoveryDecidesAboutWhatACrashLeftWithoutAPrimary(t *testing.T) {
+	up := Observation{Looked: true, Primary: primary(runtime.StateCreated), Inherited: true}
+	crashed := Observation{Looked: true, Inherited: true}
+	upgraded := Observation{Looked: true, Inherited: true, HandedOver: true}
+	for _, tc := range []struct {
+		name     string
+		recovery PendingRecovery
+		seen     Observation
+		do       Verb
+	}{
+		{"resume, a crash", PendingResume, crashed, Prepare},
+		{"resume, an upgrade", PendingResume, upgraded, Prepare},
+		{"resume, a primary", PendingResume, up, Start},
+		{"fail, a crash", PendingFail, crashed, Emit},
+		{"fail, an upgrade", PendingFail, upgraded, Prepare},
+		{"fail, a primary", PendingFail, up, Start},
+		{"fail, no restart", PendingFail, Observation{Looked: true}, Prepare},
+	} {
+		rules := rules
+		rules.PendingRecovery = tc.recovery
+		step := Next(stream(accepted), tc.seen, rules, t0)
+		if step.Do != tc.do {
+			t.Errorf("%s: Next says %s, want %s", tc.name, step.Do, tc.do)
+		}
+		if reason := step.Event.GetSandboxPhase().GetErrorCode(); tc.do == Emit && reason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+			t.Errorf("%s: the reason is %q", tc.name, reason)
+		}
 	}
 }
 

@@ -118,6 +118,8 @@ type Rules struct {
 	// Revival says what becomes of a READY sandbox whose primary has exited;
 	// unspecified counts as fail.
 	Revival agboxv1.RevivalPolicy
+	// PendingRecovery says what becomes of a sandbox that an earlier daemon was making.
+	PendingRecovery PendingRecovery
 	// Retry is the pause before an unreachable supervisor is tried again.
 	Retry time.Duration
 	// Services are those of the spec, in its order.
@@ -127,6 +129,17 @@ type Rules struct {
 	// PostCreate is how many commands run before the sandbox is READY for the first time.
 	PostCreate uint32
 }
+
+// PendingRecovery says what becomes of a PENDING sandbox without a primary whose
+// daemon crashed or was stopped. A daemon that was upgraded goes on in either case.
+type PendingRecovery uint8
+
+const (
+	// PendingResume goes on making it.
+	PendingResume PendingRecovery = iota
+	// PendingFail fails it with PRIMARY_MISSING.
+	PendingFail
+)
 
 // Step is what Next wants done.
 type Step struct {
@@ -194,8 +207,7 @@ func nextStopping(r Record, o Observation) Step {
 }
 
 func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
-	furnished := r.Copied || r.PostCreate > 0 || r.PostCreateFailure != nil || r.PostCreateStops > 0
-	fresh := !o.Inherited && !r.WasReady && !furnished && o.StartedAt.IsZero() && o.Primary == nil
+	fresh := !o.Inherited && !r.WasReady && !r.Furnished && o.StartedAt.IsZero() && o.Primary == nil
 	switch {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
@@ -205,10 +217,10 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
 	case o.Primary == nil && r.PostCreateFailure != nil:
 		return postCreateFailed(*r.PostCreateFailure)
-	case o.Primary == nil && furnished:
+	case o.Primary == nil && r.Furnished:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The primary container is gone, and with it what was put and run in it before it was ready; remove the sandbox and create it again.")
-	case o.Primary == nil && o.Inherited && !o.HandedOver:
+	case o.Primary == nil && o.Inherited && !o.HandedOver && rules.PendingRecovery == PendingFail:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING,
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
 	case o.Primary == nil:

@@ -42,6 +42,9 @@ type Record struct {
 	// WasReady tells whether the sandbox has ever been READY. What was never
 	// ready and failed is removed; what was is kept for the user to look at.
 	WasReady bool
+	// Furnished tells that something of the user's was put into the primary, or was run
+	// in it, before the first READY: a new primary would lack it.
+	Furnished bool
 	// Copied tells that all that the spec copies in is in the primary.
 	Copied bool
 	// Execs are the running execs by id. The map is never changed in place.

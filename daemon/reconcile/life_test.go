@@ -170,13 +170,13 @@ type life struct {
 	end    func()
 }
 
-func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
+func begin(t *testing.T, engine *runtimetest.Fake, dir string, options ...func(*Options)) *life {
 	t.Helper()
-	return beginWith(t, engine, dir, 20*time.Millisecond)
+	return beginWith(t, engine, dir, 20*time.Millisecond, options...)
 }
 
 // beginWith is begin with a pause between two full looks that nothing else asks for.
-func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.Duration) *life {
+func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.Duration, options ...func(*Options)) *life {
 	t.Helper()
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
 	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
@@ -189,11 +189,15 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	}
 	l := &life{t: t, engine: engine, dir: dir, ledger: book}
 	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}}
-	l.loop = New(Options{
+	o := Options{
 		Engine: engine, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,
 		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
 		Resync: resync, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, option := range options {
+		option(&o)
+	}
+	l.loop = New(o)
 	set := func(s runtime.ContainerSpec, up bool) {
 		if s.Role == runtime.RolePrimary {
 			l.guests.set(s.SandboxID, up)
@@ -216,11 +220,11 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 }
 
 // next ends this life and begins another; running containers still answer.
-func (l *life) next() *life {
+func (l *life) next(options ...func(*Options)) *life {
 	l.t.Helper()
 	l.end()
 	up := l.guests.up
-	n := begin(l.t, l.engine, l.dir)
+	n := begin(l.t, l.engine, l.dir, options...)
 	for id, is := range up {
 		n.guests.set(id, is)
 	}

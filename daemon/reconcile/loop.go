@@ -38,6 +38,8 @@ type Options struct {
 	Supervisor string
 	// HandedOver tells that the daemon before this one left its work to it.
 	HandedOver bool
+	// PendingRecovery says what becomes of sandboxes that an earlier daemon was making.
+	PendingRecovery machine.PendingRecovery
 	// Resync is the pause between two full looks at the engine.
 	Resync time.Duration
 	// Revival is the policy of sandboxes whose spec names none.

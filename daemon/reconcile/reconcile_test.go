@@ -205,14 +205,32 @@ func TestRestartRestoresWhatWas(t *testing.T) {
 	n.until("the link", func() bool { return n.guests.Connected("runs") })
 }
 
-func TestSandboxThatWasBeingMadeFailsAfterRestart(t *testing.T) {
+// beingMade is a life that ends while the image of a new sandbox is pulled.
+func beingMade(t *testing.T) *life {
+	t.Helper()
 	engine := runtimetest.NewFake()
-	engine.Hang(runtimetest.VerbEnsureImage)
+	release := engine.Hang(runtimetest.VerbEnsureImage)
 	l := begin(t, engine, t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.until("a network", func() bool { return len(l.objects().Networks) == 1 })
-	n := l.next()
-	n.await("a", machine.Failed)
+	l.end()
+	release()
+	return l
+}
+
+func TestASandboxThatWasBeingMadeIsMadeByTheNextDaemon(t *testing.T) {
+	n := beingMade(t).next()
+	n.await("a", machine.Ready)
+	if inv := n.objects(); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
+		t.Errorf("the engine has %d containers and %d networks", len(inv.Containers), len(inv.Networks))
+	}
+}
+
+func TestASandboxThatWasBeingMadeFailsAfterARestartIfItIsToldTo(t *testing.T) {
+	n := beingMade(t).next(func(o *Options) { o.PendingRecovery = machine.PendingFail })
+	if r := n.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
+		t.Errorf("the reason is %s: %s", r.ErrorReason, r.ErrorMessage)
+	}
 	n.nothingLeft()
 }
 

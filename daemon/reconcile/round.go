@@ -94,6 +94,8 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 		Services:    machine.ServiceRules(sb.Spec),
 		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
 		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
+
+		PendingRecovery: l.PendingRecovery,
 	}
 }
 

@@ -3,7 +3,6 @@ package faults
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -322,13 +321,4 @@ func (w *witness) wrongInEngineLocked(t *testing.T, installID string) (wrong []s
 		wrong = append(wrong, fmt.Sprintf("the engine has %v of sandbox %q, which is not known", objects, box))
 	}
 	return wrong
-}
-
-// reasonOf is the reason that an error of the client names; "" if none.
-func reasonOf(err error) string {
-	var e *client.Error
-	if errors.As(err, &e) {
-		return e.Reason
-	}
-	return ""
 }

@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestASandboxThatWasAcceptedIsMadeThoughTheDaemonIsKilled(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "daemon", "start")
+	for range 10 {
+		box := in.Must(t, "create", "--no-wait", "--image", harness.ImageBusybox)
+		in.KillDaemon(t)
+		in.Must(t, "daemon", "start")
+		if _, err := in.Client(t).WaitReady(harness.Bounded(t), box); err != nil {
+			t.Errorf("sandbox %s: %v", box, err)
+			continue
+		}
+		in.Must(t, "exec", box, "--", "true")
+	}
+	// What the engine makes late, for a daemon that was killed, is removed at the next look.
+	harness.Eventually(t, "the engine has a container and a network of each sandbox", func() bool {
+		inv := in.Inventory(t)
+		return len(inv.Containers) == 10 && len(inv.Networks) == 10
+	})
+}
