@@ -22,8 +22,8 @@ type Quota struct {
 	dir *Dir
 	max uint64
 
-	// mu guards the fields below. It is held across the count of the files because
-	// nobody can take room meanwhile.
+	// mu guards the fields below.
+	// Held across I/O: nobody can take room while the files are counted.
 	mu sync.Mutex
 	// used is the number of bytes in files, as far as is known, and of those that
 	// are being written; pending is the latter alone.

@@ -88,9 +88,9 @@ type Writer struct {
 	// when there was none.
 	last atomic.Int64
 
-	// mu guards the fields below. It is held across the two writes of a piece of
-	// output, because it is there for exactly that order: bytes before their
-	// record, and the records of both streams in the order of the calls.
+	// mu guards the fields below.
+	// Held across I/O: the bytes of a piece of output are written before its record,
+	// and the records of both streams in the order of the calls.
 	mu      sync.Mutex
 	outputs [2]output
 	index   file
@@ -100,8 +100,9 @@ type Writer struct {
 	failedAt time.Time
 	closed   bool
 
-	// syncMu guards syncErr and synced. It is held across the file syncs so that
-	// a second caller does not return before the first one's bytes are safe.
+	// syncMu guards syncErr and synced.
+	// Held across I/O: a second caller must not return before the first one's bytes
+	// are on disk.
 	syncMu  sync.Mutex
 	syncErr error
 	synced  bool // the names of the files are safe

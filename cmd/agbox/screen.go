@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -129,7 +128,7 @@ func (s *screen) sequences(value func(bool) bool, keypad string) string {
 		if value(s.changed[mode]) {
 			letter = "h"
 		}
-		fmt.Fprintf(&b, "\x1b[?%d%s", mode, letter)
+		b.WriteString("\x1b[?" + strconv.Itoa(mode) + letter)
 	}
 	if s.keypad {
 		b.WriteString(keypad)

@@ -16,7 +16,9 @@ import (
 type terminal struct {
 	fd int
 
-	mu sync.Mutex // guards saved
+	// mu guards saved.
+	// Held across I/O: saved must be the state that the terminal was changed from.
+	mu sync.Mutex
 	// saved is how the terminal was; nil while it is like that.
 	saved *term.State
 }

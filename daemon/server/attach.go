@@ -87,8 +87,8 @@ type attachment struct {
 	// seat is the place among those who would like to type; nil for who does not.
 	seat *seat
 
-	// sending is held across Send because it is there for exactly that: a stream
-	// takes one message at a time, and three goroutines have some.
+	// sending is for Send.
+	// Held across I/O: a stream takes one message at a time, and three goroutines send.
 	sending sync.Mutex
 	// over is true once the last message was sent; guarded by sending.
 	over bool

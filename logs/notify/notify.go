@@ -38,8 +38,9 @@ type Notifier struct {
 	done  chan struct{} // closed when the reading goroutine has ended
 
 	// order guards no data. It serializes the system calls that add and remove kernel
-	// watches, and is held across them. There is one kernel watch per directory, so a
-	// removal must not happen after a concurrent addition for the same directory.
+	// watches.
+	// Held across I/O: there is one kernel watch per directory, so a removal must not
+	// happen after a concurrent addition for the same directory.
 	order sync.Mutex
 
 	// mu guards dirs, everything reachable from it, and closed. It is never held across

@@ -41,10 +41,10 @@ type exit struct {
 // children starts and reaps processes. PID 1 inherits every orphan, so it waits
 // for any process; the exits of those that nobody registered are dropped.
 type children struct {
-	// mu guards live, marks, ending and idle. It is held across fork and wait because it is there
-	// for exactly their order: a child cannot be reaped before it is registered,
-	// and a process id cannot be used again while it is being signalled. Neither
-	// call waits: Go's fork lasts until the exec, and the wait returns at once.
+	// mu guards live, marks, ending and idle.
+	// Held across I/O: a child cannot be reaped before it is registered, and a process
+	// id cannot be used again while it is being signalled. Go's fork lasts until the
+	// exec; the wait returns at once; what is read of a process is in /proc.
 	mu   sync.Mutex
 	live map[int]*child
 	// marks is the last mark that was given.

@@ -59,7 +59,7 @@ type oomJudge struct {
 	counter oomCounter
 	limit   func() uint64
 
-	// mu guards the fields below. It is not held while the count is read.
+	// mu guards the fields below.
 	mu sync.Mutex
 	// running counts the execs between begin and end.
 	running int
@@ -87,13 +87,12 @@ func (j *oomJudge) begin() oomMark {
 // peak is the most memory that it held in bytes.
 func (j *oomJudge) end(began oomMark, killed bool, peak uint64) bool {
 	kills := j.counter.kills()
+	rose := kills > uint64(began)
+	big := rose && peak >= j.limit()/bigShare
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.running--
-	if kills <= uint64(began) {
-		return false
-	}
-	if !killed && (kills <= j.blamed || j.running > 0 && peak < j.limit()/bigShare) {
+	if !rose || !killed && (kills <= j.blamed || j.running > 0 && !big) {
 		return false
 	}
 	j.blamed = max(j.blamed, kills)

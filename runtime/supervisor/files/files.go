@@ -38,8 +38,8 @@ type Service struct {
 	// stopping is done when all transfers must end.
 	stopping context.Context
 	gate     chan struct{}
-	// renameLocks are locks of directories, chosen by inode. Each is held while a written
-	// file is renamed to its final name, because it exists to order these renames.
+	// renameLocks are locks of directories, chosen by inode.
+	// Held across I/O: they order the renames of written files to their final names.
 	renameLocks [64]sync.Mutex
 
 	// mu guards the fields below.

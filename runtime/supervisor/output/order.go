@@ -44,9 +44,9 @@ type ordered struct {
 	// inFlight, and no more are ever made at once, so that sending never waits.
 	out chan *batch
 
-	// mu guards the fields below. It is held across reads of the pipes because it is
-	// there for exactly that order: what is in the pipes plus what was taken out of
-	// them must be seen at one moment. The reads never wait.
+	// mu guards the fields below.
+	// Held across I/O: what is in the pipes and what was taken out of them must be seen
+	// at one moment. The reads never wait.
 	mu sync.Mutex
 	// lanes[i].fd is -1 once it is closed.
 	lanes [2]lane

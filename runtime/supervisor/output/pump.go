@@ -34,9 +34,9 @@ type pump struct {
 	// pipe is the reading end; child is the end that the process gets.
 	pipe, child *os.File
 
-	// mu guards the fields below. It is held across the read of the pipe because it
-	// is there for exactly that order: what is in the pipe plus what was taken out
-	// of it must be seen at one moment. The read never waits.
+	// mu guards the fields below.
+	// Held across I/O: what is in the pipe and what was taken out of it must be seen
+	// at one moment. The read never waits.
 	mu sync.Mutex
 	// taken counts the bytes that were read, kept those given to the log.
 	taken, kept uint64

@@ -33,9 +33,9 @@ type terminal struct {
 	writer *logs.Writer
 	disk   Gate
 
-	// mu guards the fields below. It is held across the read of the master because
-	// it is there for exactly that order: that nothing is in the terminal, and how
-	// much was taken out of it, must be seen at one moment. The read never waits.
+	// mu guards the fields below.
+	// Held across I/O: that nothing is in the terminal, and how much was taken out of
+	// it, must be seen at one moment. The read never waits.
 	mu sync.Mutex
 	// taken counts the bytes that were read, kept those given to the log.
 	taken, kept uint64
