@@ -11,11 +11,16 @@ shopt -s inherit_errexit
 cd "$repo_root"
 
 main() {
-	local base packages tested
+	local base changed packages tested
 	base=$(git merge-base HEAD "$(base_branch)")
-	mapfile -t packages < <(changed_packages "$base")
+	changed=$(changed_packages "$base")
+	mapfile -t packages < <(grep -v '^./tools/' <<<"$changed")
 	go vet ./...
-	if ((${#packages[@]} == 0)); then
+	# tools/lint is a module of its own.
+	if grep -q '^./tools/lint/' <<<"$changed"; then
+		(cd tools/lint && go vet ./... && go tool golangci-lint run ./... && go test -count=1 ./...)
+	fi
+	if [[ ${#packages[@]} -eq 0 || -z ${packages[0]} ]]; then
 		say "no package differs from $(git rev-parse --short "$base")"
 		return 0
 	fi
@@ -24,7 +29,7 @@ main() {
 	go test -count=1 ./internal/deps
 	mapfile -t tested < <(printf '%s\n' "${packages[@]}" | grep -v -e '^./e2e' -e '^./runtime/docker' -e '^./internal/deps$')
 	if ((${#tested[@]})); then go test -vet=off "${tested[@]}"; fi
-	if ((${#tested[@]} < ${#packages[@]})); then say "the tests of ./e2e and ./runtime/docker need an engine: make test-e2e"; fi
+	if grep -q -e '^./e2e' -e '^./runtime/docker' <<<"$changed"; then say "the tests of ./e2e and ./runtime/docker need an engine: make test-e2e"; fi
 }
 
 base_branch() {
