@@ -42,7 +42,7 @@ func TestTheListOfFaultsIsTrue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../daemon/server/*_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../daemon/server/*_test.go", "../../daemon/admission/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
