@@ -49,7 +49,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"long id", []string{"rm", long}, 2, "64 characters"},
 		{"look-alike id", []string{"rm", lookAlike}, 2, "not an id"},
 		{"id with a line break", []string{"rm", "a\nb"}, 2, "not an id"},
-		{"empty id", []string{"rm", ""}, 2, "not an id"},
+		{"empty id", []string{"rm", ""}, 2, "Give a sandbox"},
 		{"no command", []string{"exec", "demo"}, 125, "command"},
 		{"no command after the dashes", []string{"exec", "demo", "--"}, 125, "command"},
 		{"empty command", []string{"exec", "demo", "--", ""}, 125, "empty"},
