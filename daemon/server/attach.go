@@ -126,8 +126,8 @@ func (a *attachment) run() error {
 	}
 	// Receive ends only with the stream, as a send does to a client that takes
 	// nothing, and the stream with this handler: the server waits for both in Stop.
-	a.s.attached.Go(func() { a.receive(ctx, fail) })
-	a.s.attached.Go(func() { a.note(ctx, fail) })
+	a.s.receivers.Go(func() { a.receive(ctx, fail) })
+	a.s.receivers.Go(func() { a.note(ctx, fail) })
 	defer fail(nil) // before the place is given up: that is no news for the client
 
 	f := a.s.newFollower(a, a.sandboxID, a.execID, at)

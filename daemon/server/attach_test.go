@@ -109,6 +109,6 @@ func TestATypistThatTakesNothingIsLeft(t *testing.T) {
 		t.Errorf("%v, want OVERLOADED", err)
 	}
 	close(stream.over)
-	s.attached.Wait()
-	s.draining.Wait()
+	s.receivers.Wait()
+	s.senders.Wait()
 }

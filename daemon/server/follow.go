@@ -39,7 +39,7 @@ const (
 // follower of a quiet log holds none.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// follower is one log stream. The handler's goroutine owns it, but while drain
+// follower is one log stream. The handler's goroutine owns it, but while deliver
 // runs: then a goroutine does that reads and sends.
 type follower struct {
 	s                 *Server
@@ -90,7 +90,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 	for {
 		// In this order: what is in the log once the end is known is complete.
 		last := !follow || f.ended() || f.expired()
-		if err := f.drain(ctx, last); err != nil {
+		if err := f.deliver(ctx, last); err != nil {
 			return err
 		}
 		if last || f.reader != nil && f.reader.Over() {
@@ -130,18 +130,18 @@ func (f *follower) subscribe(follow bool) (err error) {
 	return err
 }
 
-// drain sends all that is there. A client that takes nothing for a while is left:
-// nothing may wait for it for ever. With last set drain stops where the log ended
+// deliver sends all that is there. A client that takes nothing for a while is left:
+// nothing may wait for it for ever. With last set deliver stops where the log ended
 // when it was called: children in the background may write for ever.
-func (f *follower) drain(ctx context.Context, last bool) error {
-	drained := make(chan error, 1)
-	f.s.draining.Go(func() { drained <- f.read(ctx, last) })
+func (f *follower) deliver(ctx context.Context, last bool) error {
+	delivered := make(chan error, 1)
+	f.s.senders.Go(func() { delivered <- f.read(ctx, last) })
 	before, slow := f.sends.Load(), cmp.Or(f.s.SlowReader, slowReader)
 	timer := time.NewTimer(slow)
 	defer timer.Stop()
 	for {
 		select {
-		case err := <-drained:
+		case err := <-delivered:
 			return err
 		case <-timer.C:
 		}
@@ -151,8 +151,8 @@ func (f *follower) drain(ctx context.Context, last bool) error {
 			continue
 		}
 		// The end of the handler ends the sending.
-		f.s.draining.Go(func() {
-			<-drained //nolint:errcheck // the caller has the better error
+		f.s.senders.Go(func() {
+			<-delivered //nolint:errcheck // the caller has the better error
 			f.release()
 		})
 		f.left = true
@@ -160,7 +160,7 @@ func (f *follower) drain(ctx context.Context, last bool) error {
 	}
 }
 
-// read is the work of drain.
+// read is the work of deliver.
 func (f *follower) read(ctx context.Context, last bool) error {
 	if err := f.open(ctx); err != nil || f.reader == nil {
 		return err
@@ -417,7 +417,7 @@ func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus
 	if f.reader == nil || f.reader.Over() || !f.giveUp(status) {
 		return nil
 	}
-	return f.drain(ctx, true)
+	return f.deliver(ctx, true)
 }
 
 // giveUp has the reader wait for no further record, if none comes for output that

@@ -187,7 +187,7 @@ func TestAClientThatTakesNothingIsLeft(t *testing.T) {
 		t.Errorf("run: %v, want OVERLOADED", err)
 	}
 	close(c.stuck)
-	f.s.draining.Wait()
+	f.s.senders.Wait()
 	if !f.reader.Suspended() && f.reader.Close() == nil {
 		t.Error("the files were left open")
 	}

@@ -78,7 +78,7 @@ func (s *Server) BuildImage(stream grpc.BidiStreamingServer[agboxv1.BuildImageRe
 	ctx, done := s.whileServing(stream.Context())
 	defer done()
 	archive, pieces := io.Pipe()
-	s.attached.Go(func() { _ = pieces.CloseWithError(receiveContext(stream, pieces)) })
+	s.receivers.Go(func() { _ = pieces.CloseWithError(receiveContext(stream, pieces)) })
 	defer archive.Close()
 	id, err := s.Engine.BuildImage(ctx, runtime.BuildOptions{
 		Tags: o.GetTags(), Dockerfile: o.GetDockerfile(), Args: o.GetBuildArgs(), Target: o.GetTarget(),

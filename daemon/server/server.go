@@ -90,13 +90,13 @@ type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
 	unary  inFlight
-	// typing knows who may type, attached waits for what clients of AttachExec send.
-	typing   typing
-	attached sync.WaitGroup
-	// draining are the goroutines that send output.
-	draining sync.WaitGroup
-	stopping chan struct{}
-	stopOnce sync.Once
+	// typing knows who may type.
+	typing typing
+	// receivers are the goroutines that receive what clients stream, senders those
+	// that send output.
+	receivers, senders sync.WaitGroup
+	stopping           chan struct{}
+	stopOnce           sync.Once
 }
 
 // New makes a server with reflection and health checks; Serve starts it.
@@ -149,14 +149,14 @@ func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	s.unary.drain(ctx, done)
+	s.unary.await(ctx, done)
 	all := make(chan struct{})
 	go func() { // ends with the calls
 		defer close(all)
 		s.grpc.Stop() // waits for GracefulStop where all peers have gone
 		<-done
-		s.attached.Wait()
-		s.draining.Wait()
+		s.receivers.Wait()
+		s.senders.Wait()
 	}()
 	return all
 }

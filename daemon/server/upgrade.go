@@ -48,30 +48,30 @@ func (f *inFlight) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.n--
-	f.tellLocked()
+	f.closeQuietLocked()
 }
 
-func (f *inFlight) tellLocked() {
+func (f *inFlight) closeQuietLocked() {
 	if f.n == 0 && f.idle != nil {
 		close(f.idle)
 		f.idle = nil
 	}
 }
 
-// wait returns a channel that is closed once there is a moment without a call.
+// quiet returns a channel that is closed once there is a moment without a call.
 // One goroutine may wait at a time.
-func (f *inFlight) wait() <-chan struct{} {
+func (f *inFlight) quiet() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	idle := make(chan struct{})
 	f.idle = idle
-	f.tellLocked()
+	f.closeQuietLocked()
 	return idle
 }
 
-// drain returns when done is closed, or when waiting for it has lost its point:
-// there was no unary call for as long as the connections get, or ctx ended.
-func (f *inFlight) drain(ctx context.Context, done <-chan struct{}) {
+// await returns when done is closed, or earlier, when no more answers can be expected
+// to leave: there was no unary call for flushWithin, or ctx ended.
+func (f *inFlight) await(ctx context.Context, done <-chan struct{}) {
 	flushed := time.NewTimer(flushWithin)
 	defer flushed.Stop()
 	for known := f.since(); ; known = f.since() {
@@ -80,7 +80,7 @@ func (f *inFlight) drain(ctx context.Context, done <-chan struct{}) {
 			return
 		case <-ctx.Done():
 			return
-		case <-f.wait():
+		case <-f.quiet():
 		}
 		flushed.Reset(flushWithin)
 		select {

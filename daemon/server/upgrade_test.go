@@ -22,23 +22,23 @@ func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
 		var calls inFlight
 		calls.begin()
 		begun := time.Now()
-		drained := make(chan time.Duration, 1)
+		waited := make(chan time.Duration, 1)
 		go func() {
-			calls.drain(t.Context(), nil) // the connections never end by themselves
-			drained <- time.Since(begun)
+			calls.await(t.Context(), nil) // the connections never end by themselves
+			waited <- time.Since(begun)
 		}()
 		<-time.After(time.Second) // of the bubble's clock: the call takes that long
 		select {
-		case <-drained:
-			t.Fatal("drain did not wait for the call")
+		case <-waited:
+			t.Fatal("await did not wait for the call")
 		default:
 		}
 		calls.end()
 		<-time.After(flushWithin / 2)
 		calls.begin() // one that had been on its way
 		calls.end()
-		if took := <-drained; took != time.Second+2*flushWithin {
-			t.Errorf("drain took %v, want the call's time and %v twice", took, flushWithin)
+		if took := <-waited; took != time.Second+2*flushWithin {
+			t.Errorf("await took %v, want the call's time and %v twice", took, flushWithin)
 		}
 	})
 }
@@ -49,13 +49,13 @@ func TestDrainEndsWithTheConnectionsOrItsContext(t *testing.T) {
 		done := make(chan struct{})
 		close(done)
 		calls.begin()
-		calls.drain(t.Context(), done)
+		calls.await(t.Context(), done)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begun := time.Now()
-		calls.drain(ctx, nil)
+		calls.await(ctx, nil)
 		if took := time.Since(begun); took != time.Minute {
-			t.Errorf("drain took %v, want the time that it was given", took)
+			t.Errorf("await took %v, want the time that it was given", took)
 		}
 		calls.end()
 	})
