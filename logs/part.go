@@ -199,7 +199,7 @@ func (r *Reader) missed() bool {
 }
 
 // meet looks at the next record. If it is the first one of its stream since a
-// seek, that settles where in the stream the reading is; again is true when it
+// seek, that decides where in the stream the reading is; again is true when it
 // had to be started anew.
 func (r *Reader) meet(rec record) (again bool) {
 	i := rec.stream - Stdout

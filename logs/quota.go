@@ -63,8 +63,8 @@ func (q *Quota) take(now time.Time, n int) int {
 
 func (q *Quota) leftLocked() uint64 { return q.max - min(q.used, q.max) }
 
-// settle tells how many of the reserved bytes were written.
-func (q *Quota) settle(taken, written int) {
+// commit tells how many of the reserved bytes were written; the others are free again.
+func (q *Quota) commit(taken, written int) {
 	if q == nil {
 		return
 	}

@@ -90,7 +90,7 @@ func TestRoomThatAFailedWriteDidNotUseIsGivenBack(t *testing.T) {
 	if n := q.take(now, 1); n != 0 {
 		t.Errorf("%d bytes granted over the quota", n)
 	}
-	q.settle(1000, 300)
+	q.commit(1000, 300)
 	if n := q.take(now, 1000); n != 700 {
 		t.Errorf("%d bytes granted of the 700 that are left", n)
 	}

@@ -250,7 +250,7 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 	}
 	chunk := r.give(rec.stream, buf[:n])
 	chunk.Time = rec.time()
-	r.settle(chunk)
+	r.consume(chunk)
 	return chunk, nil
 }
 
@@ -283,9 +283,9 @@ func (r *Reader) firstAhead() (record, error) {
 	}
 }
 
-// settle moves the index past the records whose bytes are in the chunk and checks
+// consume moves the index past the records whose bytes are in the chunk and checks
 // these bytes.
-func (r *Reader) settle(chunk Chunk) {
+func (r *Reader) consume(chunk Chunk) {
 	from, data := chunk.Offset, chunk.Data
 	for len(data) > 0 {
 		rec, err := r.index.peek(r.finished)

@@ -67,7 +67,7 @@ func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 	if granted == total {
 		done, written = w.putRunsLocked(now, data, runs)
 	}
-	w.quota.settle(granted, written)
+	w.quota.commit(granted, written)
 	return done
 }
 

@@ -172,7 +172,7 @@ func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
 	}
 	granted := w.quota.take(now, len(p))
 	kept := w.putLocked(stream, now, p[:granted])
-	w.quota.settle(granted, kept)
+	w.quota.commit(granted, kept)
 	return kept
 }
 

@@ -103,7 +103,7 @@ func Resolve(in Input) *Result {
 	}
 	r.filledIn(fields)
 	r.add(fields, document.Describe(fields.ProtoReflect(), &document.Origin{}), req.GetConfigDir())
-	r.settled()
+	r.dropRedundant()
 	if !r.unreadable {
 		r.check()
 	}
@@ -126,9 +126,9 @@ func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
 // nobody says how long: time to come back to it after a lost connection.
 const removedAfter = time.Minute
 
-// settled takes out what only had to override something: a false that is the
+// dropRedundant takes out what only had to override something: a false that is the
 // default anyway. It fills in what follows from other fields.
-func (r *resolver) settled() {
+func (r *resolver) dropRedundant() {
 	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
 		r.spec.IdleTtl = durationpb.New(removedAfter)
 	}

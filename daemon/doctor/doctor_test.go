@@ -59,7 +59,7 @@ func (g *guests) Connected(id string) bool {
 
 func (g *guests) Drop(string) {}
 
-func (g *guests) Settle(context.Context, string) error { return nil }
+func (g *guests) EndAll(context.Context, string) error { return nil }
 
 func (g *guests) CopyIn(context.Context, string, hostfiles.Checker, []hostfiles.Copy, func(hostfiles.Copy, int64, int64)) error {
 	return nil
@@ -283,7 +283,7 @@ func TestARecordWhoseContainerIsDownIsRepairedByItsRules(t *testing.T) {
 			asleep := l.awake()
 			l.create("a", "")
 			asleep()
-			// A command that runs delays nothing: it is settled on the way.
+			// A command that runs delays nothing: it ends on the way.
 			job := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "job", Command: []string{"true"}}
 			if _, err := l.ledger.AcceptExec(t.Context(), job, "boot"); err != nil {
 				t.Fatal(err)

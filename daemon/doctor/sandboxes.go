@@ -45,7 +45,7 @@ func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
 			Action: leave, Kind: network, Name: n.Name, Id: n.ID, SandboxId: sb.ID, Why: "It is the network of the sandbox.",
 		})
 	}
-	if x.settled(sb) && (sb.State == machine.Ready || sb.State == machine.Stopped) && len(inv.Networks) == 0 {
+	if x.unchanged(sb) && (sb.State == machine.Ready || sb.State == machine.Stopped) && len(inv.Networks) == 0 {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: network, Name: runtime.NetworkName(sb.ID), SandboxId: sb.ID, NeedsPerson: true,
 			Why: "The network of the sandbox was removed outside agbox; save what you need from the sandbox, remove it and create it again.",
@@ -75,8 +75,8 @@ func of(inv runtime.Inventory, sb ledger.Sandbox) runtime.Inventory {
 	return part
 }
 
-// settled tells whether the sandbox was the same before and after the look.
-func (x *examination) settled(sb ledger.Sandbox) bool {
+// unchanged tells whether the sandbox was the same before and after the look.
+func (x *examination) unchanged(sb ledger.Sandbox) bool {
 	before, known := x.before[sb.ID]
 	return known && before.State == sb.State && before.Want == sb.Want && before.PendingSequence == sb.PendingSequence
 }
@@ -85,7 +85,7 @@ func (x *examination) settled(sb ledger.Sandbox) bool {
 func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, inv runtime.Inventory) {
 	trouble := x.Loop.Condition(sb).Degraded
 	switch {
-	case !x.settled(sb):
+	case !x.unchanged(sb):
 		f.Why = "It changed while it was looked at; the daemon is at it."
 		return
 	case sb.State == machine.Pending, sb.State == machine.Deleting, sb.Want == machine.WantStopped && sb.State == machine.Ready:

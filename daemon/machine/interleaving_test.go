@@ -62,9 +62,9 @@ func (p *play) step() bool {
 	if step.Do == Rest {
 		p.rest = step
 		// The next round begins with a fresh look, as the loop's does.
-		settled := p.world.looked || p.record.State == Stopped || p.record.Over() || p.record.State == Failed
+		atRest := p.world.looked || p.record.State == Stopped || p.record.Over() || p.record.State == Failed
 		p.world.looked, p.world.tried, p.world.copied = false, false, false
-		return settled
+		return atRest
 	}
 	pending := p.record.PendingSequence
 	p.record = p.world.apply(p.t, p.record, step)

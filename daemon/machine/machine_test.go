@@ -189,7 +189,7 @@ func TestThePendingRecoveryDecidesAboutWhatACrashLeftWithoutAPrimary(t *testing.
 	}
 }
 
-func TestExecsAreSettledBeforeTheirSandboxEnds(t *testing.T) {
+func TestExecsEndBeforeTheirSandbox(t *testing.T) {
 	withExec := func(types ...agboxv1.EventType) Record {
 		r := Fold(stream(accepted, ready), event(3, started, "x"))
 		for i, typ := range types {
@@ -199,13 +199,13 @@ func TestExecsAreSettledBeforeTheirSandboxEnds(t *testing.T) {
 	}
 	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
 	for name, r := range map[string]Record{"failing": withExec(), "stopping": withExec(stopReq)} {
-		if step := Next(r, down, rules, t0); step.Do != SettleExecs {
-			t.Errorf("%s: Next says %s, want %s", name, step.Do, SettleExecs)
+		if step := Next(r, down, rules, t0); step.Do != EndExecs {
+			t.Errorf("%s: Next says %s, want %s", name, step.Do, EndExecs)
 		}
 	}
 	gone := Observation{Looked: true}
-	if step := Next(withExec(delReq), gone, rules, t0); step.Do != SettleExecs {
-		t.Errorf("deleting: Next says %s, want %s", step.Do, SettleExecs)
+	if step := Next(withExec(delReq), gone, rules, t0); step.Do != EndExecs {
+		t.Errorf("deleting: Next says %s, want %s", step.Do, EndExecs)
 	}
 }
 
@@ -577,7 +577,7 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		w.services = [3]worldService{}
 	case RemoveSpares:
 		w.spare = false
-	case SettleExecs:
+	case EndExecs:
 		for id := range r.Execs {
 			ev := event(r.LastSequence+1, finished, id)
 			ev.GetExec().ExitCode = 255

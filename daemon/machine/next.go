@@ -31,9 +31,9 @@ const (
 	Remove
 	// RemoveSpares: remove the sandbox's networks that no container was made for.
 	RemoveSpares
-	// SettleExecs: end every exec that is recorded as running although its
+	// EndExecs: end every exec that is recorded as running although its
 	// container is not, with the status that it left behind.
-	SettleExecs
+	EndExecs
 	// MakeServices: begin to have images, volumes and containers of the named
 	// services, in the background: the sandbox is READY, and a pull can be long.
 	MakeServices
@@ -52,7 +52,7 @@ const (
 )
 
 var verbNames = [...]string{
-	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "settle-execs",
+	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs",
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "record-main", "emit",
 }
 
@@ -187,7 +187,7 @@ func nextDeleting(r Record, o Observation) Step {
 	case o.Leftovers:
 		return Step{Do: Remove}
 	case len(r.Execs) > 0:
-		return Step{Do: SettleExecs}
+		return Step{Do: EndExecs}
 	}
 	return emit(agboxv1.EventType_SANDBOX_DELETED, nil)
 }
@@ -201,7 +201,7 @@ func nextStopping(r Record, o Observation) Step {
 	case len(runningServices(o)) > 0:
 		return Step{Do: StopServices, Services: runningServices(o)}
 	case len(r.Execs) > 0:
-		return Step{Do: SettleExecs}
+		return Step{Do: EndExecs}
 	}
 	return emit(agboxv1.EventType_SANDBOX_STOPPED, nil)
 }
@@ -212,7 +212,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !o.Looked && !fresh:
 		return Step{Do: Look}
 	case len(r.Execs) > 0 && !running(o.Primary):
-		return Step{Do: SettleExecs}
+		return Step{Do: EndExecs}
 	case o.Primary == nil && r.WasReady:
 		return fail(agboxv1.ErrorReason_PRIMARY_MISSING, removedSentence)
 	case o.Primary == nil && r.PostCreateFailure != nil:
@@ -235,7 +235,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	if !running(o.Primary) && !o.StartedAt.IsZero() {
 		return fail(exitReason(o), exitSentence(o))
 	}
-	services, settled := nextServices(r, o, rules, now)
+	services, ready := nextServices(r, o, rules, now)
 	uncopied := rules.Copies && !r.Copied && !r.WasReady
 	switch {
 	case services.Do != Rest && (services.Do != RunHook || !uncopied):
@@ -248,7 +248,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: CopyIn}
 	case uncopied:
 		return emit(agboxv1.EventType_SANDBOX_FILES_COPIED, nil)
-	case !settled:
+	case !ready:
 		return services
 	case !r.WasReady && r.PostCreate < rules.PostCreate && runningHook(r, ""):
 		return Step{}
@@ -281,7 +281,7 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !o.Looked:
 		return Step{Do: Look}
 	case !running(o.Primary) && len(r.Execs) > 0:
-		return Step{Do: SettleExecs}
+		return Step{Do: EndExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
 	case o.Spares:
@@ -365,7 +365,7 @@ func nextFailed(r Record, o Observation, rules Rules) Step {
 	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0):
 		return Step{Do: Look}
 	case len(r.Execs) > 0 && !running(o.Primary):
-		return Step{Do: SettleExecs}
+		return Step{Do: EndExecs}
 	case r.WasReady && len(runningServices(o)) > 0:
 		return Step{Do: StopServices, Services: runningServices(o), Why: "services end with their sandbox"}
 	case r.WasReady:

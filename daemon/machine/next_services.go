@@ -17,9 +17,9 @@ const (
 	serviceRestarts = 5
 	// serviceStable is how long a service must be up for its failures to be forgotten.
 	serviceStable = time.Minute
-	// serviceSettles is how long a service without a healthcheck must run to count as
+	// serviceUpAfter is how long a service without a healthcheck must run to count as
 	// well: what cannot work mostly ends at once. It overlaps with other starts.
-	serviceSettles = 500 * time.Millisecond
+	serviceUpAfter = 500 * time.Millisecond
 	// serviceTries is how often in a row a required service may go down before a
 	// sandbox that is not READY fails: whoever waits for it wants to know.
 	serviceTries = 3
@@ -66,12 +66,12 @@ type verdict struct {
 	wake  time.Time
 }
 
-// nextServices gives the step that the services need, or Rest. settled tells
+// nextServices gives the step that the services need, or Rest. ready tells
 // whether READY need not wait for any of them. A PENDING sandbox makes and starts
 // those that are required, a READY one all.
-func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Step, settled bool) {
+func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Step, ready bool) {
 	named := make(map[aim][]string)
-	settled = true
+	ready = true
 	for _, rule := range rules.Services {
 		if r.State == Pending && !rule.Required {
 			continue
@@ -81,7 +81,7 @@ func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Ste
 			return Step{Do: Emit, Event: v.event}, false
 		}
 		named[v.aim] = append(named[v.aim], rule.Name)
-		settled = settled && v.aim == isWell
+		ready = ready && v.aim == isWell
 		step.Wake = sooner(step.Wake, v.wake)
 	}
 	making := MakeServices
@@ -100,7 +100,7 @@ func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Ste
 		s := r.Services[names[0]]
 		return Step{Do: RunHook, Hook: &Hook{Service: names[0], Start: s.Start, Index: s.Hooks}}, false
 	}
-	return step, settled
+	return step, ready
 }
 
 func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdict {
@@ -145,7 +145,7 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	if begun.Before(s.At) {
 		begun = s.At
 	}
-	settled := begun.Add(serviceSettles)
+	upAt := begun.Add(serviceUpAfter)
 	hookFailed := s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String()
 	switch {
 	case s.Phase == Waiting:
@@ -163,8 +163,8 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 		return verdict{aim: isWell}
 	case c.Health == runtime.HealthStarting, paused(c):
 		return verdict{aim: mustWait}
-	case s.Phase == Starting && c.Health == "" && now.Before(settled):
-		return verdict{aim: mustWait, wake: settled}
+	case s.Phase == Starting && c.Health == "" && now.Before(upAt):
+		return verdict{aim: mustWait, wake: upAt}
 	case s.Phase == Down && s.Hooks < rule.Hooks, s.Phase == Down && s.Reason != agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
 		return s.started(rule) // somebody else has started it, or it is well at last
 	case s.Phase == Down:

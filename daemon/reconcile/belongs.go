@@ -55,7 +55,7 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 	return nil
 }
 
-// Foresee says what the loop would do about a settled sandbox of which inv was
+// Foresee says what the loop would do about an unchanging sandbox of which inv was
 // seen, without doing it. A sandbox that is on its way is its worker's business.
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
@@ -70,7 +70,7 @@ func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 		l.recall(w, &o)
 	}
 	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
-		sb.Execs = nil // they are settled on the way, which decides nothing
+		sb.Execs = nil // they end on the way, which decides nothing
 	}
 	return machine.Next(sb.Record, o, l.rules(sb), l.Now()), nil
 }

@@ -81,6 +81,6 @@ type Execs interface {
 	Main(sandboxID string) *ledger.MainExec
 	// MainRecorded tells that the ledger has decided about it, and whether it has a record.
 	MainRecorded(main *ledger.MainExec, recorded bool)
-	// Settle ends the execs of a sandbox whose primary does not run.
-	Settle(ctx context.Context, sandboxID string) error
+	// EndAll ends the execs of a sandbox whose primary does not run.
+	EndAll(ctx context.Context, sandboxID string) error
 }

@@ -68,7 +68,7 @@ func (g *guests) Drop(id string) {
 	g.drops++
 }
 
-func (g *guests) Settle(ctx context.Context, id string) error {
+func (g *guests) EndAll(ctx context.Context, id string) error {
 	sb, _ := g.ledger.Sandbox(id)
 	for exec := range sb.Execs {
 		if err := g.ledger.EndExec(ctx, id, &agboxv1.ExecEventDetails{ExecId: exec, ExecState: agboxv1.ExecState_EXEC_STATE_FAILED}); err != nil {

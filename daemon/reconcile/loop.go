@@ -253,8 +253,8 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 	if w != nil {
 		c.Degraded = w.trouble
 	}
-	settled := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
-	c.Recovering = !settled && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Links.Connected(sb.ID)
+	atRest := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
+	c.Recovering = !atRest && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Links.Connected(sb.ID)
 	if c.Degraded == "" {
 		c.Degraded = machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec))
 	}

@@ -116,8 +116,8 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 		return l.remove(ctx, sb, o)
 	case machine.RemoveSpares:
 		return l.removeSpares(ctx, sb, o)
-	case machine.SettleExecs:
-		return l.Execs.Settle(ctx, sb.ID)
+	case machine.EndExecs:
+		return l.Execs.EndAll(ctx, sb.ID)
 	case machine.MakeServices:
 		l.makeServices(w, sb, step.Services)
 	case machine.StartServices:

@@ -32,9 +32,9 @@ type operation struct {
 	run func(ctx context.Context, n int) error
 	// dead looks around while there is no daemon; nil: not.
 	dead func(t *testing.T, n int)
-	// settle says what has to be true after a round; nil: nothing but the checks
+	// verify says what has to be true after a round; nil: nothing but the checks
 	// of the witness at the end.
-	settle func(t *testing.T, k kill)
+	verify func(t *testing.T, k kill)
 }
 
 // mostBoundaries ends a sweep that does not end by itself.
@@ -48,8 +48,8 @@ func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
 	seen := make(map[string]int)
 	for n := 1; n <= mostBoundaries; n++ {
 		k := runUnder(t, w, op, n)
-		if op.settle != nil {
-			op.settle(t, k)
+		if op.verify != nil {
+			op.verify(t, k)
 		}
 		if k.before == "" {
 			return n - 1, counted(seen)
@@ -133,7 +133,7 @@ func TestKillAtEachBoundaryOfACreate(t *testing.T) {
 		return err
 	}
 	op.dead = func(t *testing.T, n int) { hadContainer = exists(t, "agbox-primary-"+id(n)) }
-	op.settle = func(t *testing.T, k kill) {
+	op.verify = func(t *testing.T, k kill) {
 		accepted := time.Time{}
 		for ev, err := range w.c.PastEvents(harness.Bounded(t), id(k.n), 0) {
 			if err != nil {
@@ -155,7 +155,7 @@ func TestKillAtEachBoundaryOfACreate(t *testing.T) {
 		if k.before != "" && accepted.Before(k.at) && answered.After(k.at) {
 			times[4]++
 		}
-		w.settleCreate(t, id(k.n))
+		w.verifyCreate(t, id(k.n))
 	}
 	kills, calls := sweep(t, w, op)
 	uncommitted.Note("create: %d kills, before %s", kills, calls)
@@ -167,9 +167,9 @@ func TestKillAtEachBoundaryOfACreate(t *testing.T) {
 	w.check(t)
 }
 
-// settleCreate checks that a sandbox whose daemon was killed while it was made is
+// verifyCreate checks that a sandbox whose daemon was killed while it was made is
 // READY, with one container and one network. Then it removes the sandbox.
-func (w *witness) settleCreate(t *testing.T, id string) {
+func (w *witness) verifyCreate(t *testing.T, id string) {
 	t.Helper()
 	out, err := w.c.GetSandbox(harness.Bounded(t), id)
 	if err != nil {
@@ -251,7 +251,7 @@ func TestKillAtEachBoundaryOfAStopAndAStart(t *testing.T) {
 	kills, calls := sweep(t, w, operation{
 		name:   "stop",
 		run:    func(ctx context.Context, _ int) error { return stop(ctx) },
-		settle: func(t *testing.T, _ kill) { wellEnded(t, start(harness.Bounded(t))) },
+		verify: func(t *testing.T, _ kill) { wellEnded(t, start(harness.Bounded(t))) },
 	})
 	stops.Ran(kills)
 	stops.Note("stop: before %s", calls)
@@ -283,7 +283,7 @@ func TestKillAtEachBoundaryOfADelete(t *testing.T) {
 			}
 			return w.c.WaitDeleted(ctx, box)
 		},
-		settle: func(*testing.T, kill) { w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED) },
+		verify: func(*testing.T, kill) { w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED) },
 	})
 	row.Ran(kills)
 	row.Note("delete: before %s", calls)

@@ -405,7 +405,7 @@ func TestExecOfAnEarlierSupervisorLifeIsLostAndNotStarted(t *testing.T) {
 	}
 }
 
-func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
+func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	running := &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}
 	stranger := exited(1)
 	stranger.ExecId = "y"
@@ -443,7 +443,7 @@ func TestSettleTakesTheStatusThatWasLeftBehind(t *testing.T) {
 			if tc.left != nil {
 				b.leave(tc.left)
 			}
-			if err := b.runner.Settle(t.Context(), "a"); err != nil {
+			if err := b.runner.EndAll(t.Context(), "a"); err != nil {
 				t.Fatal(err)
 			}
 			st := b.ended()

@@ -16,9 +16,9 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// Settle ends every exec that is recorded as running in a sandbox whose primary
+// EndAll ends every exec that is recorded as running in a sandbox whose primary
 // is not: with the status that the supervisor left on disk, else as lost.
-func (r *Runner) Settle(ctx context.Context, sandboxID string) error {
+func (r *Runner) EndAll(ctx context.Context, sandboxID string) error {
 	sb, ok := r.ledger.Sandbox(sandboxID)
 	if !ok || len(sb.Execs) == 0 {
 		return nil
