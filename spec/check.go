@@ -45,6 +45,10 @@ func (r *resolver) missingImage() {
 		r.report.Problem(at, "A sandbox needs an image, and no service of the compose file is its primary: write 'x-agbox: primary' into the service that is, name it with --compose-primary or as the primary of the base, or give an image")
 		return
 	}
+	if at.File == "" {
+		r.report.Problem(&document.Origin{}, "Give an image")
+		return
+	}
 	r.report.Problem(at, "A sandbox needs an image: write for example 'image: debian:12', or give one with --image")
 }
 

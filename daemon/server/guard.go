@@ -92,12 +92,18 @@ func (s *Server) check(req any) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	parts := make([]string, 0, len(bad.Violations))
+	var sentences, wrong []string
 	for _, v := range bad.Violations {
-		field := protovalidate.FieldPathString(v.Proto.GetField())
-		parts = append(parts, fmt.Sprintf("%s: %s", field, sentence(v)))
+		if ask := missing(v); ask != "" {
+			sentences = append(sentences, ask)
+			continue
+		}
+		wrong = append(wrong, fmt.Sprintf("%s: %s", protovalidate.FieldPathString(v.Proto.GetField()), sentence(v)))
 	}
-	return invalid("%s.", strings.Join(parts, "; "))
+	if len(wrong) > 0 {
+		sentences = append(sentences, strings.Join(wrong, "; ")+".")
+	}
+	return invalid("%s", strings.Join(sentences, " "))
 }
 
 // withoutSpec leaves the spec of a request out, which package spec checks: with
@@ -109,7 +115,7 @@ func withoutSpec(msg proto.Message) proto.Message {
 	case *agboxv1.CreateSandboxRequest:
 		return &agboxv1.CreateSandboxRequest{
 			SandboxId: req.GetSandboxId(), ConfigYaml: req.GetConfigYaml(), BaseFiles: req.GetBaseFiles(),
-			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(),
+			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(), HostEnv: req.GetHostEnv(),
 		}
 	}
 	return msg

@@ -124,7 +124,9 @@ func New(o Options) (*Server, error) {
 	agboxv1.RegisterFileServiceServer(s.grpc, fileServer{Server: s})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
-	s.health.SetServingStatus(agboxv1.SandboxService_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
+	for service := range s.grpc.GetServiceInfo() {
+		s.health.SetServingStatus(service, healthv1.HealthCheckResponse_SERVING)
+	}
 	return s, nil
 }
 

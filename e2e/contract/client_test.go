@@ -11,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -90,6 +93,37 @@ func (c *publishedClient) call(t *testing.T, name string, request fields) answer
 		t.Fatalf("%s(%v): %v", name, request, err)
 	}
 	return a
+}
+
+// refusal is what a published SDK reads out of an error.
+type refusal struct {
+	code    codes.Code
+	reason  string
+	message string
+	// metadata are the ids and sequences that the error speaks of.
+	metadata map[string]string
+}
+
+// refuse makes a call that has to fail, unary or streaming.
+func (c *publishedClient) refuse(t *testing.T, name string, request fields) refusal {
+	t.Helper()
+	var err error
+	if c.method(t, name).IsStreamingServer() {
+		_, err = c.subscribe(t, name, request).next(t)
+	} else {
+		_, err = c.try(t, name, request)
+	}
+	if err == nil {
+		t.Fatalf("%s(%v) succeeds", name, request)
+	}
+	st, _ := status.FromError(err)
+	r := refusal{code: st.Code(), message: st.Message()}
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == "agents-sandbox" {
+			r.reason, r.metadata = info.GetReason(), info.GetMetadata()
+		}
+	}
+	return r
 }
 
 // subscription is a server stream.

@@ -17,6 +17,8 @@ var lines = []struct {
 	{4, "idle_ttl takes 0 and less than a second; its stop has the reason idle_ttl", idleTTL},
 	{5, "companions do not hold READY up", companionsDoNotGate},
 	{6, "companion_containers is a map in config_yaml", companionMap},
+	{12, "empty requests are refused in words", emptyRequests},
+	{12, "every registered service has a health", healthOfEveryService},
 }
 
 func TestPublishedContract(t *testing.T) {
