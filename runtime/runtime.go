@@ -339,7 +339,7 @@ type Container struct {
 	ID    string
 	Name  string
 	State ContainerState
-	// NetworkID is the network that the container was made for.
+	// NetworkID is the network that the container was created for.
 	NetworkID string
 	// Detached is true if the container is attached to no network.
 	Detached bool

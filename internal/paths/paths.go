@@ -113,7 +113,7 @@ func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log")
 // ConfigFile has the operator's settings of the daemon. It may be missing.
 func (i Install) ConfigFile() string { return filepath.Join(i.Config, "agboxd.yaml") }
 
-// Trust is the folder of the sandbox files that a person agreed to.
+// Trust is the directory with the user's answers about sandbox files; see internal/trust.
 func (i Install) Trust() string { return filepath.Join(i.Config, "trust") }
 
 // Lock is the file that the daemon of the install keeps locked. It contains the

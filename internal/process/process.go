@@ -1,5 +1,5 @@
-// Package process looks at other processes of this host: whether one is still
-// alive, and which one listens behind a Unix socket.
+// Package process examines other processes of this host: whether a process is alive, and
+// which one listens on a Unix socket.
 package process
 
 import (
@@ -21,10 +21,10 @@ const (
 // sigkillBit is SIGKILL in the sets of pending signals of proc_pid_status(5).
 const sigkillBit = 1 << (syscall.SIGKILL - 1)
 
-// Lives tells whether a process exists and goes on running. One that was killed, or
-// that is exiting, does not: it still holds its files until the kernel has closed
-// them, which can take longer than it shows up as anything but a zombie. A process
-// that cannot be looked at lives if the kernel knows its id.
+// Lives reports whether a process exists and will continue to run. It returns false for a
+// process that was killed or is exiting. Such a process may hold its files for a while,
+// even if it is already shown as a zombie, until the kernel has closed them. If /proc does
+// not show the process, Lives reports whether the kernel knows its id.
 func Lives(pid int) bool {
 	if pid <= 0 {
 		return false
@@ -33,13 +33,13 @@ func Lives(pid int) bool {
 	if err == nil {
 		return lives
 	}
-	// Gone, or /proc hides it.
+	// The process has ended, or /proc hides it.
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// taskLives is Lives for the process's tasks below proc. All tasks count: a first
-// thread that has ended stays a zombie until the last one has, and an exiting
-// process closes its files in whichever task is the last.
+// taskLives implements Lives with the files below proc. It checks all tasks: if the first
+// thread has ended, it stays a zombie until the last one has ended, and an exiting process
+// closes its files in the task that ends last.
 func taskLives(proc fs.FS, pid int) (bool, error) {
 	dir := strconv.Itoa(pid) + "/task"
 	tasks, err := fs.ReadDir(proc, dir)
@@ -48,10 +48,11 @@ func taskLives(proc fs.FS, pid int) (bool, error) {
 	}
 	lives := false
 	for _, task := range tasks {
-		// In this order: a task takes SIGKILL from what pends and then sets the flag.
+		// Read status before stat: a task removes SIGKILL from its pending signals first and
+		// sets the flag afterwards.
 		status, err := fs.ReadFile(proc, dir+"/"+task.Name()+"/status")
 		if err != nil {
-			continue // this task has ended since
+			continue // the task has ended since the directory was read
 		}
 		stat, err := fs.ReadFile(proc, dir+"/"+task.Name()+"/stat")
 		if err != nil {
@@ -59,15 +60,15 @@ func taskLives(proc fs.FS, pid int) (bool, error) {
 		}
 		state, flags := readStat(stat)
 		if flags&flagSignaled != 0 || killPends(status) {
-			return false, nil // the signal ends all tasks
+			return false, nil // SIGKILL ends all tasks
 		}
 		lives = lives || state != 'Z' && state != 'X' && flags&flagExiting == 0
 	}
 	return lives, nil
 }
 
-// readStat returns state and flags, fields 3 and 9. The command before them can
-// hold any character, so fields are counted from the last parenthesis.
+// readStat returns state and flags, fields 3 and 9. The command before them can contain
+// any character, so fields are counted from the last parenthesis.
 func readStat(stat []byte) (state byte, flags uint64) {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 7 {
@@ -77,7 +78,7 @@ func readStat(stat []byte) (state byte, flags uint64) {
 	return fields[0][0], flags
 }
 
-// killPends tells whether SIGKILL was sent and not yet acted on.
+// killPends reports whether SIGKILL is pending.
 func killPends(status []byte) bool {
 	for line := range bytes.Lines(status) {
 		name, set, _ := bytes.Cut(line, []byte(":"))

@@ -46,8 +46,8 @@ type Item struct {
 	// in UnlessEnv, set in the sandbox, replaces the item.
 	Required  bool
 	UnlessEnv []string `yaml:"unless_env"`
-	// Credential is true if the item proves who somebody is. Only a caller hands it
-	// over, never a file that came with a folder.
+	// Credential is true if the item is a credential. Only the caller can bring it in, for
+	// example with a flag, never a sandbox file in a directory from elsewhere.
 	Credential bool
 	// Hint says what to do if the item is missing.
 	Hint string
@@ -93,7 +93,7 @@ func Find(name string) *Tool {
 	return nil
 }
 
-// Credential returns true if what a tool brings to a target is a credential.
+// Credential reports whether the item that a tool brings in at a target is a credential.
 func Credential(tool, target string) bool {
 	t := Find(tool)
 	return t != nil && slices.ContainsFunc(t.Items, func(i Item) bool { return i.Credential && i.To == target })

@@ -4,20 +4,21 @@ import (
 	"slices"
 )
 
-// Change is how a question differs from the answer before it.
+// Change is the difference between a question and an earlier answer.
 type Change struct {
-	// New are requests that were not asked before, Gone those that are not asked any more.
+	// New are the added requests, Gone the removed ones.
 	New, Gone []Request
-	// Files are the files that differ, with both contents where they may be shown.
+	// Files are the files that differ.
 	Files []FileChange
 }
 
 // FileChange is one file that differs.
 type FileChange struct {
 	Path string
-	// Before and After are the contents; both empty where one of them is secret.
+	// Before and After are the contents. For a changed file, both are empty if one of
+	// them is secret.
 	Before, After string
-	// Added and Removed tell of a file that there was not before, or is not any more.
+	// Added is true for a new file, Removed for one that no longer belongs to the question.
 	Added, Removed bool
 }
 
@@ -47,7 +48,7 @@ func (q Question) Since(before *Answer) Change {
 	return c
 }
 
-// missingFrom are the requests of one list whose text the other lacks.
+// missingFrom returns the requests of list whose text is not in other.
 func missingFrom(list, other []Request) []Request {
 	var all []Request
 	for _, r := range list {

@@ -1,8 +1,8 @@
-// Package trust remembers which sandbox files a person has agreed to.
+// Package trust stores which sandbox files a user has agreed to.
 //
-// A file that comes with a folder may ask for things of the host: mounts, copies
-// from elsewhere, variables, ports. The person is asked once, and the answer holds
-// for exactly this content and exactly these requests. Any change asks again.
+// A sandbox file in a directory from elsewhere can request access to the host: mounts,
+// copies, variables, ports. The user is asked once. The answer is valid for exactly this
+// content and these requests; after any change the user is asked again.
 package trust
 
 import (
@@ -22,23 +22,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxEntry bounds a stored answer, in bytes. The files of a question are at most
-// 1 MiB each, and there are at most nine.
+// maxEntry bounds a stored answer, in bytes. A question has at most nine files of at most
+// 1 MiB each.
 const maxEntry = 32 << 20
 
-// File is a file that a question is about.
+// File is a file of a question.
 type File struct {
 	// Path is absolute.
 	Path string `json:"path"`
-	// Content is kept to show later what changed; empty where Secret is set.
+	// Content is stored to show later what changed. It is empty if Secret is set.
 	Content string `json:"content,omitempty"`
-	// Secret content counts for the digest and is never stored.
+	// Secret marks content that is part of the digest but never stored.
 	Secret bool `json:"secret,omitempty"`
 	// Digest is the SHA-256 of the content, in hexadecimal.
 	Digest string `json:"sha256"`
 }
 
-// NewFile makes a File. The content of a secret file is only digested.
+// NewFile returns a File. For a secret file, it keeps only the digest of the content.
 func NewFile(path string, content []byte, secret bool) File {
 	sum := sha256.Sum256(content)
 	f := File{Path: path, Secret: secret, Digest: hex.EncodeToString(sum[:])}
@@ -48,32 +48,32 @@ func NewFile(path string, content []byte, secret bool) File {
 	return f
 }
 
-// Request is one thing that the files ask of the host.
+// Request is one access to the host that the files request.
 type Request struct {
-	// Text says what is asked for, in words for people.
+	// Text describes the request for people.
 	Text string `json:"text"`
-	// Where is the place in the file, such as "agbox.yaml:4"; may be empty.
+	// Where is the position in the file, such as "agbox.yaml:4"; may be empty.
 	Where string `json:"where,omitempty"`
-	// Dangerous requests weaken the protection of the host.
+	// Dangerous marks a request that weakens the protection of the host.
 	Dangerous bool `json:"dangerous,omitempty"`
 }
 
-// Question is what a person is asked.
+// Question is what the user is asked.
 type Question struct {
-	// Path is the absolute path of the file that leads to all others. There is one
-	// answer per path.
+	// Path is the absolute path of the file that refers to all others. There is one answer
+	// per path.
 	Path     string    `json:"path"`
 	Files    []File    `json:"files"`
 	Requests []Request `json:"requests"`
 }
 
-// Digest identifies the question: the content of its files and what they ask for.
-// The place of a request does not count, because the content does.
+// Digest identifies the question by the content of its files and by their requests. It
+// ignores the positions of the requests, because the content determines them.
 func (q Question) Digest() string {
 	sum := sha256.New()
 	add := func(parts ...string) {
 		for _, p := range parts {
-			// The length first, so that no two lists have the same bytes.
+			// Write the length too, so that different lists never have the same bytes.
 			_, _ = fmt.Fprintf(sum, "%d:%s", len(p), p)
 		}
 	}
@@ -87,24 +87,24 @@ func (q Question) Digest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Answer is a question to which a person said yes.
+// Answer is a question that the user answered with yes.
 type Answer struct {
 	Question
-	// TrustedAt is when.
+	// TrustedAt is the time of the answer.
 	TrustedAt time.Time `json:"trusted_at"`
-	// Digest is that of the question, so that a damaged answer counts for nothing.
+	// Sum is the digest of the question. It detects a damaged answer.
 	Sum string `json:"digest"`
 }
 
-// Store keeps answers, one file per path, in a folder that only its user may read.
+// Store keeps answers, one file per path, in a directory that only its user can read.
 type Store struct {
-	// Dir is made when the first answer is kept.
+	// Dir is created with the first answer.
 	Dir string
 }
 
-// Trusted tells whether exactly this question was answered with yes. before is the
-// newest answer for the same path, also where it does not hold any more; nil if
-// there is none.
+// Trusted reports whether the user answered exactly this question with yes. before is the
+// newest answer for the same path, even if it is for another question; nil if there is
+// none.
 func (s Store) Trusted(q Question) (ok bool, before *Answer, err error) {
 	a, err := s.read(s.name(q.Path))
 	switch {
@@ -116,7 +116,7 @@ func (s Store) Trusted(q Question) (ok bool, before *Answer, err error) {
 	return a.Sum == q.Digest(), a, nil
 }
 
-// Remember keeps the answer yes. It replaces an earlier answer for the same path.
+// Remember stores the answer yes. It replaces an earlier answer for the same path.
 func (s Store) Remember(q Question, now time.Time) error {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
@@ -125,11 +125,11 @@ func (s Store) Remember(q Question, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(s.Dir, ".new-*") // made with mode 0600
+	temp, err := os.CreateTemp(s.Dir, ".new-*") // created with mode 0600
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // fails once it is renamed
+	defer func() { _ = os.Remove(temp.Name()) }() // fails, as intended, after the rename
 	_, err = temp.Write(text)
 	if err == nil {
 		err = temp.Sync()
@@ -140,7 +140,7 @@ func (s Store) Remember(q Question, now time.Time) error {
 	return os.Rename(temp.Name(), s.name(q.Path))
 }
 
-// List returns all answers, ordered by path. Files that are no answers are skipped.
+// List returns all answers, ordered by path. It skips files that are not valid answers.
 func (s Store) List() ([]Answer, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -159,7 +159,7 @@ func (s Store) List() ([]Answer, error) {
 	return all, err
 }
 
-// Revoke forgets the answer for a path. The error is fs.ErrNotExist if there is none.
+// Revoke removes the answer for a path. It fails with fs.ErrNotExist if there is none.
 func (s Store) Revoke(path string) error { return os.Remove(s.name(path)) }
 
 const suffix = ".json"
@@ -169,15 +169,15 @@ func (s Store) name(path string) string {
 	return filepath.Join(s.Dir, hex.EncodeToString(sum[:])+suffix)
 }
 
-// read reads an answer. It counts only as a regular file that belongs to this user
-// and that nobody else may write.
+// read reads an answer. It accepts only a regular file that belongs to this user and that
+// no other user can write.
 func (s Store) read(name string) (*Answer, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	file := os.NewFile(uintptr(fd), name)
-	defer file.Close() // only read
+	defer file.Close() // was only read
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err

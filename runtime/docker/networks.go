@@ -97,8 +97,9 @@ func (e *Engine) engineSubnets(ctx context.Context) ([]netip.Prefix, error) {
 }
 
 // findNetwork returns the network with the spec's name and identity, or the error
-// none if there is none. Before API 1.44 names are not unique; of several networks it
-// keeps the one that containers were made for, else the oldest, and removes the others.
+// none if there is none. Before API 1.44 names are not unique. Of several networks it
+// keeps one that containers were created for, or else the oldest, and removes the unused
+// others.
 func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none error) (runtime.Network, error) {
 	var twins []network.Summary
 	used := make(map[string]bool)
@@ -138,7 +139,7 @@ func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none
 	})
 	for _, twin := range twins[1:] {
 		if used[twin.ID] {
-			continue // it stays until the sandbox is removed
+			continue // it remains until the sandbox is removed
 		}
 		if err := e.removeTwin(ctx, twin.ID); err != nil {
 			return runtime.Network{}, err
@@ -147,8 +148,8 @@ func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none
 	return runtime.Network{Identity: spec.Identity, ID: twins[0].ID, Name: spec.Name}, nil
 }
 
-// removeTwin removes a network that no container was made for. One that somebody has
-// attached a container to stays.
+// removeTwin removes a duplicate network that no container was created for. It keeps the
+// network if a container is attached to it.
 func (e *Engine) removeTwin(ctx context.Context, id string) error {
 	err := e.call(ctx, "remove the sandbox's duplicate network", func(cli *client.Client) error {
 		return cli.NetworkRemove(ctx, id)

@@ -136,11 +136,11 @@ var identityCases = map[string]func(*testing.T, *subject){
 		}
 		wantOnly(t, s.inventory(t), nil, []string{first.ID})
 	},
-	"OfTwoNetworksOfOursTheOneOfAContainerStays": func(t *testing.T, s *subject) {
+	"OfDuplicateNetworksTheOneOfAContainerIsKept": func(t *testing.T, s *subject) {
 		first := s.network(t)
 		second, made := s.ForeignNetwork(t, first.Name, first.Identity)
 		if !made {
-			return // there are no two in such an engine
+			return // such an engine allows no second network
 		}
 		id := s.ensure(t, s.sleeper(s.image(t).ID, second))
 		if found := s.network(t); found.ID != second {

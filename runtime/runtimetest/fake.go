@@ -137,7 +137,7 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 	return network, err
 }
 
-// usedLocked tells whether a container was made for the network.
+// usedLocked reports whether a container was created for the network.
 func (f *Fake) usedLocked(n runtime.Network) bool {
 	for _, c := range f.containers {
 		if c.NetworkID == n.ID {
