@@ -203,11 +203,15 @@ func (l *Ledger) Sandboxes() []Sandbox {
 
 // Changed returns a channel that the next commit about the sandbox closes; with
 // an empty id, the next commit about any. Take it before you look, or you may
-// miss the change that you wait for.
+// miss the change that you wait for. It is nil for a sandbox that is deleted or
+// unknown: no commit would close it and remove it from memory.
 func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ch, ok := l.changed[sandboxID]
+	if _, living := l.sandboxes[sandboxID]; !ok && !living && sandboxID != "" {
+		return nil
+	}
 	if !ok {
 		ch = make(chan struct{})
 		l.changed[sandboxID] = ch

@@ -65,27 +65,36 @@ func poke(ch chan<- struct{}) {
 var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
 
 func (l *Loop) hint(ev runtime.Event) {
+	gone := ev.Action == "destroy" || ev.Action == "remove"
+	if gone {
+		l.trust(ev.ObjectID) // the engine may report it after the sandbox is DELETED
+	}
 	if ev.SandboxID != "" && (slices.Contains(telling, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
 		if _, living := l.Ledger.Sandbox(ev.SandboxID); living {
-			l.doubt(ev)
+			if !gone {
+				l.doubt(ev.ObjectID)
+			}
 			l.Enqueue(ev.SandboxID)
 		}
 	}
 }
 
-// doubt has the container of an event looked at closely: an engine tells of an end
-// before its lists do, while an inspection waits until the end is dealt with.
-func (l *Loop) doubt(ev runtime.Event) {
+// doubt has a container inspected at the next look: an engine reports an end before
+// its lists show it, while an inspection waits until the end is dealt with.
+func (l *Loop) doubt(containerID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case ev.Action == "destroy" || ev.Action == "remove":
-		delete(l.doubtful, ev.ObjectID)
-	case l.doubtful == nil:
-		l.doubtful = map[string]bool{ev.ObjectID: true}
-	default:
-		l.doubtful[ev.ObjectID] = true
+	if l.doubtful == nil {
+		l.doubtful = make(map[string]bool)
 	}
+	l.doubtful[containerID] = true
+}
+
+// trust undoes doubt.
+func (l *Loop) trust(containerID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.doubtful, containerID)
 }
 
 // doubted tells whether a container is to be looked at closely, once.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -334,6 +335,40 @@ func TestTransientErrorsAreRetriedAndOthersAreNot(t *testing.T) {
 	} {
 		if got := retryable(err); got != want {
 			t.Errorf("retryable(%v) = %v", err, got)
+		}
+	}
+}
+
+// TestNothingIsKeptInMemoryOfSandboxesThatAreGone looks at every map of a Loop, so
+// that one that is added later is covered too.
+func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	for i := range 10 {
+		id := fmt.Sprintf("s%d", i)
+		l.create(id, runtimetest.FakeImage)
+		l.await(id, agboxv1.SandboxState_SANDBOX_STATE_READY)
+		// An engine tells of the end of containers and networks late.
+		told := func(action string) {
+			for _, object := range []string{"container-", "network-"} {
+				l.loop.hint(runtime.Event{Identity: runtime.Identity{SandboxID: id}, Action: action, ObjectID: object + id})
+			}
+		}
+		told("disconnect")
+		l.want(l.ledger.RequestDelete, id)
+		l.await(id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
+		told("destroy")
+	}
+	l.nothingLeft()
+	l.until("a look at the empty engine", func() bool {
+		l.loop.mu.Lock()
+		defer l.loop.mu.Unlock()
+		return len(l.loop.inventory) == 0
+	})
+	l.end()
+	v := reflect.ValueOf(l.loop).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Map && f.Len() > 0 {
+			t.Errorf("%s holds %d entries: %v", v.Type().Field(i).Name, f.Len(), f.MapKeys())
 		}
 	}
 }
