@@ -286,6 +286,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 	var work sync.WaitGroup
 	work.Go(func() { r.loop.Run(inner) })
 	work.Go(func() { r.keeper.Run(inner) })
+	work.Go(func() { memoryKeeper{heapAllocated, returnHeap}.run(inner) })
 	work.Go(func() { r.upgrader.onHangup(inner, hangup) })
 
 	served := make(chan error, 1)
