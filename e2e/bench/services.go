@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/client"
@@ -87,8 +89,8 @@ func makeServed(ctx context.Context, c *client.Client) error {
 	box, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
 		Image: image,
 		Services: []*agboxv1.ServiceSpec{
-			{Name: "web", Image: image, Command: []string{"httpd", "-f", "-p", "80"}},
-			{Name: "job", Image: image, Command: []string{"sleep", "1000000"}, DependsOn: []*agboxv1.ServiceDependency{{Name: "web"}}},
+			{Name: "web", Image: image, Command: []string{"httpd", "-f", "-p", "80"}, Required: proto.Bool(true)},
+			{Name: "job", Image: image, Command: []string{"sleep", "1000000"}, Required: proto.Bool(true), DependsOn: []*agboxv1.ServiceDependency{{Name: "web"}}},
 		},
 	}})
 	if err != nil {
