@@ -84,7 +84,7 @@ func (c *Client) WaitDeleted(ctx context.Context, sandbox string, opts ...WaitOp
 func overtaken(h *agboxv1.SandboxHandle, what string) error {
 	return &Error{
 		Code:     codes.FailedPrecondition,
-		Reason:   agboxv1.ErrorReason_SANDBOX_WRONG_STATE.String(),
+		Reason:   agboxv1.ErrorReason_SANDBOX_INVALID_STATE.String(),
 		Message:  fmt.Sprintf("Sandbox %s %s.", h.GetSandboxId(), what),
 		Metadata: map[string]string{"sandbox_id": h.GetSandboxId()},
 	}

@@ -157,6 +157,12 @@ func TestCursorsBeyondTheEndAreOutOfRange(t *testing.T) {
 	in.Must(t, "logs", "-f", job)
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
 	ctx := harness.Bounded(t)
+	reason := func(name string) string {
+		if name == "of one sandbox" {
+			return agboxv1.ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED.String()
+		}
+		return agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE.String()
+	}
 	for name, call := range map[string]func() error{
 		"of one sandbox": func() error {
 			stream, err := api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: "demo", FromSequence: 1000})
@@ -171,7 +177,7 @@ func TestCursorsBeyondTheEndAreOutOfRange(t *testing.T) {
 			return first(err, func() error { _, err := stream.Recv(); return err })
 		},
 	} {
-		if err := call(); status.Code(err) != codes.OutOfRange || reasonOf(err) != agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE.String() {
+		if err := call(); status.Code(err) != codes.OutOfRange || reasonOf(err) != reason(name) {
 			t.Errorf("a cursor %s beyond the end gives %v (%s)", name, err, reasonOf(err))
 		}
 	}

@@ -119,7 +119,7 @@ func TestErrorsSpeakToProgramsToo(t *testing.T) {
 		{"a taken id", func() error {
 			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{SandboxId: box, CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch}})
 			return err
-		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS},
+		}, codes.AlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS},
 		{"a taken name", func() error {
 			_, err := api.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageScratch, Name: "demo"}})
 			return err

@@ -12,14 +12,14 @@ import (
 )
 
 // ReserveExec reserves the exec id for ever. Exec ids are unique across all
-// sandboxes. If the id was reserved before, the error is a fault EXEC_ID_EXISTS
+// sandboxes. If the id was reserved before, the error is a fault EXEC_ID_ALREADY_EXISTS
 // that wraps ErrReserved.
 func (t *Tx) ReserveExec(execID string, now time.Time) error {
 	if !ids.Valid(execID) {
 		return invalidID("exec", execID)
 	}
 	if t.get(bucketExecIDs, []byte(execID)) != nil {
-		return reserved("exec", execID, agboxv1.ErrorReason_EXEC_ID_EXISTS)
+		return reserved("exec", execID, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
 	}
 	return t.put(bucketExecIDs, []byte(execID), instant(now))
 }

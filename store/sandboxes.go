@@ -9,13 +9,13 @@ import (
 )
 
 // ReserveSandbox reserves the sandbox id for ever. If the id was reserved
-// before, the error is a fault SANDBOX_ID_EXISTS that wraps ErrReserved.
+// before, the error is a fault SANDBOX_ID_ALREADY_EXISTS that wraps ErrReserved.
 func (t *Tx) ReserveSandbox(sandboxID string, now time.Time) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
 	}
 	if t.get(bucketSandboxIDs, []byte(sandboxID)) != nil {
-		return reserved("sandbox", sandboxID, agboxv1.ErrorReason_SANDBOX_ID_EXISTS)
+		return reserved("sandbox", sandboxID, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS)
 	}
 	return t.put(bucketSandboxIDs, []byte(sandboxID), instant(now))
 }

@@ -120,7 +120,7 @@ func TestOfTwoEqualReservationsInOneBatchOneWins(t *testing.T) {
 			t.Fatalf("errors %v", errs)
 		}
 		wantFault(t, errs[1], ErrReserved)
-		if !errdefs.IsAlreadyExists(errs[1]) || fault.ReasonOf(errs[1]) != agboxv1.ErrorReason_SANDBOX_ID_EXISTS {
+		if !errdefs.IsAlreadyExists(errs[1]) || fault.ReasonOf(errs[1]) != agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS {
 			t.Fatalf("error %v", errs[1])
 		}
 	})

@@ -363,7 +363,7 @@ func (d *scripted) CancelExec(_ context.Context, in *agboxv1.CancelExecRequest) 
 		return nil, err
 	}
 	if e.State != agboxv1.ExecState_EXEC_STATE_RUNNING {
-		return nil, reject(codes.FailedPrecondition, agboxv1.ErrorReason_EXEC_NOT_RUNNING, fmt.Sprintf("Command %s has ended.", in.ExecId))
+		return nil, reject(codes.FailedPrecondition, agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL, fmt.Sprintf("Command %s has ended.", in.ExecId))
 	}
 	e.State, e.Signal, e.ExitCode, e.Error = agboxv1.ExecState_EXEC_STATE_CANCELLED, 15, 143, "The command was cancelled."
 	d.notify()

@@ -36,7 +36,7 @@ func IdentifyExec(req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.Cr
 		identified.ExecId = ids.New()
 	}
 	if ids.IsMain(sandboxID, identified.GetExecId()) {
-		return nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
+		return nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS,
 			"The exec id %q is that of the sandbox's own command; choose another or leave it out.", identified.GetExecId()).
 			With("exec_id", identified.GetExecId())
 	}

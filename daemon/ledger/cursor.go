@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/containerd/errdefs"
 
@@ -80,9 +81,9 @@ func (c *Cursor) outOfRange() error {
 		return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
 			"The events after position %d are not all kept (the newest is %d); start again from 0.", c.At, c.Last)
 	}
-	return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+	return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED,
 		"The events of sandbox %s after sequence %d are not all kept (the newest is %d); start again from 0.", c.sandboxID, c.At, c.Last).
-		With("sandbox_id", c.sandboxID)
+		With("sandbox_id", c.sandboxID).With("from_sequence", strconv.FormatUint(c.At, 10))
 }
 
 // NextEvents reads on in a sandbox's events, at most limit, and moves the cursor.

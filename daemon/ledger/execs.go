@@ -96,12 +96,12 @@ func NotReady(r machine.Record) error {
 	case r.State == machine.Failed:
 		hint = r.ErrorMessage
 	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_READY,
 		"Sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
 }
 
 func execIDTaken(id string) error {
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_EXISTS,
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS,
 		"The exec id %q was used by another request, and ids are never reused; choose another or leave it out.", id).With("exec_id", id)
 }
 

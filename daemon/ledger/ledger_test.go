@@ -101,7 +101,7 @@ func TestRepeatedCreateGetsTheSameAnswer(t *testing.T) {
 		t.Errorf("first %+v, again %+v", first.Record, again.Record)
 	}
 	_, err := l.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "other"})
-	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_ID_EXISTS)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS)
 }
 
 func TestNameIsFreeAgainAfterRemovalAndTheIDNever(t *testing.T) {
@@ -112,7 +112,7 @@ func TestNameIsFreeAgainAfterRemovalAndTheIDNever(t *testing.T) {
 	gone(t, l, "a")
 	create(t, l, "c", "n")
 	_, err = l.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img", Name: "n"})
-	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_ID_EXISTS)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS)
 }
 
 func TestOfManyWhoWantANameOneGetsIt(t *testing.T) {
@@ -167,7 +167,7 @@ func TestExecLifeIsRecordedOnceAndSurvivesReopening(t *testing.T) {
 	other := request("x")
 	other.Command = []string{"false"}
 	_, err := l.AcceptExec(t.Context(), other, "boot")
-	wantReason(t, err, agboxv1.ErrorReason_EXEC_ID_EXISTS)
+	wantReason(t, err, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
 
 	done := l.ExecDone("x")
 	select {
@@ -209,7 +209,7 @@ func TestAWishThatMakesNoSenseIsRefusedInWords(t *testing.T) {
 		"Sandbox a is ready and cannot be started now: wait until it is stopped, and start it then.": starting,
 		"Sandbox b is failed and cannot be stopped now: nothing of it runs.":                         stopping,
 	} {
-		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
+		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_INVALID_STATE)
 		if err.Error() != want {
 			t.Errorf("it says %q, want %q", err, want)
 		}
@@ -222,13 +222,13 @@ func TestExecNeedsAReadySandbox(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 	create(t, l, "a", "")
 	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
-	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_READY)
 	emit(t, l, "a", agboxv1.EventType_SANDBOX_READY)
 	if _, err := l.RequestStop(t.Context(), "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
-	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_WRONG_STATE)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_READY)
 	// A refused request leaves no trace: the id is still free.
 	ready(t, l, "b")
 	fine := request("x")

@@ -59,7 +59,7 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
 	if t.sb.Exists() && proto.Equal(stored, spec) {
 		return errNothing
 	}
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_EXISTS,
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS,
 		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
 }
 
@@ -114,7 +114,7 @@ func impossible(r machine.Record, typ agboxv1.EventType) error {
 	if r.Want == machine.WantDeleted {
 		hint = "create another one."
 	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
 		"Sandbox %s is %s and cannot be %s now: %s", r.ID, StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
 }
 

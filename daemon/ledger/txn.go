@@ -66,7 +66,7 @@ func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) err
 func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	typ := draft.GetEventType()
 	if !machine.Legal(t.sb.Record, typ) {
-		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_WRONG_STATE,
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
 			"Sandbox %s is %s; %s is not possible now.", sandboxID, StateWord(t.sb.State), typ).With("sandbox_id", sandboxID)
 	}
 	ev := proto.CloneOf(draft)

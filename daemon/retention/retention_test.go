@@ -179,7 +179,7 @@ func TestExpiredExecsLoseRecordEventsAndLogs(t *testing.T) {
 		t.Errorf("a forgotten exec: %v", err)
 	}
 	_, err := b.book.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "old1", Command: []string{"true"}}, "boot")
-	if fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_ID_EXISTS {
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS {
 		t.Errorf("its id again: %v", err)
 	}
 	b.restart()
@@ -239,7 +239,7 @@ func TestADeletedSandboxIsListedUntilItExpires(t *testing.T) {
 	if _, err := b.book.FindSandbox(t.Context(), "a"); !errdefs.IsNotFound(err) {
 		t.Errorf("it is found: %v", err)
 	}
-	if _, err := b.book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"}); fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_ID_EXISTS {
+	if _, err := b.book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"}); fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS {
 		t.Errorf("its id again: %v", err)
 	}
 	if _, living := b.book.Sandbox("other"); !living {

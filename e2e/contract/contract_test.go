@@ -14,6 +14,7 @@ var lines = []struct {
 	says   string
 	holds  func(*testing.T, *world)
 }{
+	{3, "errors carry the published reasons", errorReasons},
 	{4, "idle_ttl takes 0 and less than a second; its stop has the reason idle_ttl", idleTTL},
 	{5, "companions do not hold READY up", companionsDoNotGate},
 	{6, "companion_containers is a map in config_yaml", companionMap},

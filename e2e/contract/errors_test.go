@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -10,6 +11,60 @@ import (
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
+
+func errorReasons(t *testing.T, w *world) {
+	ready := w.create(t, fields{"image": harness.ImageBusybox})
+	stopped := w.create(t, fields{"image": harness.ImageBusybox})
+	w.call(t, "StopSandbox", fields{"sandbox_id": stopped})
+	w.await(t, stopped, "SANDBOX_STATE_STOPPED")
+	deleted := w.create(t, fields{"image": harness.ImageBusybox})
+	w.call(t, "DeleteSandbox", fields{"sandbox_id": deleted})
+	w.await(t, deleted, "SANDBOX_STATE_DELETED")
+	failed := w.create(t, fields{"image": harness.ImageBusybox})
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), "agbox-primary-"+failed, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	w.await(t, failed, "SANDBOX_STATE_FAILED")
+	ended := w.call(t, "CreateExec", fields{"sandbox_id": ready, "command": []string{"true"}}).text("exec_id")
+	w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": ready}).
+		until(t, func(ev answer) bool {
+			return ev.text("exec.exec_id") == ended && ev.text("event_type") == "EXEC_FINISHED"
+		})
+	spec, command := fields{"image": harness.ImageBusybox}, []string{"true"}
+	for _, c := range []struct {
+		method   string
+		request  fields
+		code     codes.Code
+		reason   string
+		metadata map[string]string
+	}{
+		{"CreateSandbox", fields{"sandbox_id": ready, "create_spec": fields{"image": harness.ImageUser}}, codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", map[string]string{"sandbox_id": ready}},
+		{"CreateSandbox", fields{"sandbox_id": deleted, "create_spec": spec}, codes.AlreadyExists, "SANDBOX_ID_ALREADY_EXISTS", map[string]string{"sandbox_id": deleted}},
+		{"GetSandbox", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"ResumeSandbox", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"StopSandbox", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"DeleteSandbox", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"CreateExec", fields{"sandbox_id": "nowhere", "command": command}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"ListActiveExecs", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"SubscribeSandboxEvents", fields{"sandbox_id": "nowhere"}, codes.NotFound, "SANDBOX_NOT_FOUND", map[string]string{"sandbox_id": "nowhere"}},
+		{"GetExec", fields{"exec_id": "nowhere"}, codes.NotFound, "EXEC_NOT_FOUND", map[string]string{"exec_id": "nowhere"}},
+		{"CancelExec", fields{"exec_id": "nowhere"}, codes.NotFound, "EXEC_NOT_FOUND", map[string]string{"exec_id": "nowhere"}},
+		{"CreateExec", fields{"sandbox_id": ready, "exec_id": ended, "command": []string{"false"}}, codes.AlreadyExists, "EXEC_ID_ALREADY_EXISTS", map[string]string{"exec_id": ended}},
+		{"CreateExec", fields{"sandbox_id": stopped, "command": command}, codes.FailedPrecondition, "SANDBOX_NOT_READY", map[string]string{"sandbox_id": stopped}},
+		{"CreateExec", fields{"sandbox_id": failed, "command": command}, codes.FailedPrecondition, "SANDBOX_NOT_READY", map[string]string{"sandbox_id": failed}},
+		{"StopSandbox", fields{"sandbox_id": failed}, codes.FailedPrecondition, "SANDBOX_INVALID_STATE", map[string]string{"sandbox_id": failed}},
+		{"CancelExec", fields{"exec_id": ended}, codes.FailedPrecondition, "EXEC_ALREADY_TERMINAL", map[string]string{"exec_id": ended}},
+		{"SubscribeSandboxEvents", fields{"sandbox_id": ready, "from_sequence": "1000"}, codes.OutOfRange, "SANDBOX_EVENT_SEQUENCE_EXPIRED", map[string]string{"sandbox_id": ready, "from_sequence": "1000"}},
+	} {
+		r := w.refuse(t, c.method, c.request)
+		if r.code != c.code || r.reason != c.reason {
+			t.Errorf("%s(%v) gives %v with %q, want %v with %s", c.method, c.request, r.code, r.reason, c.code, c.reason)
+		}
+		if !maps.Equal(r.metadata, c.metadata) {
+			t.Errorf("%s(%v) gives the metadata %v, want %v", c.method, c.request, r.metadata, c.metadata)
+		}
+	}
+}
 
 func emptyRequests(t *testing.T, w *world) {
 	const (

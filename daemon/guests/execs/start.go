@@ -229,6 +229,6 @@ func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(c
 
 // NotRunning is the error for a call that needs a running exec.
 func NotRunning(execID string) error {
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_NOT_RUNNING,
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL,
 		"Exec %s has ended.", execID).With("exec_id", execID)
 }

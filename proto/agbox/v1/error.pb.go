@@ -24,7 +24,8 @@ const (
 )
 
 // ErrorReason is the vocabulary of google.rpc.ErrorInfo.reason and of every
-// error_code field. The comment gives the gRPC code of a call that fails so.
+// error_code field. ErrorInfo.metadata names what the error speaks of, for example
+// sandbox_id, exec_id and from_sequence. The comment gives the gRPC code of a call that fails so.
 type ErrorReason int32
 
 const (
@@ -40,23 +41,29 @@ const (
 	// The prefix fits several sandboxes. INVALID_ARGUMENT.
 	ErrorReason_SANDBOX_AMBIGUOUS ErrorReason = 11
 	// The id was used by another request. ALREADY_EXISTS.
-	ErrorReason_SANDBOX_ID_EXISTS ErrorReason = 12
+	ErrorReason_SANDBOX_ID_ALREADY_EXISTS ErrorReason = 12
 	// A living sandbox has the name. ALREADY_EXISTS.
 	ErrorReason_SANDBOX_NAME_EXISTS ErrorReason = 13
-	// The sandbox is in a state that does not allow the call. FAILED_PRECONDITION.
-	ErrorReason_SANDBOX_WRONG_STATE ErrorReason = 14
+	// The sandbox is in a state in which it cannot be stopped or resumed. FAILED_PRECONDITION.
+	ErrorReason_SANDBOX_INVALID_STATE ErrorReason = 14
 	// The daemon has not seen the sandbox since it started, or cannot reach it. UNAVAILABLE.
 	ErrorReason_SANDBOX_UNREACHABLE ErrorReason = 15
+	// A call that needs a READY sandbox, such as CreateExec, met another one.
+	// FAILED_PRECONDITION.
+	ErrorReason_SANDBOX_NOT_READY ErrorReason = 16
+	// Events after from_sequence are not kept any more, or were never there; start
+	// again from 0. OUT_OF_RANGE.
+	ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED ErrorReason = 17
 	// NOT_FOUND.
 	ErrorReason_EXEC_NOT_FOUND ErrorReason = 20
 	// The prefix or name fits several execs. INVALID_ARGUMENT.
 	ErrorReason_EXEC_AMBIGUOUS ErrorReason = 21
 	// The id was used by another request. ALREADY_EXISTS.
-	ErrorReason_EXEC_ID_EXISTS ErrorReason = 22
+	ErrorReason_EXEC_ID_ALREADY_EXISTS ErrorReason = 22
 	// A running exec of the sandbox has the name. ALREADY_EXISTS.
 	ErrorReason_EXEC_NAME_EXISTS ErrorReason = 23
 	// The exec has ended. FAILED_PRECONDITION.
-	ErrorReason_EXEC_NOT_RUNNING ErrorReason = 24
+	ErrorReason_EXEC_ALREADY_TERMINAL ErrorReason = 24
 	// The fate of the process cannot be known: the container or the host went
 	// away under it. Of an exec, not of a call.
 	ErrorReason_EXEC_LOST ErrorReason = 25
@@ -81,7 +88,8 @@ const (
 	ErrorReason_EXEC_IDLE_TIMEOUT ErrorReason = 34
 	// The exec has no open standard input. FAILED_PRECONDITION.
 	ErrorReason_EXEC_INPUT_CLOSED ErrorReason = 35
-	// The cursor is older than what is kept, or beyond the end. OUT_OF_RANGE.
+	// The cursor of a log or the position of WatchEvents is older than what is kept, or
+	// beyond the end. OUT_OF_RANGE.
 	ErrorReason_CURSOR_OUT_OF_RANGE ErrorReason = 40
 	// The log files are missing or were tampered with. DATA_LOSS.
 	ErrorReason_LOG_UNREADABLE ErrorReason = 41
@@ -168,15 +176,17 @@ var (
 		3:   "UNSUPPORTED_SPEC",
 		10:  "SANDBOX_NOT_FOUND",
 		11:  "SANDBOX_AMBIGUOUS",
-		12:  "SANDBOX_ID_EXISTS",
+		12:  "SANDBOX_ID_ALREADY_EXISTS",
 		13:  "SANDBOX_NAME_EXISTS",
-		14:  "SANDBOX_WRONG_STATE",
+		14:  "SANDBOX_INVALID_STATE",
 		15:  "SANDBOX_UNREACHABLE",
+		16:  "SANDBOX_NOT_READY",
+		17:  "SANDBOX_EVENT_SEQUENCE_EXPIRED",
 		20:  "EXEC_NOT_FOUND",
 		21:  "EXEC_AMBIGUOUS",
-		22:  "EXEC_ID_EXISTS",
+		22:  "EXEC_ID_ALREADY_EXISTS",
 		23:  "EXEC_NAME_EXISTS",
-		24:  "EXEC_NOT_RUNNING",
+		24:  "EXEC_ALREADY_TERMINAL",
 		25:  "EXEC_LOST",
 		26:  "COMMAND_NOT_FOUND",
 		27:  "COMMAND_NOT_EXECUTABLE",
@@ -226,68 +236,70 @@ var (
 		110: "HOST_PATH_UNUSABLE",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":   0,
-		"INVALID_REQUEST":            1,
-		"COMMAND_TOO_LONG":           2,
-		"UNSUPPORTED_SPEC":           3,
-		"SANDBOX_NOT_FOUND":          10,
-		"SANDBOX_AMBIGUOUS":          11,
-		"SANDBOX_ID_EXISTS":          12,
-		"SANDBOX_NAME_EXISTS":        13,
-		"SANDBOX_WRONG_STATE":        14,
-		"SANDBOX_UNREACHABLE":        15,
-		"EXEC_NOT_FOUND":             20,
-		"EXEC_AMBIGUOUS":             21,
-		"EXEC_ID_EXISTS":             22,
-		"EXEC_NAME_EXISTS":           23,
-		"EXEC_NOT_RUNNING":           24,
-		"EXEC_LOST":                  25,
-		"COMMAND_NOT_FOUND":          26,
-		"COMMAND_NOT_EXECUTABLE":     27,
-		"USER_NOT_FOUND":             28,
-		"DIRECTORY_NOT_FOUND":        29,
-		"EXEC_START_FAILED":          30,
-		"CANCELLED_BY_REQUEST":       31,
-		"SANDBOX_STOPPED_UNDER_EXEC": 32,
-		"EXEC_TIMEOUT":               33,
-		"EXEC_IDLE_TIMEOUT":          34,
-		"EXEC_INPUT_CLOSED":          35,
-		"CURSOR_OUT_OF_RANGE":        40,
-		"LOG_UNREADABLE":             41,
-		"ENGINE_UNAVAILABLE":         50,
-		"ENGINE_FAILED":              51,
-		"IMAGE_NOT_FOUND":            52,
-		"IMAGE_PULL_FAILED":          53,
-		"NAME_TAKEN_IN_ENGINE":       54,
-		"NETWORK_POOL_EXHAUSTED":     55,
-		"PRIMARY_EXITED":             56,
-		"PRIMARY_MISSING":            57,
-		"SUPERVISOR_UNREACHABLE":     58,
-		"SUPERVISOR_TAMPERED":        59,
-		"ENGINE_RESTARTED":           60,
-		"PORT_TAKEN":                 61,
-		"IMAGE_BUILD_FAILED":         62,
-		"STORE_FAILED":               70,
-		"DAEMON_STOPPING":            71,
-		"OVERLOADED":                 72,
-		"INTERNAL_ERROR":             73,
-		"UPGRADE_REFUSED":            74,
-		"FILE_NOT_FOUND":             80,
-		"FILE_EXISTS":                81,
-		"NOT_A_DIRECTORY":            82,
-		"IS_A_DIRECTORY":             83,
-		"DIRECTORY_NOT_EMPTY":        84,
-		"FILE_PERMISSION":            85,
-		"FILE_NOT_REGULAR":           86,
-		"FILE_SYSTEM_FULL":           87,
-		"ARCHIVE_REFUSED":            88,
-		"FILE_FAILED":                89,
-		"SERVICE_EXITED":             100,
-		"SERVICE_MISSING":            101,
-		"SERVICE_UNHEALTHY":          102,
-		"SERVICE_START_FAILED":       103,
-		"HOOK_FAILED":                104,
-		"HOST_PATH_UNUSABLE":         110,
+		"ERROR_REASON_UNSPECIFIED":       0,
+		"INVALID_REQUEST":                1,
+		"COMMAND_TOO_LONG":               2,
+		"UNSUPPORTED_SPEC":               3,
+		"SANDBOX_NOT_FOUND":              10,
+		"SANDBOX_AMBIGUOUS":              11,
+		"SANDBOX_ID_ALREADY_EXISTS":      12,
+		"SANDBOX_NAME_EXISTS":            13,
+		"SANDBOX_INVALID_STATE":          14,
+		"SANDBOX_UNREACHABLE":            15,
+		"SANDBOX_NOT_READY":              16,
+		"SANDBOX_EVENT_SEQUENCE_EXPIRED": 17,
+		"EXEC_NOT_FOUND":                 20,
+		"EXEC_AMBIGUOUS":                 21,
+		"EXEC_ID_ALREADY_EXISTS":         22,
+		"EXEC_NAME_EXISTS":               23,
+		"EXEC_ALREADY_TERMINAL":          24,
+		"EXEC_LOST":                      25,
+		"COMMAND_NOT_FOUND":              26,
+		"COMMAND_NOT_EXECUTABLE":         27,
+		"USER_NOT_FOUND":                 28,
+		"DIRECTORY_NOT_FOUND":            29,
+		"EXEC_START_FAILED":              30,
+		"CANCELLED_BY_REQUEST":           31,
+		"SANDBOX_STOPPED_UNDER_EXEC":     32,
+		"EXEC_TIMEOUT":                   33,
+		"EXEC_IDLE_TIMEOUT":              34,
+		"EXEC_INPUT_CLOSED":              35,
+		"CURSOR_OUT_OF_RANGE":            40,
+		"LOG_UNREADABLE":                 41,
+		"ENGINE_UNAVAILABLE":             50,
+		"ENGINE_FAILED":                  51,
+		"IMAGE_NOT_FOUND":                52,
+		"IMAGE_PULL_FAILED":              53,
+		"NAME_TAKEN_IN_ENGINE":           54,
+		"NETWORK_POOL_EXHAUSTED":         55,
+		"PRIMARY_EXITED":                 56,
+		"PRIMARY_MISSING":                57,
+		"SUPERVISOR_UNREACHABLE":         58,
+		"SUPERVISOR_TAMPERED":            59,
+		"ENGINE_RESTARTED":               60,
+		"PORT_TAKEN":                     61,
+		"IMAGE_BUILD_FAILED":             62,
+		"STORE_FAILED":                   70,
+		"DAEMON_STOPPING":                71,
+		"OVERLOADED":                     72,
+		"INTERNAL_ERROR":                 73,
+		"UPGRADE_REFUSED":                74,
+		"FILE_NOT_FOUND":                 80,
+		"FILE_EXISTS":                    81,
+		"NOT_A_DIRECTORY":                82,
+		"IS_A_DIRECTORY":                 83,
+		"DIRECTORY_NOT_EMPTY":            84,
+		"FILE_PERMISSION":                85,
+		"FILE_NOT_REGULAR":               86,
+		"FILE_SYSTEM_FULL":               87,
+		"ARCHIVE_REFUSED":                88,
+		"FILE_FAILED":                    89,
+		"SERVICE_EXITED":                 100,
+		"SERVICE_MISSING":                101,
+		"SERVICE_UNHEALTHY":              102,
+		"SERVICE_START_FAILED":           103,
+		"HOOK_FAILED":                    104,
+		"HOST_PATH_UNUSABLE":             110,
 	}
 )
 
@@ -322,8 +334,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xeb\n" +
-	"\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xbd\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -331,16 +342,18 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x10UNSUPPORTED_SPEC\x10\x03\x12\x15\n" +
 	"\x11SANDBOX_NOT_FOUND\x10\n" +
 	"\x12\x15\n" +
-	"\x11SANDBOX_AMBIGUOUS\x10\v\x12\x15\n" +
-	"\x11SANDBOX_ID_EXISTS\x10\f\x12\x17\n" +
-	"\x13SANDBOX_NAME_EXISTS\x10\r\x12\x17\n" +
-	"\x13SANDBOX_WRONG_STATE\x10\x0e\x12\x17\n" +
-	"\x13SANDBOX_UNREACHABLE\x10\x0f\x12\x12\n" +
+	"\x11SANDBOX_AMBIGUOUS\x10\v\x12\x1d\n" +
+	"\x19SANDBOX_ID_ALREADY_EXISTS\x10\f\x12\x17\n" +
+	"\x13SANDBOX_NAME_EXISTS\x10\r\x12\x19\n" +
+	"\x15SANDBOX_INVALID_STATE\x10\x0e\x12\x17\n" +
+	"\x13SANDBOX_UNREACHABLE\x10\x0f\x12\x15\n" +
+	"\x11SANDBOX_NOT_READY\x10\x10\x12\"\n" +
+	"\x1eSANDBOX_EVENT_SEQUENCE_EXPIRED\x10\x11\x12\x12\n" +
 	"\x0eEXEC_NOT_FOUND\x10\x14\x12\x12\n" +
-	"\x0eEXEC_AMBIGUOUS\x10\x15\x12\x12\n" +
-	"\x0eEXEC_ID_EXISTS\x10\x16\x12\x14\n" +
-	"\x10EXEC_NAME_EXISTS\x10\x17\x12\x14\n" +
-	"\x10EXEC_NOT_RUNNING\x10\x18\x12\r\n" +
+	"\x0eEXEC_AMBIGUOUS\x10\x15\x12\x1a\n" +
+	"\x16EXEC_ID_ALREADY_EXISTS\x10\x16\x12\x14\n" +
+	"\x10EXEC_NAME_EXISTS\x10\x17\x12\x19\n" +
+	"\x15EXEC_ALREADY_TERMINAL\x10\x18\x12\r\n" +
 	"\tEXEC_LOST\x10\x19\x12\x15\n" +
 	"\x11COMMAND_NOT_FOUND\x10\x1a\x12\x1a\n" +
 	"\x16COMMAND_NOT_EXECUTABLE\x10\x1b\x12\x12\n" +
