@@ -140,7 +140,7 @@ func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *a
 	_, err := c.WaitReady(ctx, id, client.OnEvent(h.GetLastEventSequence(), p.show))
 	p.clear()
 	// A sandbox that was made by an earlier command with the same --id is not ours to remove.
-	ours := h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PENDING
+	ours := o.id == "" || h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	var failure *client.Error
 	switch {
 	case err == nil:

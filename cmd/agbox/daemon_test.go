@@ -167,6 +167,10 @@ func (d *scripted) CreateSandbox(_ context.Context, in *agboxv1.CreateSandboxReq
 	const pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	d.move(h, agboxv1.EventType_SANDBOX_ACCEPTED, pending, &agboxv1.SandboxPhaseDetails{Name: spec.Name})
 	accepted := &agboxv1.SandboxHandle{SandboxId: h.SandboxId, State: h.State, LastEventSequence: h.LastEventSequence}
+	if spec.Image == "missing, after a lost answer" {
+		d.prepare(h)
+		return nil, status.Error(codes.Unavailable, "the connection broke off")
+	}
 	d.rest[h.SandboxId] = func() { d.prepare(h) }
 	return &agboxv1.CreateSandboxResponse{Sandbox: accepted}, nil
 }
@@ -178,7 +182,7 @@ func (d *scripted) prepare(h *agboxv1.SandboxHandle) {
 	d.move(h, agboxv1.EventType_SANDBOX_PREPARING, pending, &agboxv1.SandboxPhaseDetails{Phase: "image", Reason: "pulling " + h.Image + ", 90%"})
 	switch h.Image {
 	case "slow":
-	case "missing":
+	case "missing", "missing, after a lost answer":
 		h.ErrorCode, h.ErrorMessage = "IMAGE_NOT_FOUND", "There is no image missing."
 		d.move(h, agboxv1.EventType_SANDBOX_FAILED, agboxv1.SandboxState_SANDBOX_STATE_FAILED, nil)
 	default:
