@@ -176,7 +176,7 @@ func (s *Session) Detach() {
 // attach keeps the session connected until it is over. ready is closed when the
 // daemon has answered for the first time.
 func (s *Session) attach(ready chan<- struct{}) error {
-	wait := s.client.newPatience()
+	wait := s.client.newPatience(s.ctx)
 	at := s.opt.Cursor
 	for {
 		api, err := s.client.open(s.ctx)

@@ -4,7 +4,8 @@
 // A Client does no work until its first call. Then it connects to the daemon's
 // Unix socket and, if asked to, starts a daemon when none runs. Once connected,
 // a daemon that goes away is waited for: calls that may be repeated are
-// repeated, streams go on from where they were.
+// repeated, streams go on from where they were. CreateSandbox and WaitReady also
+// start the daemon again if it crashes.
 //
 // Where a method takes a sandbox or an exec, it takes an id, a prefix of an id
 // that fits exactly one, or a name.
@@ -57,7 +58,8 @@ type Client struct {
 	live    atomic.Pointer[connection]
 	closed  atomic.Bool
 	// answered is set by the first answer of a daemon. From then on a daemon that
-	// is gone is waited for, not started: somebody may have stopped it on purpose.
+	// is gone is waited for, not started: somebody may have stopped it on purpose. See
+	// withRestart for the exception.
 	answered atomic.Bool
 }
 

@@ -187,7 +187,7 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where spot
 
 // whole repeats a copy from its beginning while the daemon is away.
 func (c *Client) whole(ctx context.Context, o CopyOptions, once func(tell func(files, bytes int64)) error) error {
-	wait := c.newPatience()
+	wait := c.newPatience(ctx)
 	for restarted := false; ; restarted = true {
 		moved := false
 		err := once(func(files, bytes int64) {

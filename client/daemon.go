@@ -205,10 +205,22 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			}
 			ended, giveUp, restart = s.ended, nil, nil
 		case <-giveUp:
-			return 0, startError("agboxd ended right after its start (%s). %s", exitText(s.status), s.explain())
+			return 0, s.failed()
 		case <-ctx.Done():
 			return 0, s.late(ctx)
 		}
+	}
+}
+
+// failed is the error of a process that has ended. One that was killed may be started
+// again; whatever else ended it would end the next one too.
+func (s *starting) failed() error {
+	var exit *exec.ExitError
+	return &Error{
+		Code:    codes.Unavailable,
+		Message: fmt.Sprintf("agboxd ended right after its start (%s). %s", exitText(s.status), s.explain()),
+		cause:   ErrDaemonUnreachable,
+		lost:    errors.As(s.status, &exit) && !exit.Exited(),
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -27,9 +28,6 @@ import (
 // keeps the contract of `agboxd run` towards whoever starts it.
 func pretendDaemon(role string) int {
 	install, err := paths.FromEnv()
-	if _, missing := os.Stat(beaten(install)); role == "beaten" && missing == nil {
-		role = "good"
-	}
 	if err != nil || len(os.Args) != 2 || os.Args[1] != "run" {
 		fmt.Fprintln(os.Stderr, "wrong start:", os.Args, err)
 		return 1
@@ -38,11 +36,7 @@ func pretendDaemon(role string) int {
 		fmt.Fprintln(os.Stderr, "level=ERROR msg=\"The database is truncated.\"")
 		return 3
 	}
-	if role == "beaten" {
-		if _, err := os.Create(beaten(install)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if role == "beaten" && first(install) {
 		return exitRuns
 	}
 	stop := make(chan os.Signal, 1)
@@ -76,17 +70,57 @@ func pretendDaemon(role string) int {
 		pid++
 	}
 	server := grpc.NewServer()
-	agboxv1.RegisterSandboxServiceServer(server, &script{ping: func(context.Context) (*agboxv1.PingResponse, error) {
-		return &agboxv1.PingResponse{Daemon: "agboxd", Pid: pid}, nil
-	}})
-	go func() { <-stop; server.Stop() }()
+	agboxv1.RegisterSandboxServiceServer(server, &script{
+		ping: func(context.Context) (*agboxv1.PingResponse, error) {
+			return &agboxv1.PingResponse{Daemon: "agboxd", Pid: pid}, nil
+		},
+		create: func(_ context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
+			if role == "crashing create" && first(install) {
+				crash()
+			}
+			return &agboxv1.CreateSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: in.GetSandboxId(), State: pending}}, nil
+		},
+		get: func(in *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
+			state := pending
+			if _, err := os.Stat(mark(install)); err == nil {
+				state = ready // the life before has crashed or stopped
+			}
+			return &agboxv1.GetSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: in.GetSandboxId(), State: state}}, nil
+		},
+		events: func(_ *agboxv1.SubscribeSandboxEventsRequest, s eventStream) error {
+			if !first(install) {
+				return s.Send(event(1, ready))
+			}
+			if role == "stopping" {
+				stop <- syscall.SIGTERM
+				return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
+			}
+			crash()
+			return nil
+		},
+	})
+	go func() { <-stop; server.GracefulStop() }()
 	_ = server.Serve(listener)
 	return 0
 }
 
-// beaten is a file that tells that a daemon of that role has run: only the first one
-// finds another daemon.
-func beaten(install paths.Install) string { return filepath.Join(install.Data, "beaten") }
+// mark is a file that tells that a daemon of the install has done what it does once.
+func mark(install paths.Install) string { return filepath.Join(install.Data, "mark") }
+
+// first tells whether no daemon of the install has called it before.
+func first(install paths.Install) bool {
+	f, err := os.OpenFile(mark(install), os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_ = f.Close()
+	}
+	return err == nil
+}
+
+// crash ends the process as a crash does.
+func crash() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
 
 // inHome gives the test an install of its own and this binary as its daemon.
 func inHome(t *testing.T, role string) DaemonConfig {
@@ -223,6 +257,46 @@ func TestTheFirstCallStartsADaemonAndStopEndsIt(t *testing.T) {
 	}
 	if _, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrDaemonUnreachable) {
 		t.Errorf("a second stop gave %v", err)
+	}
+}
+
+func TestADaemonThatCrashesUnderACreateIsStartedAgain(t *testing.T) {
+	for _, role := range []string{"crashing create", "crashing wait"} {
+		t.Run(role, func(t *testing.T) {
+			c, err := New(WithAutostart(inHome(t, role)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			before, err := c.Ping(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			box, err := c.CreateSandbox(t.Context(), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: "x"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h, err := c.WaitReady(t.Context(), box.GetSandboxId()); err != nil || h.GetState() != ready {
+				t.Errorf("the wait ended with %v, %v", h, err)
+			}
+			if pid, err := c.StopDaemon(t.Context()); err != nil || pid == int(before.GetPid()) {
+				t.Errorf("stopped %d, %v; the daemon before the crash was %d", pid, err, before.GetPid())
+			}
+		})
+	}
+}
+
+func TestADaemonThatStopsUnderAWaitIsNotStartedAgain(t *testing.T) {
+	c, err := New(WithAutostart(inHome(t, "stopping")), WithReconnect(2*restartAfter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.WaitReady(t.Context(), "box"); !errors.Is(err, ErrDaemonUnreachable) {
+		t.Errorf("the wait ended with %v", err)
+	}
+	if pid, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrDaemonUnreachable) {
+		t.Errorf("daemon %d runs (%v)", pid, err)
 	}
 }
 

@@ -43,7 +43,7 @@ func fileCall[Req, Resp any](ctx context.Context, c *Client, m fileMethod[Req, R
 // repeated does something until it is done, and again while the daemon is away
 // if the thing says that it may be repeated.
 func (c *Client) repeated(ctx context.Context, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
-	return c.repeatedFor(ctx, c.newPatience(), once)
+	return c.repeatedFor(ctx, c.newPatience(ctx), once)
 }
 
 // repeatedFor is repeated for a thing that gets on: it resets wait when it has.
@@ -135,7 +135,7 @@ func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noRepla
 // file is still the same.
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
-	r := &fileReading{w: w, in: in, wait: c.newPatience()}
+	r := &fileReading{w: w, in: in, wait: c.newPatience(ctx)}
 	err := c.repeatedFor(ctx, r.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -317,7 +317,7 @@ type FileEvent struct {
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
-		w := &fileWatch{wait: c.newPatience(), yield: func(e FileEvent) bool { return yield(e, nil) }}
+		w := &fileWatch{wait: c.newPatience(ctx), yield: func(e FileEvent) bool { return yield(e, nil) }}
 		err := c.repeatedFor(ctx, w.wait, func(api agboxv1.FileServiceClient) (bool, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

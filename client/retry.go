@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,6 +18,9 @@ const (
 	// milliseconds, and a dial of a Unix socket costs next to nothing.
 	firstPause   = 5 * time.Millisecond
 	longestPause = 100 * time.Millisecond
+	// restartAfter is how long a daemon that crashed is given to be started again by
+	// whoever looks after it, such as systemd.
+	restartAfter = 300 * time.Millisecond
 	// recoveryBound is how long a sandbox that the daemon cannot reach is asked
 	// again: after a start of the daemon it takes a moment until all are seen.
 	recoveryBound = 5 * time.Second
@@ -38,7 +42,7 @@ type method[Req, Resp any] func(agboxv1.SandboxServiceClient, context.Context, *
 // unary makes one call and repeats it, within the client's bound, when the
 // daemon went away and the repetition does no harm.
 func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], in *Req, r repeat) (*Resp, error) {
-	wait := c.newPatience()
+	wait := c.newPatience(ctx)
 	for {
 		api, err := c.open(ctx)
 		if err != nil {
@@ -69,14 +73,33 @@ type patience struct {
 	pause time.Duration
 	// socket is named in the error that ends the tries.
 	socket string
+	// restart starts a daemon after a crash; nil: it is only waited for.
+	restart func(context.Context) error
+	// stopping: the daemon has said that it stops, so it did not crash.
+	stopping bool
 }
 
-func (c *Client) newPatience() *patience {
-	return &patience{bound: c.reconnect, socket: c.socket}
+// restarting marks the context of calls that start the daemon again when it crashes
+// under them, as the first call does when none runs.
+type restarting struct{}
+
+// withRestart returns a context for calls that start a crashed daemon again. Callers of
+// CreateSandbox and WaitReady wait for something that only a daemon can bring about;
+// what runs in a sandbox needs none.
+func withRestart(ctx context.Context) context.Context {
+	return context.WithValue(ctx, restarting{}, true)
+}
+
+func (c *Client) newPatience(ctx context.Context) *patience {
+	p := &patience{bound: c.reconnect, socket: c.socket}
+	if ctx.Value(restarting{}) != nil {
+		p.restart = c.autostart
+	}
+	return p
 }
 
 // reset forgets the failures: there was progress.
-func (p *patience) reset() { p.since, p.pause = time.Time{}, 0 }
+func (p *patience) reset() { p.since, p.pause, p.stopping = time.Time{}, 0, false }
 
 // again pauses and returns nil when the call that failed with e is to be tried
 // again; otherwise it returns the error to hand to the caller.
@@ -88,6 +111,13 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 	now := time.Now()
 	if p.since.IsZero() {
 		p.since, p.pause = now, firstPause
+	}
+	p.stopping = p.stopping || e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String()
+	if e.lost && !p.stopping && p.restart != nil && now.Sub(p.since) >= restartAfter {
+		var failed *Error
+		if err := p.restart(ctx); err != nil && !(errors.As(err, &failed) && failed.lost) {
+			return err
+		}
 	}
 	if now.Sub(p.since)+p.pause > bound {
 		return p.exhausted(e)

@@ -16,13 +16,14 @@ func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 
 // CreateSandbox has a sandbox made and returns when it is accepted, in state
 // PENDING; WaitReady waits for the rest. Without a sandbox_id it fills in a new
-// one, so that a repetition after a lost answer makes no second sandbox.
+// one, so that a repetition after a lost answer makes no second sandbox. With
+// WithAutostart it starts a daemon that crashes meanwhile again.
 func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
 	if in.GetSandboxId() == "" {
 		in = proto.CloneOf(in)
 		in.SandboxId = ids.New()
 	}
-	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.CreateSandbox, in, idempotent)
+	out, err := unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.CreateSandbox, in, idempotent)
 	return out.GetSandbox(), err
 }
 

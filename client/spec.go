@@ -25,7 +25,7 @@ import (
 // ResolveSpec says what CreateSandbox would make of a request, or all that is
 // wrong with it, and changes nothing.
 func (c *Client) ResolveSpec(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
-	return unary(ctx, c, agboxv1.SandboxServiceClient.ResolveSpec, &agboxv1.ResolveSpecRequest{Create: in}, idempotent)
+	return unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.ResolveSpec, &agboxv1.ResolveSpecRequest{Create: in}, idempotent)
 }
 
 // SpecFiles are files that describe a sandbox, on this machine.

@@ -24,7 +24,7 @@ type feed[T any] struct {
 // run reads until the feed is over. A lost connection is made again within the
 // client's bound, which starts anew with every message that arrives.
 func (f feed[T]) run(ctx context.Context, c *Client) error {
-	wait := c.newPatience()
+	wait := c.newPatience(ctx)
 	for {
 		api, err := c.open(ctx)
 		if err != nil {

@@ -34,9 +34,10 @@ func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 // WaitReady waits until execs can run in the sandbox and returns it. A sandbox
 // that fails ends the wait with its error, one that is stopped or deleted with
 // ErrWrongState. One that was ready during the wait and has stopped since, as with a
-// short idle_ttl, is returned.
+// short idle_ttl, is returned. With WithAutostart it starts a daemon that crashes
+// meanwhile again; one that was stopped is waited for.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
-	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
+	return c.wait(withRestart(ctx), sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
 		case agboxv1.SandboxState_SANDBOX_STATE_READY:
 			return true, nil

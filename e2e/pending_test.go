@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -25,4 +26,30 @@ func TestASandboxThatWasAcceptedIsMadeThoughTheDaemonIsKilled(t *testing.T) {
 		inv := in.Inventory(t)
 		return len(inv.Containers) == 10 && len(inv.Networks) == 10
 	})
+}
+
+// Nobody else starts the daemon again.
+func TestACommandThatWaitsForItsSandboxStartsACrashedDaemonAgain(t *testing.T) {
+	for name, args := range map[string][]string{
+		"create": {"create", "--image", harness.ImageBusybox},
+		"run":    {"run", "--rm", harness.ImageBusybox, "--", "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := newInstall(t)
+			in.Must(t, "daemon", "start")
+			before := in.Status(t).PID
+			kill := in.AimAtDaemon(t)
+			events := in.Start(t, "events", "-f")
+			waiting := in.Start(t, args...)
+			events.AwaitOutput(t, "SANDBOX_ACCEPTED")
+			kill()
+			waiting.Wait(t).Want(t, 0)
+			events.Signal(t, syscall.SIGTERM)
+			events.Wait(t)
+			if now := in.Status(t).PID; now == before {
+				t.Errorf("the daemon that was killed is still %d", now)
+			}
+		})
+	}
 }

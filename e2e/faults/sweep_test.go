@@ -1,8 +1,11 @@
 package faults
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +35,8 @@ type operation struct {
 	run func(ctx context.Context, n int) error
 	// dead looks around while there is no daemon; nil: not.
 	dead func(t *testing.T, n int)
+	// step is how many boundaries further each kill is than the one before; 0: one.
+	step int
 	// verify says what has to be true after a round; nil: nothing but the checks
 	// of the witness at the end.
 	verify func(t *testing.T, k kill)
@@ -40,24 +45,25 @@ type operation struct {
 // mostBoundaries ends a sweep that does not end by itself.
 const mostBoundaries = 150
 
-// sweep runs the operation again and again, and kills the daemon in it one
-// boundary later each time, until the operation gets through. It returns how
+// sweep runs the operation again and again, and kills the daemon in it a step
+// later each time, until the operation gets through. It returns how
 // often it killed, and before which calls.
 func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
 	t.Helper()
 	seen := make(map[string]int)
-	for n := 1; n <= mostBoundaries; n++ {
+	for n := 1; n <= mostBoundaries; n += max(op.step, 1) {
 		k := runUnder(t, w, op, n)
 		if op.verify != nil {
 			op.verify(t, k)
 		}
 		if k.before == "" {
-			return n - 1, counted(seen)
+			return kills, counted(seen)
 		}
 		if t.Failed() {
 			t.Fatalf("%s: ended at boundary %d, before %s", op.name, n, k.before)
 		}
 		seen[k.before]++
+		kills++
 	}
 	t.Fatalf("%s has more than %d boundaries", op.name, mostBoundaries)
 	return 0, ""
@@ -164,6 +170,34 @@ func TestKillAtEachBoundaryOfACreate(t *testing.T) {
 			t.Errorf("no kill was one of fault %d", i+1)
 		}
 	}
+	w.check(t)
+}
+
+func TestKillAtManyBoundariesOfARun(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 2, "SIGKILL at every sixth boundary of \"agbox run --rm\"", 0)
+	w := newWitness(t, harness.New(t))
+	kills, calls := sweep(t, w, operation{
+		name: "run",
+		step: 6, // of some 60, at several seconds each
+		run: func(ctx context.Context, _ int) error {
+			var stdout, stderr bytes.Buffer
+			cmd := w.in.Command(ctx, "agbox", "run", "--rm", harness.ImageBusybox, "--", "sh", "-c", "echo ran; exit 7")
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			var exit *exec.ExitError
+			if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 7 || stdout.String() != "ran\n" {
+				return fmt.Errorf("stdout %q, stderr %q: %w", &stdout, &stderr, err)
+			}
+			return nil
+		},
+		verify: func(t *testing.T, _ kill) {
+			if left := w.in.Must(t, "ls", "-q"); left != "" {
+				t.Errorf("sandbox %s is left", left)
+			}
+		},
+	})
+	row.Ran(kills)
+	row.Note("run --rm: before %s", calls)
 	w.check(t)
 }
 
