@@ -66,4 +66,7 @@ require (
 	gotest.tools/v3 v3.5.2 // indirect
 )
 
-require github.com/aymanbagabas/go-udiff v0.4.1 // indirect
+require (
+	github.com/aymanbagabas/go-udiff v0.4.1
+	github.com/docker/docker-credential-helpers v0.9.12
+)

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	helpers "github.com/docker/docker-credential-helpers/client"
+	"github.com/docker/docker-credential-helpers/credentials"
 	"github.com/docker/docker/api/types/registry"
 	"github.com/docker/docker/client"
 )
@@ -28,6 +30,8 @@ const (
 )
 
 // dockerConfig has the fields about credentials of the docker command's config.json.
+// Its own reader, github.com/docker/cli/cli/config, is not used: it runs helpers
+// without a limit of time, and one bad entry makes it refuse the whole file.
 type dockerConfig struct {
 	Auths       map[string]storedAuth `json:"auths"`
 	CredsStore  string                `json:"credsStore"`
@@ -218,37 +222,49 @@ func (t *credentialText) Write(p []byte) (int, error) {
 // tokenUser is the user name with which a helper marks its secret as a token.
 const tokenUser = "<token>"
 
-// askHelper runs a credential helper: it gets the registry on standard input and
-// answers with JSON on standard output. Its error messages are withheld, because
-// they could contain a secret. Missing credentials are no error.
+// helperRun is one run of a credential helper. It replaces the library's client.Shell,
+// which waits without a limit and passes the helper's messages on to standard error,
+// though they could contain a secret.
+type helperRun struct {
+	cmd *exec.Cmd
+	err error // of the run itself; the library passes only its text on
+}
+
+func (r *helperRun) Input(in io.Reader) { r.cmd.Stdin = in }
+
+func (r *helperRun) Output() ([]byte, error) {
+	var answer credentialText
+	r.cmd.Stdout = &answer
+	r.err = r.cmd.Run()
+	return answer.text, r.err
+}
+
+// askHelper runs a credential helper for one registry. Its error messages are
+// withheld, because they could contain a secret. Missing credentials are no error.
 func askHelper(ctx context.Context, name, key string) (registry.AuthConfig, error) {
 	if name != filepath.Base(name) || name == "." || name == ".." {
 		return registry.AuthConfig{}, errors.New("has an invalid name")
 	}
 	ctx, cancel := context.WithTimeout(ctx, helperTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "docker-credential-"+name, "get")
-	cmd.Stdin = strings.NewReader(key)
-	cmd.WaitDelay = time.Second
-	var answer credentialText
-	cmd.Stdout = &answer
-	err := cmd.Run()
-	out := answer.text
+	var run helperRun
+	found, err := helpers.Get(func(args ...string) helpers.Program {
+		run.cmd = exec.CommandContext(ctx, "docker-credential-"+name, args...)
+		run.cmd.WaitDelay = time.Second
+		return &run
+	}, key)
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
+	case errors.Is(run.err, exec.ErrNotFound):
 		return registry.AuthConfig{}, errors.New("is not installed in the PATH of agboxd")
 	case ctx.Err() != nil:
 		return registry.AuthConfig{}, errors.New("did not answer in time")
-	case err != nil && bytes.Contains(out, []byte("credentials not found")):
+	case credentials.IsErrCredentialsNotFound(err):
 		return registry.AuthConfig{}, nil
-	case err != nil:
+	case run.err != nil:
 		return registry.AuthConfig{}, errors.New("failed")
-	}
-	var found struct{ Username, Secret string }
-	if json.Unmarshal(out, &found) != nil {
+	case err != nil:
 		return registry.AuthConfig{}, errors.New("did not answer with JSON")
-	}
-	if found.Username == tokenUser {
+	case found.Username == tokenUser:
 		return registry.AuthConfig{IdentityToken: found.Secret, ServerAddress: key}, nil
 	}
 	return registry.AuthConfig{Username: found.Username, Password: found.Secret, ServerAddress: key}, nil
