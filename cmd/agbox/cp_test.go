@@ -76,7 +76,7 @@ func TestTheBarOfACopyIsOneLineOnATerminalAndNothingElsewhere(t *testing.T) {
 }
 
 func TestBytesAreCountedForPeople(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 12_345: "12.3 kB", 999_999: "1 MB", 1 << 30: "1.07 GB", 1<<63 - 1: "9.22 EB"} {
+	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 12_345: "12.35 kB", 999_999: "1000 kB", 1 << 30: "1.074 GB", 1<<63 - 1: "9.223 EB"} {
 		if got := byteCount(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}

@@ -77,16 +77,3 @@ func rate(bytes int64, took time.Duration) string {
 	}
 	return byteCount(int64(float64(bytes)/took.Seconds())) + "/s"
 }
-
-// byteCount is a number of bytes for people.
-func byteCount(n int64) string {
-	units := []string{"kB", "MB", "GB", "TB", "PB", "EB"}
-	if n < 1000 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, unit := float64(n)/1000, 0
-	for value >= 999.5 && unit < len(units)-1 {
-		value, unit = value/1000, unit+1
-	}
-	return fmt.Sprintf("%.3g %s", value, units[unit])
-}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -121,19 +120,8 @@ func cpuTime(e *agboxv1.ExecStatus) string {
 
 // peakMemory is the most memory that an exec held, in a unit that fits.
 func peakMemory(e *agboxv1.ExecStatus) string {
-	n := float64(e.GetPeakMemoryBytes())
-	if n == 0 {
+	if e.GetPeakMemoryBytes() == 0 {
 		return "-"
 	}
-	unit := "B"
-	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if n < 1024 {
-			break
-		}
-		n, unit = n/1024, next
-	}
-	if n < 10 && unit != "B" {
-		return fmt.Sprintf("%.1f %s", n, unit)
-	}
-	return fmt.Sprintf("%.0f %s", n, unit)
+	return memoryCount(e.GetPeakMemoryBytes())
 }

@@ -58,7 +58,7 @@ func TestTheTableTellsWhatACommandUsedAndHowItEnded(t *testing.T) {
 		UserTime: durationpb.New(1234 * time.Millisecond), SystemTime: durationpb.New(time.Millisecond), PeakMemoryBytes: 5 << 20,
 		ErrorCode: "EXEC_IDLE_TIMEOUT", OomKilled: true, StdoutDroppedBytes: 7,
 	}
-	if got := cpuTime(e) + " " + peakMemory(e) + endMarks(e); got != "1.24s 5.0 MiB (idle timeout, out of memory, log cut)" {
+	if got := cpuTime(e) + " " + peakMemory(e) + endMarks(e); got != "1.24s 5 MiB (idle timeout, out of memory, log cut)" {
 		t.Errorf("the table says %q", got)
 	}
 	if got := cpuTime(&agboxv1.ExecStatus{}) + peakMemory(&agboxv1.ExecStatus{}) + endMarks(&agboxv1.ExecStatus{}); got != "--" {

@@ -84,12 +84,3 @@ func statsRow(s *agboxv1.ContainerStats) []string {
 		pair(s.GetBlockReadBytes(), s.GetBlockWrittenBytes()), pids,
 	}
 }
-
-// memoryCount is a number of bytes as limits are written, in powers of 1024.
-func memoryCount(n uint64) string {
-	const mib = 1 << 20
-	if n < 1024*mib {
-		return fmt.Sprintf("%.4g MiB", float64(n)/mib)
-	}
-	return fmt.Sprintf("%.4g GiB", float64(n)/(1024*mib))
-}

@@ -12,38 +12,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/docker/go-units"
 )
 
-// units of a size; binary, as the engine has them.
-var units = map[byte]float64{'b': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40, 'p': 1 << 50}
-
-// Bytes reads a size such as "512m", "1.5g", "4GiB" or "1048576". Units are
-// binary: k is 1024 bytes. The result is at least 0.
+// Bytes reads a size such as "512m", "1.5g", "4GiB" or "1048576", as docker does.
+// Units are binary: k is 1024 bytes. The result is at least 0.
 func Bytes(text string) (int64, error) {
-	bad := func() (int64, error) {
+	size, err := units.RAMInBytes(text)
+	switch number := strings.TrimRight(strings.ToLower(text), "bikmgtp "); {
+	case err != nil || !plainNumber(number):
 		return 0, fmt.Errorf("%s is not a size: write a number and k, m, g or t, for example 512m or 4g", quote(text))
+	case size < 0 || size == math.MaxInt64: // the number was too large for an int64
+		return 0, fmt.Errorf("%s is more than any machine has: write less, for example 4g", quote(text))
 	}
-	word := strings.ToLower(text)
-	digits := strings.TrimRight(word, "bikmgtp ")
-	number, err := strconv.ParseFloat(digits, 64)
-	if err != nil || !plainNumber(digits) {
-		return bad()
-	}
-	scale := 1.0
-	switch unit := strings.TrimPrefix(word[len(digits):], " "); {
-	case unit == "" || unit == "b":
-	case len(unit) == 1, len(unit) == 2 && unit[1] == 'b', len(unit) == 3 && unit[1:] == "ib":
-		var known bool
-		if scale, known = units[unit[0]]; !known || unit[0] == 'b' {
-			return bad()
-		}
-	default:
-		return bad()
-	}
-	if bytes := number * scale; bytes < math.MaxInt64 {
-		return int64(bytes), nil
-	}
-	return 0, fmt.Errorf("%s is more than any machine has: write less, for example 4g", quote(text))
+	return size, nil
 }
 
 // CPUs reads a number of processors such as "1.5" and returns billionths of one.
