@@ -121,6 +121,10 @@ func duplicate(lis *net.UnixListener) (fd int, err error) {
 const activationStart = 3
 
 // activation returns the listening socket that systemd passed; -1 if it did not.
+//
+// github.com/coreos/go-systemd/activation is not used: it returns an os.File, which
+// closes its descriptor when it is collected. A place keeps the number, which outlives
+// an upgrade. The checks of the socket are ours in any case.
 func activation(install paths.Install) (fd int, err error) {
 	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {

@@ -38,8 +38,11 @@ func parseKey(word string) (byte, bool) {
 	return 0, false
 }
 
-// detachFilter finds the detach keys in what is typed. A beginning of them is
-// held back until the next key shows what it is.
+// detachFilter finds the detach keys in what is typed. The first of them are held
+// back until the next key shows whether they are detach keys.
+//
+// The proxy of github.com/moby/term is not used: it misses the keys if the first is
+// typed twice (ctrl-p ctrl-p ctrl-q), and it is a reader that must own the terminal.
 type detachFilter struct {
 	keys []byte
 	held []byte

@@ -30,6 +30,10 @@ func JSONC(file string, content []byte, report *Report) *Node {
 }
 
 // scanner reads from at on.
+//
+// github.com/tailscale/hujson is not used: it has no limit of depth, so that 1 MiB of
+// "[" overflows the stack and ends the process. It also takes a key twice, and its
+// messages do not say what to write instead.
 type scanner struct {
 	file         string
 	text         string
