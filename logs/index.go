@@ -3,12 +3,16 @@ package logs
 import (
 	"errors"
 	"io"
+	"iter"
 	"os"
 	"sync"
 )
 
-// indexBlock is how much of an index is read at a time: 1024 records.
-const indexBlock = 32 << 10
+// indexBlock is how much of an index is read at a time, in bytes.
+const (
+	indexBlock   = 32 << 10
+	blockRecords = indexBlock / recordSize
+)
 
 // blocks keeps the buffers of readers that have come to the end of their index,
 // so that a thousand waiting followers hold none.
@@ -63,7 +67,7 @@ func (x *indexReader) peek(finished bool) (record, error) {
 // fits tells whether a Writer can have written rec at the place of the reader.
 func (x *indexReader) fits(rec record) bool {
 	ends := x.ends
-	if (rec.stream == Stdout || rec.stream == Stderr) && x.unsure[rec.stream-Stdout] {
+	if x.unsure[rec.stream-Stdout] {
 		ends[rec.stream-Stdout] = rec.offset
 	}
 	return rec.follows(ends)
@@ -144,7 +148,7 @@ func (x *indexReader) search(lo, hi int64, before func(record) bool) int64 {
 		mid := lo + (hi-lo)/2
 		n, _ := x.f.ReadAt(one[:], mid*recordSize)
 		rec, whole := parseRecord(one[:])
-		if n == recordSize && whole && (rec.stream == Stdout || rec.stream == Stderr) && before(rec) {
+		if n == recordSize && whole && before(rec) {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -164,22 +168,42 @@ func (x *indexReader) firstAt(lo, hi, nanos int64) int64 {
 	if hi-lo > scanned {
 		return x.search(lo, hi, func(rec record) bool { return rec.nanos < nanos })
 	}
-	block := blocks.Get().(*[indexBlock]byte)
-	defer blocks.Put(block)
-	for lo < hi {
-		n, _ := x.f.ReadAt(block[:min(hi-lo, indexBlock/recordSize)*recordSize], lo*recordSize)
-		if n < recordSize {
-			break // it was cut just now
-		}
-		for have := block[:n-n%recordSize]; len(have) > 0; have = have[recordSize:] {
-			rec, whole := parseRecord(have)
-			if !whole || rec.stream != Stdout && rec.stream != Stderr || rec.nanos >= nanos {
-				return lo
-			}
-			lo++
+	for number, rec := range x.walk(lo, hi) {
+		if rec.stream == 0 || rec.nanos >= nanos {
+			return number
 		}
 	}
-	return lo
+	return hi
+}
+
+// walk yields the records from number first on until end, upwards without end itself;
+// downwards, where end is less than first, without first itself. One that is damaged,
+// or was cut off meanwhile, comes as a record of no stream, and is the last.
+func (x *indexReader) walk(first, end int64) iter.Seq2[int64, record] {
+	return func(yield func(int64, record) bool) {
+		block := blocks.Get().(*[indexBlock]byte)
+		defer blocks.Put(block)
+		for first != end {
+			n := min(max(end-first, first-end), blockRecords)
+			begin, step, number := first, int64(1), first
+			if end < first {
+				begin, step, number = first-n, -1, first-1
+			}
+			have := block[:n*recordSize]
+			got, _ := x.f.ReadAt(have, begin*recordSize) // got says it all
+			for range n {
+				var rec record
+				if at := int(number-begin) * recordSize; at+recordSize <= got {
+					rec, _ = parseRecord(have[at:])
+				}
+				if !yield(number, rec) || rec.stream == 0 {
+					return
+				}
+				number += step
+			}
+			first += n * step
+		}
+	}
 }
 
 // covered returns where the last record of each stream ends, within the sizes of
@@ -190,27 +214,21 @@ func (x *indexReader) covered(sizes [2]uint64) [2]uint64 {
 	if err != nil {
 		return [2]uint64{}
 	}
-	block := blocks.Get().(*[indexBlock]byte)
-	defer blocks.Put(block)
 	ends, sought := sizes, [2]bool{sizes[0] > 0, sizes[1] > 0}
-	for last := max(0, number-scanned); number > last && sought != [2]bool{}; {
-		begin := max(last, number-indexBlock/recordSize)
-		have := block[:(number-begin)*recordSize]
-		if n, _ := x.f.ReadAt(have, begin*recordSize); n < len(have) {
-			return [2]uint64{} // it was cut just now
+	last := max(0, number-scanned)
+	for _, rec := range x.walk(number, last) {
+		if rec.stream == 0 {
+			return [2]uint64{}
 		}
-		for ; number > begin; number-- {
-			rec, whole := parseRecord(have[(number-begin-1)*recordSize:])
-			if !whole || rec.stream != Stdout && rec.stream != Stderr {
-				return [2]uint64{}
-			}
-			if i := rec.stream - Stdout; sought[i] {
-				ends[i], sought[i] = min(rec.end(), sizes[i]), false
-			}
+		if i := rec.stream - Stdout; sought[i] {
+			ends[i], sought[i] = min(rec.end(), sizes[i]), false
+		}
+		if sought == [2]bool{} {
+			break
 		}
 	}
 	for i := range ends {
-		if number == 0 && sought[i] {
+		if last == 0 && sought[i] {
 			ends[i] = 0
 		}
 	}

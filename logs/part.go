@@ -142,33 +142,24 @@ func (r *Reader) seekCursor(floor int64) {
 // whether the cursor is not before its end. It looks at seekBlocks of the index;
 // where that does not do, the first record from there on tells, in meet.
 func (r *Reader) behind(first, floor int64) bool {
-	block := blocks.Get().(*[indexBlock]byte)
-	defer blocks.Put(block)
 	x := &r.index
-	for range seekBlocks {
-		begin := max(floor, first-indexBlock/recordSize)
-		have := block[:(first-begin)*recordSize]
-		if n, _ := x.f.ReadAt(have, begin*recordSize); n < len(have) {
+	last := max(floor, first-seekBlocks*blockRecords)
+	for _, rec := range x.walk(first, last) {
+		if rec.stream == 0 {
 			return false
 		}
-		for ; first > begin; first-- {
-			rec, whole := parseRecord(have[(first-begin-1)*recordSize:])
-			if !whole || rec.stream != Stdout && rec.stream != Stderr {
+		if i := rec.stream - Stdout; x.unsure[i] {
+			if rec.end() > r.pos[i] {
 				return false
 			}
-			if i := rec.stream - Stdout; x.unsure[i] {
-				if rec.end() > r.pos[i] {
-					return false
-				}
-				x.ends[i], x.unsure[i] = rec.end(), false
-			}
+			x.ends[i], x.unsure[i] = rec.end(), false
 		}
-		if begin == 0 {
-			x.unsure = [2]bool{}
+		if x.unsure == [2]bool{} {
+			return true
 		}
-		if begin == floor || x.unsure == [2]bool{} {
-			break
-		}
+	}
+	if last == 0 {
+		x.unsure = [2]bool{}
 	}
 	return true
 }

@@ -52,12 +52,9 @@ func (r record) put(b *[recordSize]byte) {
 }
 
 // parseRecord decodes the first 32 bytes of b, which must hold so many. It
-// returns false when its checksum does not fit.
+// returns false, and a record of no stream, if no Writer can have written them.
 func parseRecord(b []byte) (record, bool) {
 	b = b[:recordSize]
-	if crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]) {
-		return record{}, false
-	}
 	r := record{
 		nanos:  int64(binary.BigEndian.Uint64(b[0:])),
 		offset: binary.BigEndian.Uint64(b[8:]),
@@ -65,15 +62,13 @@ func parseRecord(b []byte) (record, bool) {
 		stream: Stream(b[20]),
 		crc:    binary.BigEndian.Uint32(b[24:]),
 	}
-	if b[21]|b[22]|b[23] != 0 {
-		r.stream = 0
+	if crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]) || b[21]|b[22]|b[23] != 0 ||
+		r.stream != Stdout && r.stream != Stderr || r.length < 1 || r.length > maxRecord {
+		return record{}, false
 	}
 	return r, true
 }
 
 // follows tells whether a Writer can have written r after records that end at
 // ends in the two streams.
-func (r record) follows(ends [2]uint64) bool {
-	return (r.stream == Stdout || r.stream == Stderr) && r.offset == ends[r.stream-Stdout] &&
-		r.length >= 1 && r.length <= maxRecord
-}
+func (r record) follows(ends [2]uint64) bool { return r.offset == ends[r.stream-Stdout] }

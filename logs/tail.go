@@ -136,46 +136,36 @@ type tailWalk struct {
 // run walks from the record before until towards floor and returns the number of
 // the first record that the tail needs.
 func (w *tailWalk) run(ctx context.Context, floor, until int64) (first int64, sound bool, err error) {
-	block := blocks.Get().(*[indexBlock]byte)
-	defer blocks.Put(block)
+	if w.count.full() {
+		return until, true, nil
+	}
 	spent := 0
-	for until > floor && !w.count.full() {
-		if err := ctx.Err(); err != nil {
-			return 0, false, err
+	for number, rec := range w.r.index.walk(until, floor) {
+		if number%blockRecords == 0 && ctx.Err() != nil {
+			return 0, false, ctx.Err()
 		}
-		begin := max(floor, until-indexBlock/recordSize)
-		have := block[:(until-begin)*recordSize]
-		if n, _ := w.r.index.f.ReadAt(have, begin*recordSize); n < len(have) {
+		if rec.stream == 0 || !w.fits(rec) || !w.take(rec) {
 			return 0, false, nil
 		}
-		for until > begin && !w.count.full() {
-			until--
-			rec, whole := parseRecord(have[(until-begin)*recordSize:])
-			if !whole || !w.fits(rec) || !w.take(rec) {
-				return 0, false, nil
-			}
-			if w.count.left == 0 {
-				if spent++; spent > tailPatience {
-					return until, true, nil
-				}
-			}
+		if w.count.left == 0 {
+			spent++
+		}
+		if w.count.full() || spent > tailPatience {
+			return number, true, nil
 		}
 	}
-	return until, true, nil
+	return floor, true, nil
 }
 
 // fits tells whether a Writer can have written rec before the records seen.
 func (w *tailWalk) fits(rec record) bool {
-	if rec.stream != Stdout && rec.stream != Stderr {
-		return false
-	}
 	i := rec.stream - Stdout
 	fits := rec.end() == w.begins[i]
 	if !w.known[i] {
 		fits = rec.end() <= w.size[i]
 	}
 	w.begins[i], w.known[i] = rec.offset, true
-	return fits && rec.length >= 1 && rec.length <= maxRecord
+	return fits
 }
 
 // take counts the lines of a record; false means that its bytes are not there.
