@@ -102,17 +102,17 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := makeDirs(cfg.Paths); err != nil {
 		return err
 	}
-	place, err := takePlace(stop.ctx, cfg.Paths, cfg.Log)
+	claim, err := takeClaim(stop.ctx, cfg.Paths, cfg.Log)
 	if err != nil {
 		return notStarted(stop.ctx, cfg.Log, err)
 	}
-	defer place.release()
+	defer claim.release()
 	// For the whole life: between two generations a SIGHUP must not end it.
 	hangup := make(chan os.Signal, 1)
 	defer signal.Stop(hangup)
 	for failure := ""; ; {
 		signal.Notify(hangup, syscall.SIGHUP)
-		next, err := generation(stop.ctx, cfg, place, hangup, failure)
+		next, err := generation(stop.ctx, cfg, claim, hangup, failure)
 		if next == nil {
 			return err
 		}
@@ -125,18 +125,18 @@ func Run(ctx context.Context, cfg Config) error {
 			cfg.Log.Info("agboxd was told to stop and does not become the new one")
 			return err
 		}
-		err = place.become(next, cfg.Arguments)
+		err = claim.become(next, cfg.Arguments)
 		stop = catchStop(ctx)
 		cfg.Log.Error("the new agboxd could not be executed; this one goes on", "error", err)
-		place.handedOver = true
+		claim.handedOver = true
 		failure = err.Error()
 	}
 }
 
 // generation opens everything, serves until ctx ends or an upgrade was accepted,
-// and closes everything but the place. next is what to become; nil if the
+// and closes everything but the claim. next is what to become; nil if the
 // daemon is to end. failure is why the last upgrade came to nothing.
-func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.Signal, failure string) (next *successor, err error) {
+func generation(ctx context.Context, cfg Config, claim *claim, hangup <-chan os.Signal, failure string) (next *successor, err error) {
 	started := time.Now()
 	db, err := store.Open(ctx, store.Options{
 		Path: cfg.Paths.Database(), Sentinel: cfg.Paths.Sentinel(),
@@ -148,14 +148,14 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 	defer func() { err = errors.Join(err, db.Close()) }()
 
 	rooms, err := build(ctx, cfg, db, origin{
-		started: started, supervisor: place.supervisor, handedOver: place.handedOver, upgradeError: failure,
+		started: started, supervisor: claim.supervisor, handedOver: claim.handedOver, upgradeError: failure,
 	})
 	if err != nil {
 		return nil, notStarted(ctx, cfg.Log, err)
 	}
 	defer rooms.close()
 
-	lis, err := place.listen(ctx, cfg.Log)
+	lis, err := claim.listen(ctx, cfg.Log)
 	if err != nil {
 		return nil, notStarted(ctx, cfg.Log, err)
 	}
@@ -164,7 +164,7 @@ func generation(ctx context.Context, cfg Config, place *place, hangup <-chan os.
 	if err := tellSystemd(); err != nil {
 		cfg.Log.Warn("systemd could not be told that agboxd is ready", "error", err)
 	}
-	return rooms.run(ctx, lis, place, hangup)
+	return rooms.run(ctx, lis, claim, hangup)
 }
 
 // notStarted is the error of a start that did not succeed: none if it was told to stop.
@@ -280,7 +280,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 // returns: first no new calls, then no new steps, then no links. Commits under
 // way are finished in between. What does not end is left behind; it finds the rooms
 // closed.
-func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, hangup <-chan os.Signal) (next *successor, err error) {
+func (r *rooms) run(ctx context.Context, lis *server.Listener, claim *claim, hangup <-chan os.Signal) (next *successor, err error) {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var work sync.WaitGroup
@@ -299,7 +299,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 		err = fmt.Errorf("serve the socket: %w", err)
 	}
 	if next == nil {
-		place.leaveSocket()
+		claim.leaveSocket()
 	} else {
 		r.quiesce(ctx) // calls are still answered meanwhile
 		r.server.Pause(lis)
@@ -313,7 +313,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, place *place, han
 	steps := waited(&work)
 	if inTime = within(leaveAfter, steps) && inTime; !inTime {
 		r.log.Error("something that agboxd is at does not end and is left behind", "stacks", stacks())
-		place.left = append(place.left, calls, steps)
+		claim.left = append(claim.left, calls, steps)
 	}
 	return next, err
 }

@@ -36,9 +36,9 @@ type handover struct {
 	Supervisor supervisorFile `json:"supervisor"`
 }
 
-// inherit returns the place that the process was handed in an upgrade; nil if
+// inherit returns the claim that the process was handed in an upgrade; nil if
 // it was handed none. A socket that does not fit any more is left out.
-func inherit(install paths.Install) (*place, error) {
+func inherit(install paths.Install) (*claim, error) {
 	text, ok := os.LookupEnv(handoverVariable)
 	if !ok {
 		return nil, nil
@@ -57,14 +57,14 @@ func inherit(install paths.Install) (*place, error) {
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(h.Lock), unix.Close(h.Socket))
 	}
-	p := &place{install: install, lock: lock, socket: -1, handedOver: true, supervisor: h.Supervisor}
+	c := &claim{install: install, lock: lock, socket: -1, handedOver: true, supervisor: h.Supervisor}
 	if err := h.checkSocket(install); err != nil {
 		_ = unix.Close(h.Socket)
-		return p, fmt.Errorf("the socket is made anew: %w", err)
+		return c, fmt.Errorf("the socket is made anew: %w", err)
 	}
 	unix.CloseOnExec(h.Socket)
-	p.socket, p.activated = h.Socket, h.Activated
-	return p, nil
+	c.socket, c.activated = h.Socket, h.Activated
+	return c, nil
 }
 
 // inheritLock takes over the descriptor of the lock file, and with it the lock.
@@ -109,31 +109,31 @@ func identity(path string) (device, inode uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// become executes the binary in the place of this process and hands the place
-// on. It returns only if that fails, with the place as it was.
-func (p *place) become(next *successor, arguments []string) error {
-	if p.left = slices.DeleteFunc(p.left, ended); len(p.left) > 0 {
+// become replaces this process by the binary and hands the claim on. It returns
+// only if that fails, with the claim as it was.
+func (c *claim) become(next *successor, arguments []string) error {
+	if c.left = slices.DeleteFunc(c.left, ended); len(c.left) > 0 {
 		return errLeft
 	}
-	env, err := p.handoverEnv(next)
+	env, err := c.handoverEnv(next)
 	if err != nil {
 		return err
 	}
 	// The new program starts with these until it has set up its own: a SIGHUP in
 	// between must not end it.
 	signal.Ignore(syscall.SIGHUP)
-	if err := errors.Join(keepOnExec(p.lock.Fd(), true), keepOnExec(uintptr(p.socket), true)); err != nil {
+	if err := errors.Join(keepOnExec(c.lock.Fd(), true), keepOnExec(uintptr(c.socket), true)); err != nil {
 		return err
 	}
 	err = syscall.Exec(next.binary, append([]string{next.binary}, arguments...), env)
 	return errors.Join(fmt.Errorf("execute %s: %w", next.binary, err),
-		keepOnExec(p.lock.Fd(), false), keepOnExec(uintptr(p.socket), false))
+		keepOnExec(c.lock.Fd(), false), keepOnExec(uintptr(c.socket), false))
 }
 
-func (p *place) handoverEnv(next *successor) ([]string, error) {
+func (c *claim) handoverEnv(next *successor) ([]string, error) {
 	h := handover{
-		PID: os.Getpid(), Lock: int(p.lock.Fd()), Socket: p.socket,
-		Path: p.install.Socket(), Activated: p.activated, Supervisor: next.supervisor,
+		PID: os.Getpid(), Lock: int(c.lock.Fd()), Socket: c.socket,
+		Path: c.install.Socket(), Activated: c.activated, Supervisor: next.supervisor,
 	}
 	// A socket file that is gone is the next one's matter: it makes a new one.
 	h.Device, h.Inode, _ = identity(h.Path)

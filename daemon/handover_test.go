@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newPlace takes the place of a new install and listens there.
-func newPlace(t *testing.T) *place {
+// newClaim claims a new install and listens there.
+func newClaim(t *testing.T) *claim {
 	t.Helper()
 	home, err := os.MkdirTemp("/tmp", "abd")
 	if err != nil {
@@ -36,7 +36,7 @@ func newPlace(t *testing.T) *place {
 	if err := makeDirs(install); err != nil {
 		t.Fatal(err)
 	}
-	p, err := takePlace(t.Context(), install, slog.New(slog.DiscardHandler))
+	p, err := takeClaim(t.Context(), install, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func newPlace(t *testing.T) *place {
 
 // handOn puts into the environment what become would, with descriptors of their
 // own as the next program would have them.
-func handOn(t *testing.T, p *place, change func(*handover)) {
+func handOn(t *testing.T, p *claim, change func(*handover)) {
 	t.Helper()
 	env, err := p.handoverEnv(&successor{})
 	if err != nil {
@@ -77,20 +77,20 @@ func handOn(t *testing.T, p *place, change func(*handover)) {
 }
 
 func TestTheNextDaemonInheritsLockAndSocket(t *testing.T) {
-	old := newPlace(t)
+	old := newClaim(t)
 	waiting, err := net.Dial("unix", old.install.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer waiting.Close()
 	handOn(t, old, func(*handover) {})
-	next, err := takePlace(t.Context(), old.install, slog.New(slog.DiscardHandler))
+	next, err := takeClaim(t.Context(), old.install, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer next.release()
 	if !next.handedOver || next.activated || os.Getenv(handoverVariable) != "" {
-		t.Errorf("the next place is %+v, and the variable is %q", next, os.Getenv(handoverVariable))
+		t.Errorf("the next claim is %+v, and the variable is %q", next, os.Getenv(handoverVariable))
 	}
 	// As if the old program were gone.
 	_ = old.lock.Close()
@@ -130,12 +130,12 @@ func TestAHandoverThatDoesNotFitIsNotUsed(t *testing.T) {
 		{"that fits", func(*handover) {}, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			old := newPlace(t)
+			old := newClaim(t)
 			handOn(t, old, c.change)
-			next, err := takePlace(t.Context(), old.install, slog.New(slog.DiscardHandler))
+			next, err := takeClaim(t.Context(), old.install, slog.New(slog.DiscardHandler))
 			if c.runs {
 				if !errors.Is(err, ErrRuns) {
-					t.Errorf("takePlace gives %v, want that another daemon runs", err)
+					t.Errorf("takeClaim gives %v, want that another daemon runs", err)
 				}
 				return
 			}
@@ -143,7 +143,7 @@ func TestAHandoverThatDoesNotFitIsNotUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if (next.socket != -1) != c.socket {
-				t.Errorf("the next place is %+v, want it to have the socket: %v", next, c.socket)
+				t.Errorf("the next claim is %+v, want it to have the socket: %v", next, c.socket)
 			}
 			_ = next.lock.Close()
 		})
@@ -151,7 +151,7 @@ func TestAHandoverThatDoesNotFitIsNotUsed(t *testing.T) {
 }
 
 func TestABinaryThatCannotBeExecutedLeavesThePlaceAsItWas(t *testing.T) {
-	p := newPlace(t)
+	p := newClaim(t)
 	err := p.become(&successor{binary: "/nonexistent/agboxd"}, []string{"run"})
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("become gives %v", err)

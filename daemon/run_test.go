@@ -141,7 +141,7 @@ func TestAStepThatNeverEndsDoesNotKeepTheDaemonFromStopping(t *testing.T) {
 	if err := Run(t.Context(), l.Config); err != nil {
 		t.Errorf("Run gives %v", err)
 	}
-	next, err := takePlace(t.Context(), l.Paths, l.Log)
+	next, err := takeClaim(t.Context(), l.Paths, l.Log)
 	if err != nil {
 		t.Fatalf("the next daemon: %v", err)
 	}

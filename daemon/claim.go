@@ -15,10 +15,10 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// place is what makes a process the daemon of an install: its lock and its
+// claim is what makes a process the daemon of an install: its lock and its
 // listening socket. An upgrade hands both on, so that nobody else can slip in
 // and connections wait in the accept queue meanwhile.
-type place struct {
+type claim struct {
 	install paths.Install
 	lock    *os.File
 	// socket is a listening descriptor that outlives the listeners made from it;
@@ -36,72 +36,72 @@ type place struct {
 	left []<-chan struct{}
 }
 
-// takePlace takes over what the process was handed, by the daemon that it was
+// takeClaim takes over what the process was handed, by the daemon that it was
 // before or by systemd, and otherwise takes the lock.
-func takePlace(ctx context.Context, install paths.Install, log *slog.Logger) (*place, error) {
-	p, err := inherit(install)
+func takeClaim(ctx context.Context, install paths.Install, log *slog.Logger) (*claim, error) {
+	c, err := inherit(install)
 	if err != nil {
 		log.Error("what the daemon before this one handed on cannot be used", "error", err)
 	}
-	if p == nil {
-		p = &place{install: install, socket: -1}
-		if p.lock, err = lockInstall(ctx, install, log); err != nil {
+	if c == nil {
+		c = &claim{install: install, socket: -1}
+		if c.lock, err = lockInstall(ctx, install, log); err != nil {
 			return nil, err
 		}
 	}
-	if p.socket == -1 {
-		if p.socket, err = activation(install); err != nil {
-			return nil, errors.Join(err, p.lock.Close())
+	if c.socket == -1 {
+		if c.socket, err = activation(install); err != nil {
+			return nil, errors.Join(err, c.lock.Close())
 		}
-		p.activated = p.socket != -1
+		c.activated = c.socket != -1
 	}
-	return p, nil
+	return c, nil
 }
 
-// release gives the place up for good.
-func (p *place) release() {
-	p.leaveSocket()
-	_ = p.lock.Close()
+// release gives the claim up for good.
+func (c *claim) release() {
+	c.leaveSocket()
+	_ = c.lock.Close()
 }
 
 // leaveSocket ends the listening, so that new callers see that nobody does. A
 // socket of systemd's stays, and its connections wait for the next daemon.
-func (p *place) leaveSocket() {
-	if p.socket == -1 {
+func (c *claim) leaveSocket() {
+	if c.socket == -1 {
 		return
 	}
-	if !p.activated {
-		_ = os.Remove(p.install.Socket())
+	if !c.activated {
+		_ = os.Remove(c.install.Socket())
 	}
-	_ = unix.Close(p.socket)
-	p.socket = -1
+	_ = unix.Close(c.socket)
+	c.socket = -1
 }
 
-// listen returns a listener on the socket of the place, which is made if there
+// listen returns a listener on the socket of the claim, which is made if there
 // is none. Closing the listener leaves the socket as it is.
-func (p *place) listen(ctx context.Context, log *slog.Logger) (*server.Listener, error) {
-	if p.socket == -1 {
-		made, err := makeSocket(ctx, p.install, log)
+func (c *claim) listen(ctx context.Context, log *slog.Logger) (*server.Listener, error) {
+	if c.socket == -1 {
+		made, err := makeSocket(ctx, c.install, log)
 		if err != nil {
 			return nil, err
 		}
-		p.socket, err = duplicate(made)
+		c.socket, err = duplicate(made)
 		if err := errors.Join(err, made.Close()); err != nil {
 			return nil, err
 		}
 	}
-	dup, err := unix.FcntlInt(uintptr(p.socket), unix.F_DUPFD_CLOEXEC, 0)
+	dup, err := unix.FcntlInt(uintptr(c.socket), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("duplicate the socket: %w", err)
 	}
-	file := os.NewFile(uintptr(dup), p.install.Socket())
+	file := os.NewFile(uintptr(dup), c.install.Socket())
 	lis, err := net.FileListener(file)
 	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", p.install.Socket(), err)
+		return nil, fmt.Errorf("listen on %s: %w", c.install.Socket(), err)
 	}
 	unixListener, ok := lis.(*net.UnixListener)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("%s is no Unix socket", p.install.Socket()), lis.Close())
+		return nil, errors.Join(fmt.Errorf("%s is no Unix socket", c.install.Socket()), lis.Close())
 	}
 	return server.NewListener(unixListener, log), nil
 }
