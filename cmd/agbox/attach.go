@@ -160,11 +160,11 @@ var searched = []uint64{1 << 20, 64 << 20}
 
 // resume finds out what is on the terminal of the command: where its last
 // screenful begins, and how the program has changed the terminal's modes.
-func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
+func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
 	if o.TailLines == nil {
 		return nil // everything is shown again
 	}
-	probe, err := f.client.AttachExec(ctx, client.AttachOptions{Exec: o.Exec, TailLines: o.TailLines})
+	probe, err := c.client.AttachExec(ctx, client.AttachOptions{Exec: o.Exec, TailLines: o.TailLines})
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 	probe.Detach()
 	from := client.Cursor{Stdout: start.GetStdoutOffset(), Stderr: start.GetStderrOffset()}
 	for _, stretch := range searched {
-		before, now, end, err := f.search(ctx, o.Exec, from, stretch)
+		before, now, end, err := c.search(ctx, o.Exec, from, stretch)
 		if err != nil {
 			return err
 		}
@@ -187,10 +187,10 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 			// The program will not draw for who looks on: show all it has drawn.
 			o.Cursor.Stdout = now.entered
 		case now.alternate():
-			o.Cursor, f.redraw = end, true
-			f.begin(ctx, now)
+			o.Cursor, c.redraw = end, true
+			c.begin(ctx, now)
 		default:
-			f.begin(ctx, before)
+			c.begin(ctx, before)
 		}
 		return nil
 	}
@@ -199,11 +199,11 @@ func (f *console) resume(ctx context.Context, o *client.AttachOptions) error {
 
 // search reads a stretch of output before a place, and all that follows it:
 // before is how the terminal was at the place, now how it is at the end.
-func (f *console) search(ctx context.Context, exec string, at client.Cursor, stretch uint64) (before, now *screen, end client.Cursor, err error) {
+func (c *console) search(ctx context.Context, exec string, at client.Cursor, stretch uint64) (before, now *screen, end client.Cursor, err error) {
 	from := at
 	from.Stdout -= min(from.Stdout, stretch)
 	before, now, end = &screen{at: from.Stdout}, &screen{at: from.Stdout}, at
-	for item, err := range f.client.FollowLogs(ctx, exec, client.LogOptions{Cursor: from}) {
+	for item, err := range c.client.FollowLogs(ctx, exec, client.LogOptions{Cursor: from}) {
 		if err != nil {
 			return nil, nil, end, err
 		}
@@ -217,8 +217,8 @@ func (f *console) search(ctx context.Context, exec string, at client.Cursor, str
 }
 
 // begin puts our terminal into the modes of a screen.
-func (f *console) begin(ctx context.Context, s *screen) {
+func (c *console) begin(ctx context.Context, s *screen) {
 	again := []byte(s.again())
-	_, _ = f.screen.Write(again)
-	_ = f.put(ctx, f.app.stdout, again)
+	_, _ = c.screen.Write(again)
+	_ = c.put(ctx, c.app.stdout, again)
 }

@@ -61,37 +61,37 @@ type rightToType struct {
 
 // run attaches the terminal until the command has ended or its user has left.
 // However it ends, the terminal is as it was.
-func (f *console) run(ctx context.Context, o client.AttachOptions) error {
-	signals, stop := f.app.signals(syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGPIPE,
+func (c *console) run(ctx context.Context, o client.AttachOptions) error {
+	signals, stop := c.app.signals(syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGPIPE,
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 	defer stop()
 	ctx, leave := context.WithCancelCause(ctx)
-	f.leave, f.rights = leave, make(chan struct{}, 1)
-	defer f.terminal.restore()
+	c.leave, c.rights = leave, make(chan struct{}, 1)
+	defer c.terminal.restore()
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer leave(nil)
-	others.Go(func() { f.obey(ctx, signals) })
-	err := f.attach(ctx, o, &others)
+	others.Go(func() { c.obey(ctx, signals) })
+	err := c.attach(ctx, o, &others)
 	// From here on everything is as if we had not been there.
-	_ = f.put(ctx, f.app.stdout, []byte(f.screen.undo())) // there is nobody to be told
-	f.terminal.restore()
+	_ = c.put(ctx, c.app.stdout, []byte(c.screen.undo())) // there is nobody to be told
+	c.terminal.restore()
 	var status endStatus
 	if errors.As(err, &status) {
-		return f.teller(ctx).ended(status.end)
+		return c.teller(ctx).ended(status.end)
 	}
-	return f.left(ctx, err)
+	return c.left(ctx, err)
 }
 
 // left says how it goes on with a command that runs on.
-func (f *console) left(ctx context.Context, err error) error {
+func (c *console) left(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	var sig interrupted
 	if !errors.Is(cause, errLeft) && !errors.As(cause, &sig) {
 		return err
 	}
-	if f.id != "" && (sig == 0 || !f.fleeting) {
-		f.teller(ctx).say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", f.id, f.id)
+	if c.id != "" && (sig == 0 || !c.fleeting) {
+		c.teller(ctx).say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", c.id, c.id)
 	}
 	if sig != 0 {
 		return exitStatus(codeSignal + int(sig))
@@ -100,42 +100,42 @@ func (f *console) left(ctx context.Context, err error) error {
 }
 
 // attach shows the command, one that runs already as it is now.
-func (f *console) attach(ctx context.Context, o client.AttachOptions, others *sync.WaitGroup) error {
+func (c *console) attach(ctx context.Context, o client.AttachOptions, others *sync.WaitGroup) error {
 	if o.Create == nil {
-		if err := f.resume(ctx, &o); err != nil {
+		if err := c.resume(ctx, &o); err != nil {
 			return err
 		}
 	}
-	o.OnInput = f.rightChanged
-	sess, err := f.client.AttachExec(ctx, o)
+	o.OnInput = c.rightChanged
+	sess, err := c.client.AttachExec(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer sess.Detach()
-	f.id = sess.ExecID()
-	return f.serve(ctx, sess, others)
+	c.id = sess.ExecID()
+	return c.serve(ctx, sess, others)
 }
 
-func (f *console) serve(ctx context.Context, sess *client.Session, others *sync.WaitGroup) error {
+func (c *console) serve(ctx context.Context, sess *client.Session, others *sync.WaitGroup) error {
 	at := sess.Attached()
-	f.right.Store(&rightToType{at.GetInput(), at.GetTypist()})
-	if err := f.terminal.raw(); err != nil {
+	c.right.Store(&rightToType{at.GetInput(), at.GetTypist()})
+	if err := c.terminal.raw(); err != nil {
 		return fmt.Errorf("the terminal cannot be switched to raw mode: %w", err)
 	}
-	f.session.Store(sess)
-	others.Go(func() { f.tellRights(ctx, rightToType{granted: true}) })
-	f.resize(sess)
-	stop, err := readInput(f.app.stdin, func(keys []byte, err error) bool { return f.typed(ctx, keys, err) })
+	c.session.Store(sess)
+	others.Go(func() { c.tellRights(ctx, rightToType{granted: true}) })
+	c.resize(sess)
+	stop, err := readInput(c.app.stdin, func(keys []byte, err error) bool { return c.typed(ctx, keys, err) })
 	if err != nil {
 		return err
 	}
 	defer stop()
 	defer sess.Detach()
-	return f.show(ctx, sess)
+	return c.show(ctx, sess)
 }
 
 // show passes output on until the command has ended.
-func (f *console) show(ctx context.Context, sess *client.Session) error {
+func (c *console) show(ctx context.Context, sess *client.Session) error {
 	for item, err := range sess.Items() {
 		switch {
 		case err != nil:
@@ -143,9 +143,9 @@ func (f *console) show(ctx context.Context, sess *client.Session) error {
 		case item.End != nil:
 			return endStatus{item.End}
 		}
-		_, _ = f.screen.Write(item.Data)
-		if err := f.put(ctx, f.app.stdout, item.Data); err != nil {
-			f.leave(interrupted(syscall.SIGPIPE))
+		_, _ = c.screen.Write(item.Data)
+		if err := c.put(ctx, c.app.stdout, item.Data); err != nil {
+			c.leave(interrupted(syscall.SIGPIPE))
 			return err
 		}
 	}
@@ -156,8 +156,8 @@ var errStuck = errors.New("the terminal takes no output")
 
 // put writes to the terminal. Once ctx has ended it waits for that no longer than
 // a moment, and never again after it was in vain.
-func (f *console) put(ctx context.Context, w io.Writer, p []byte) error {
-	if f.stuck.Load() {
+func (c *console) put(ctx context.Context, w io.Writer, p []byte) error {
+	if c.stuck.Load() {
 		return errStuck
 	}
 	if len(p) == 0 {
@@ -165,7 +165,7 @@ func (f *console) put(ctx context.Context, w io.Writer, p []byte) error {
 	}
 	written := make(chan error, 1)
 	go func() { // of a terminal that is stuck it ends with the process
-		defer f.terminal.restoreOnPanic()
+		defer c.terminal.restoreOnPanic()
 		_, err := w.Write(p)
 		written <- err
 	}()
@@ -178,49 +178,49 @@ func (f *console) put(ctx context.Context, w io.Writer, p []byte) error {
 	case err := <-written:
 		return err
 	case <-time.After(stuckPatience):
-		f.stuck.Store(true)
+		c.stuck.Store(true)
 		return errStuck
 	}
 }
 
 // teller is the app with a stderr that goes through put.
-func (f *console) teller(ctx context.Context) *app {
-	a := *f.app
-	a.stderr = putWriter{f, ctx, f.app.stderr}
+func (c *console) teller(ctx context.Context) *app {
+	a := *c.app
+	a.stderr = putWriter{c, ctx, c.app.stderr}
 	return &a
 }
 
 type putWriter struct {
-	f   *console
+	c   *console
 	ctx context.Context
 	w   io.Writer
 }
 
 func (p putWriter) Write(data []byte) (int, error) {
-	if err := p.f.put(p.ctx, p.w, data); err != nil {
+	if err := p.c.put(p.ctx, p.w, data); err != nil {
 		return 0, err
 	}
 	return len(data), nil
 }
 
 // typed takes keys, or the error that ends them. It returns false when no more are wanted.
-func (f *console) typed(ctx context.Context, keys []byte, err error) bool {
-	defer f.terminal.restoreOnPanic()
-	sess := f.session.Load()
+func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
+	defer c.terminal.restoreOnPanic()
+	sess := c.session.Load()
 	if err != nil {
-		f.leave(interrupted(syscall.SIGHUP))
+		c.leave(interrupted(syscall.SIGHUP))
 		return false
 	}
-	out, detach := f.keys.take(keys)
+	out, detach := c.keys.take(keys)
 	if len(out) > 0 {
 		const ctrlC = 3
 		_, err := sess.Type(out)
 		switch {
 		case errors.Is(err, client.ErrLookingOn) && bytes.IndexByte(out, ctrlC) >= 0:
-			f.leave(errLeft)
+			c.leave(errLeft)
 			return false
 		case errors.Is(err, client.ErrLookingOn):
-			_ = f.put(ctx, f.app.stderr, []byte("\a"))
+			_ = c.put(ctx, c.app.stderr, []byte("\a"))
 		case errors.Is(err, client.ErrInputClosed):
 			// It is about to end; the detach keys still count.
 		case err != nil:
@@ -233,52 +233,52 @@ func (f *console) typed(ctx context.Context, keys []byte, err error) bool {
 		if sess.MayType() {
 			_ = sess.Flush(ctx)
 		}
-		f.leave(errLeft)
+		c.leave(errLeft)
 	}
 	return !detach
 }
 
 // obey does what signals ask for until ctx ends.
-func (f *console) obey(ctx context.Context, signals <-chan os.Signal) {
-	defer f.terminal.restoreOnPanic()
+func (c *console) obey(ctx context.Context, signals <-chan os.Signal) {
+	defer c.terminal.restoreOnPanic()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case got := <-signals:
-			sess := f.session.Load()
+			sess := c.session.Load()
 			switch sig, _ := got.(syscall.Signal); {
 			case sig == syscall.SIGPIPE:
 			case sig == syscall.SIGTSTP:
-				f.terminal.restore()
+				c.terminal.restore()
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // as it would be without us
 			case sess == nil && sig != syscall.SIGWINCH && sig != syscall.SIGCONT:
-				f.leave(interrupted(sig))
+				c.leave(interrupted(sig))
 				return
 			case sess == nil:
 			case sig == syscall.SIGWINCH:
-				f.resize(sess)
+				c.resize(sess)
 			case sig == syscall.SIGCONT:
-				_ = f.terminal.raw()
-				_ = f.put(ctx, f.app.stdout, []byte(f.screen.again()))
-				f.nudge(ctx)
+				_ = c.terminal.raw()
+				_ = c.put(ctx, c.app.stdout, []byte(c.screen.again()))
+				c.nudge(ctx)
 			default:
-				f.leave(interrupted(sig))
+				c.leave(interrupted(sig))
 				return
 			}
 		}
 	}
 }
 
-func (f *console) resize(sess *client.Session) {
-	if size := f.terminal.size(); size != nil {
+func (c *console) resize(sess *client.Session) {
+	if size := c.terminal.size(); size != nil {
 		sess.Resize(int(size.GetRows()), int(size.GetColumns()))
 	}
 }
 
 // nudge has the program draw its screen anew: the size changes and changes back.
-func (f *console) nudge(ctx context.Context) {
-	sess, size := f.session.Load(), f.terminal.size()
+func (c *console) nudge(ctx context.Context) {
+	sess, size := c.session.Load(), c.terminal.size()
 	if size == nil {
 		return
 	}
@@ -287,32 +287,32 @@ func (f *console) nudge(ctx context.Context) {
 	case <-time.After(nudgePause):
 	case <-ctx.Done():
 	}
-	f.resize(sess)
+	c.resize(sess)
 }
 
-func (f *console) rightChanged(granted bool, typist string) {
-	f.right.Store(&rightToType{granted, typist})
+func (c *console) rightChanged(granted bool, typist string) {
+	c.right.Store(&rightToType{granted, typist})
 	select {
-	case f.rights <- struct{}{}:
+	case c.rights <- struct{}{}:
 	default:
 	}
 }
 
 // tellRights says who types whenever that has changed, and has the program draw once
 // we may; told is what the user takes for granted.
-func (f *console) tellRights(ctx context.Context, told rightToType) {
-	defer f.terminal.restoreOnPanic()
+func (c *console) tellRights(ctx context.Context, told rightToType) {
+	defer c.terminal.restoreOnPanic()
 	for {
-		if now := *f.right.Load(); now.granted != told.granted || !now.granted && now.typist != told.typist && now.typist != "" {
+		if now := *c.right.Load(); now.granted != told.granted || !now.granted && now.typist != told.typist && now.typist != "" {
 			told = now
-			f.say(ctx, now)
+			c.say(ctx, now)
 		}
-		if f.redraw && told.granted {
-			f.redraw = false
-			f.nudge(ctx)
+		if c.redraw && told.granted {
+			c.redraw = false
+			c.nudge(ctx)
 		}
 		select {
-		case <-f.rights:
+		case <-c.rights:
 		case <-ctx.Done():
 			return
 		}
@@ -326,12 +326,12 @@ func (f *console) tellRights(ctx context.Context, told rightToType) {
 
 // say tells who types, on a line of its own: the terminal is raw, so the carriage
 // has to be returned too.
-func (f *console) say(ctx context.Context, r rightToType) {
+func (c *console) say(ctx context.Context, r rightToType) {
 	text := "You type now."
 	if !r.granted {
-		text = lookingOn(r.typist, f.id)
+		text = lookingOn(r.typist, c.id)
 	}
-	_ = f.put(ctx, f.app.stderr, fmt.Appendf(nil, "\r\nagbox: %s\r\n", text))
+	_ = c.put(ctx, c.app.stderr, fmt.Appendf(nil, "\r\nagbox: %s\r\n", text))
 }
 
 // lookingOn says who types, and how to type instead.
