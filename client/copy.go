@@ -19,8 +19,8 @@ import (
 	"github.com/agbox/agbox/internal/archive"
 )
 
-// thing is what a path of a copy stands for.
-type thing struct {
+// pathInfo says what is at a path of a copy.
+type pathInfo struct {
 	exists, dir bool
 	// special is true for devices, FIFOs and sockets.
 	special bool
@@ -28,16 +28,16 @@ type thing struct {
 	real string
 }
 
-// spot is where a copy goes: a name in a directory. The name "." means that only
+// destination is where a copy goes: a name in a directory. The name "." means that only
 // the contents go into the directory.
-type spot struct{ dir, name string }
+type destination struct{ dir, name string }
 
 // only is the name that may be made in the directory; empty: any.
-func (s spot) only() string {
-	if s.name == "." {
+func (d destination) only() string {
+	if d.name == "." {
 		return ""
 	}
-	return s.name
+	return d.name
 }
 
 // contents tells whether a source stands for what is in it.
@@ -61,45 +61,45 @@ func last(p string) (dir, base string) {
 	return strings.TrimRight(dir, "/"), base
 }
 
-// place says where a source goes, by the rules of cp and docker cp.
-func place(src string, srcDir bool, dst string, at thing) (spot, error) {
+// destinationOf says where a source goes, by the rules of cp and docker cp.
+func destinationOf(src string, srcDir bool, dst string, at pathInfo) (destination, error) {
 	slash := strings.HasSuffix(dst, "/") || strings.HasSuffix(dst, "/.")
 	switch {
 	case at.exists && at.dir && srcDir && contents(src):
-		return spot{at.real, "."}, nil
+		return destination{at.real, "."}, nil
 	case at.exists && at.dir:
-		return spot{at.real, path.Base(path.Clean(src))}, nil
+		return destination{at.real, path.Base(path.Clean(src))}, nil
 	case at.special:
-		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_FILE_NOT_REGULAR.String(), Message: fmt.Sprintf(
+		return destination{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_FILE_NOT_REGULAR.String(), Message: fmt.Sprintf(
 			"%s is a device, a FIFO or a socket, and a copy would replace it. Choose another name, or remove it first.", dst)}
 	case at.exists && srcDir:
-		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
+		return destination{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
 			"The directory %s cannot be copied over %s, which is a file. Choose another name.", src, dst)}
 	case at.exists && slash:
-		return spot{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
+		return destination{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
 			"%s is a file. Leave the slash at its end away to replace it.", dst)}
 	case at.exists:
-		return spot{path.Dir(at.real), path.Base(at.real)}, nil
+		return destination{path.Dir(at.real), path.Base(at.real)}, nil
 	case slash && !srcDir:
-		return spot{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
+		return destination{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
 			"The directory %s does not exist. Make it first, or leave the slash at its end away to make a file of that name.", dst)}
 	}
 	dir, base := last(dst)
 	if base == "." || base == ".." {
-		return spot{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
+		return destination{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
 			"The directory %s does not exist. Make it first.", dst)}
 	}
-	return spot{dir, base}, nil
+	return destination{dir, base}, nil
 }
 
 // remote looks at a path in a sandbox, through symbolic links.
-func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (thing, error) {
+func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (pathInfo, error) {
 	info, err := c.StatFile(ctx, sandbox, p, true, o.FileOptions)
 	var e *Error
 	if errors.As(err, &e) && e.Reason == agboxv1.ErrorReason_FILE_NOT_FOUND.String() {
-		return thing{}, nil
+		return pathInfo{}, nil
 	}
-	at := thing{exists: true, real: info.GetRealPath()}
+	at := pathInfo{exists: true, real: info.GetRealPath()}
 	switch info.GetType() {
 	case agboxv1.FileType_FILE_TYPE_DIRECTORY:
 		at.dir = true
@@ -111,30 +111,30 @@ func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (
 
 // remoteSource looks at a source in a sandbox, and gives the path that names its
 // copy.
-func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, at thing, err error) {
+func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, at pathInfo, err error) {
 	above := path.Base(p) == ".." // which is nobody's name
 	follow := o.Follow || above || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
 	info, err := c.StatFile(ctx, sandbox, p, follow, o.FileOptions)
 	if name = p; above {
 		name = info.GetRealPath()
 	}
-	return name, thing{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
+	return name, pathInfo{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
 }
 
 // local looks at a path on the host, through symbolic links.
-func local(p string) (thing, error) {
+func local(p string) (pathInfo, error) {
 	st, err := os.Stat(p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return thing{}, nil
+		return pathInfo{}, nil
 	}
 	if err != nil {
-		return thing{}, localError("Looking at "+p, err)
+		return pathInfo{}, localError("Looking at "+p, err)
 	}
 	if !st.IsDir() && !st.Mode().IsRegular() {
-		return thing{exists: true, special: true, real: p}, nil
+		return pathInfo{exists: true, special: true, real: p}, nil
 	}
 	real, err := filepath.EvalSymlinks(p)
-	return thing{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
+	return pathInfo{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
 }
 
 // CopyTo copies a file or tree of the host into a sandbox, by the rules of docker
@@ -152,7 +152,7 @@ func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOpt
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(tree.name, tree.base == "", to, at)
+	where, err := destinationOf(tree.name, tree.base == "", to, at)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -164,7 +164,7 @@ func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOpt
 	return done, localError("Copying "+from, err)
 }
 
-func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where spot, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where destination, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
@@ -265,7 +265,7 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(name, src.dir, to, at)
+	where, err := destinationOf(name, src.dir, to, at)
 	if err != nil {
 		return Copied{}, err
 	}
@@ -282,7 +282,7 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 	return done, localError("Copying to "+to, err)
 }
 
-func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where spot, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where destination, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	special := archive.SkipSpecial
@@ -323,7 +323,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 	if err != nil {
 		return Copied{}, err
 	}
-	where, err := place(name, src.dir, to, at)
+	where, err := destinationOf(name, src.dir, to, at)
 	if err == nil && src.dir {
 		err = c.apart(ctx, sandbox, src, other, where, o)
 	}
@@ -349,7 +349,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 }
 
 // apart refuses to copy a directory into itself, which would have no end.
-func (c *Client) apart(ctx context.Context, sandbox string, src thing, other string, where spot, o CopyOptions) error {
+func (c *Client) apart(ctx context.Context, sandbox string, src pathInfo, other string, where destination, o CopyOptions) error {
 	target, err := c.StatFile(ctx, other, where.dir, true, o.FileOptions)
 	if err != nil {
 		return err

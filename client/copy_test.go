@@ -524,40 +524,40 @@ func TestADirectoryAboveIsCopiedUnderItsOwnName(t *testing.T) {
 	}
 }
 
-func TestPlacesOfACopyAreThoseOfCp(t *testing.T) {
-	there := func(real string, dir bool) thing { return thing{exists: true, dir: dir, real: real} }
+func TestDestinationsOfACopyAreThoseOfCp(t *testing.T) {
+	there := func(real string, dir bool) pathInfo { return pathInfo{exists: true, dir: dir, real: real} }
 	for _, c := range []struct {
 		src    string
 		srcDir bool
 		dst    string
-		at     thing
-		want   spot
+		at     pathInfo
+		want   destination
 		code   codes.Code
 	}{
-		{"a/f", false, "/x", thing{}, spot{"/", "x"}, 0},
-		{"a/f", false, "/x/", thing{}, spot{}, codes.NotFound},
-		{"a/f", false, "/x", there("/x", true), spot{"/x", "f"}, 0},
-		{"a/f", false, "/x/", there("/x", true), spot{"/x", "f"}, 0},
-		{"a/f", false, "/l", there("/to/there", false), spot{"/to", "there"}, 0},
-		{"a/f", false, "/l/", there("/to/there", false), spot{}, codes.FailedPrecondition},
-		{"a/d", true, "/x", thing{}, spot{"/", "x"}, 0},
-		{"a/d", true, "/x/", thing{}, spot{"/", "x"}, 0},
-		{"a/d/", true, "/x", there("/x", true), spot{"/x", "d"}, 0},
-		{"a/d/.", true, "/x", there("/x", true), spot{"/x", "."}, 0},
-		{"a/d/.", true, "/x/y", thing{}, spot{"/x", "y"}, 0},
-		{".", true, "/x", there("/x", true), spot{"/x", "."}, 0},
-		{"a/d", true, "/f", there("/f", false), spot{}, codes.FailedPrecondition},
-		{"/", true, "/x", there("/x", true), spot{"/x", "."}, 0},
-		{"/", true, "x", thing{}, spot{".", "x"}, 0},
-		{"//", true, "/x", there("/x", true), spot{"/x", "."}, 0},
+		{"a/f", false, "/x", pathInfo{}, destination{"/", "x"}, 0},
+		{"a/f", false, "/x/", pathInfo{}, destination{}, codes.NotFound},
+		{"a/f", false, "/x", there("/x", true), destination{"/x", "f"}, 0},
+		{"a/f", false, "/x/", there("/x", true), destination{"/x", "f"}, 0},
+		{"a/f", false, "/l", there("/to/there", false), destination{"/to", "there"}, 0},
+		{"a/f", false, "/l/", there("/to/there", false), destination{}, codes.FailedPrecondition},
+		{"a/d", true, "/x", pathInfo{}, destination{"/", "x"}, 0},
+		{"a/d", true, "/x/", pathInfo{}, destination{"/", "x"}, 0},
+		{"a/d/", true, "/x", there("/x", true), destination{"/x", "d"}, 0},
+		{"a/d/.", true, "/x", there("/x", true), destination{"/x", "."}, 0},
+		{"a/d/.", true, "/x/y", pathInfo{}, destination{"/x", "y"}, 0},
+		{".", true, "/x", there("/x", true), destination{"/x", "."}, 0},
+		{"a/d", true, "/f", there("/f", false), destination{}, codes.FailedPrecondition},
+		{"/", true, "/x", there("/x", true), destination{"/x", "."}, 0},
+		{"/", true, "x", pathInfo{}, destination{".", "x"}, 0},
+		{"//", true, "/x", there("/x", true), destination{"/x", "."}, 0},
 		// A symbolic link may be in the way: only the kernel knows what is above it.
-		{"a/f", false, "/l/../x", thing{}, spot{"/l/..", "x"}, 0},
-		{"a/d", true, "/x/./", thing{}, spot{"/", "x"}, 0},
-		{"a/d", true, "x/..", thing{}, spot{}, codes.NotFound},
-		{"a/f", false, "/dev/null", thing{exists: true, special: true, real: "/dev/null"}, spot{}, codes.FailedPrecondition},
-		{"a/d", true, "/dev/null", thing{exists: true, special: true, real: "/dev/null"}, spot{}, codes.FailedPrecondition},
+		{"a/f", false, "/l/../x", pathInfo{}, destination{"/l/..", "x"}, 0},
+		{"a/d", true, "/x/./", pathInfo{}, destination{"/", "x"}, 0},
+		{"a/d", true, "x/..", pathInfo{}, destination{}, codes.NotFound},
+		{"a/f", false, "/dev/null", pathInfo{exists: true, special: true, real: "/dev/null"}, destination{}, codes.FailedPrecondition},
+		{"a/d", true, "/dev/null", pathInfo{exists: true, special: true, real: "/dev/null"}, destination{}, codes.FailedPrecondition},
 	} {
-		got, err := place(c.src, c.srcDir, c.dst, c.at)
+		got, err := destinationOf(c.src, c.srcDir, c.dst, c.at)
 		var e *Error
 		if errors.As(err, &e) != (c.code != 0) || e != nil && e.Code != c.code || got != c.want {
 			t.Errorf("%s to %s: %v, %v; want %v", c.src, c.dst, got, err, c.want)

@@ -63,32 +63,32 @@ If the daemon goes away in the middle, it is waited for and the copy begins agai
 	return cmd
 }
 
-// place is one argument of cp.
-type copyPlace struct {
+// copyArg is one argument of cp.
+type copyArg struct {
 	// sandbox is empty for a path of this machine.
 	sandbox, path string
 	// pipe is standard input or output.
 	pipe bool
 }
 
-func parsePlace(arg string) copyPlace {
+func parseCopyArg(arg string) copyArg {
 	if arg == "-" {
-		return copyPlace{pipe: true}
+		return copyArg{pipe: true}
 	}
 	name, path, ok := strings.Cut(arg, ":")
 	if !ok || name == "" || strings.Contains(name, "/") || strings.HasPrefix(name, ".") {
-		return copyPlace{path: arg}
+		return copyArg{path: arg}
 	}
-	return copyPlace{sandbox: name, path: "/" + strings.TrimLeft(path, "/")}
+	return copyArg{sandbox: name, path: "/" + strings.TrimLeft(path, "/")}
 }
 
 func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []string) error {
-	sources, dst := args[:len(args)-1], parsePlace(args[len(args)-1])
+	sources, dst := args[:len(args)-1], parseCopyArg(args[len(args)-1])
 	if err := o.check(ctx, a, c, sources, dst); err != nil {
 		return err
 	}
 	if dst.pipe {
-		return o.toPipe(ctx, a, c, parsePlace(sources[0]))
+		return o.toPipe(ctx, a, c, parseCopyArg(sources[0]))
 	}
 	bar := newCopyBar(a, o.quiet)
 	defer bar.clear()
@@ -96,7 +96,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	var total client.Copied
 	err := a.each(ctx, sources, func(arg string) error {
 		bar.begin(arg)
-		done, err := o.one(ctx, a, c, parsePlace(arg), dst)
+		done, err := o.one(ctx, a, c, parseCopyArg(arg), dst)
 		total.Files += done.Files
 		total.Bytes += done.Bytes
 		total.Skipped += done.Skipped
@@ -113,9 +113,9 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 }
 
 // check refuses what cannot be meant.
-func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyPlace) error {
+func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyArg) error {
 	for _, arg := range sources {
-		src := parsePlace(arg)
+		src := parseCopyArg(arg)
 		switch {
 		case arg == "":
 			return usagef("SRC is empty.")
@@ -147,7 +147,7 @@ func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources
 }
 
 // one copies one source.
-func (o *cpOptions) one(ctx context.Context, a *app, c *client.Client, src, dst copyPlace) (client.Copied, error) {
+func (o *cpOptions) one(ctx context.Context, a *app, c *client.Client, src, dst copyArg) (client.Copied, error) {
 	switch {
 	case src.pipe:
 		return o.fromPipe(ctx, a, c, dst)
@@ -160,7 +160,7 @@ func (o *cpOptions) one(ctx context.Context, a *app, c *client.Client, src, dst 
 }
 
 // toPipe writes an archive to standard output.
-func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src copyPlace) error {
+func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src copyArg) error {
 	path, name := src.path, ""
 	if strings.HasSuffix(path, "/.") {
 		path, name = strings.TrimSuffix(path, "."), "."
@@ -169,7 +169,7 @@ func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src co
 }
 
 // fromPipe unpacks standard input.
-func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst copyPlace) (client.Copied, error) {
+func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst copyArg) (client.Copied, error) {
 	if a.stdin != nil && term.IsTerminal(int(a.stdin.Fd())) {
 		return client.Copied{}, usagef("Standard input is a terminal. Give it a tar archive, for example with `tar c . | agbox cp - SANDBOX:PATH`.")
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestArgumentsOfACopyAreToldApart(t *testing.T) {
-	for arg, want := range map[string]copyPlace{
+	for arg, want := range map[string]copyArg{
 		"-":           {pipe: true},
 		"box:/a/b":    {sandbox: "box", path: "/a/b"},
 		"box:a":       {sandbox: "box", path: "/a"},
@@ -24,7 +24,7 @@ func TestArgumentsOfACopyAreToldApart(t *testing.T) {
 		"..":          {path: ".."},
 		".hidden:box": {path: ".hidden:box"},
 	} {
-		if got := parsePlace(arg); got != want {
+		if got := parseCopyArg(arg); got != want {
 			t.Errorf("%q is %+v, want %+v", arg, got, want)
 		}
 	}
