@@ -27,16 +27,16 @@ type ExitStatus struct {
 // when it was cancelled. A context that ends stops the copying and leaves the
 // command running; CancelExec ends it.
 func (c *Client) Run(ctx context.Context, in *agboxv1.CreateExecRequest, stdout, stderr io.Writer) (ExitStatus, error) {
-	return copyOutput(c.RunLogs(ctx, in), stdout, stderr)
+	return copyItems(c.RunLogs(ctx, in), stdout, stderr)
 }
 
-// Attach copies the output of an exec from the beginning until it has ended,
+// CopyOutput copies the output of an exec from the beginning until it has ended,
 // and returns how it ended, as Run does. An error of a writer ends it.
-func (c *Client) Attach(ctx context.Context, exec string, stdout, stderr io.Writer) (ExitStatus, error) {
-	return copyOutput(c.FollowLogs(ctx, exec, LogOptions{Follow: true}), stdout, stderr)
+func (c *Client) CopyOutput(ctx context.Context, exec string, stdout, stderr io.Writer) (ExitStatus, error) {
+	return copyItems(c.FollowLogs(ctx, exec, LogOptions{Follow: true}), stdout, stderr)
 }
 
-func copyOutput(items iter.Seq2[LogItem, error], stdout, stderr io.Writer) (ExitStatus, error) {
+func copyItems(items iter.Seq2[LogItem, error], stdout, stderr io.Writer) (ExitStatus, error) {
 	for item, err := range items {
 		switch {
 		case err != nil:

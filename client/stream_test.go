@@ -72,7 +72,7 @@ func TestOutputIsWholeWhenTheStreamBreaksAgainAndAgain(t *testing.T) {
 	gotOut, gotErr := &cutting{cut: h.cutter.cut}, &cutting{cut: h.cutter.cut}
 	// The pauses after so many losses in a row would take longer than this; one alone
 	// does not, on the slowest machine.
-	status, err := h.client(WithReconnect(5*time.Second)).Attach(t.Context(), "e", gotOut, gotErr)
+	status, err := h.client(WithReconnect(5*time.Second)).CopyOutput(t.Context(), "e", gotOut, gotErr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestAGapInTheOutputIsAnError(t *testing.T) {
 		return s.Send(chunk(stdout, 5, "f"))
 	}})
 	var got bytes.Buffer
-	_, err := h.client().Attach(t.Context(), "e", &got, &got)
+	_, err := h.client().CopyOutput(t.Context(), "e", &got, &got)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != codes.DataLoss || got.String() != "ab" {
 		t.Errorf("got %q, %v", got.String(), err)
@@ -120,7 +120,7 @@ func TestASlowReaderThatWasDroppedGoesOn(t *testing.T) {
 		return s.Send(logEnd(&agboxv1.ExecStatus{State: agboxv1.ExecState_EXEC_STATE_FINISHED}))
 	}})
 	var got bytes.Buffer
-	if _, err := h.client().Attach(t.Context(), "e", &got, &got); err != nil || got.String() != "onetwo" {
+	if _, err := h.client().CopyOutput(t.Context(), "e", &got, &got); err != nil || got.String() != "onetwo" {
 		t.Errorf("got %q, %v", got.String(), err)
 	}
 }
@@ -314,7 +314,7 @@ func TestAStreamIsGivenUpWhenTheDaemonStaysAway(t *testing.T) {
 		return nil
 	}
 	var got bytes.Buffer
-	_, err := h.client(WithReconnect(30*time.Millisecond)).Attach(t.Context(), "e", &got, &got)
+	_, err := h.client(WithReconnect(30*time.Millisecond)).CopyOutput(t.Context(), "e", &got, &got)
 	if !errors.Is(err, ErrDaemonUnreachable) {
 		t.Errorf("got %v", err)
 	}

@@ -76,7 +76,7 @@ func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 		if err != nil || out.GetExecId() != "chosen-id" {
 			t.Fatalf("CreateExec answers %v (%v)", out, err)
 		}
-		ended, err := c.Attach(ctx, "chosen-id", t.Output(), t.Output())
+		ended, err := c.CopyOutput(ctx, "chosen-id", t.Output(), t.Output())
 		if err != nil || ended.Code != 3 {
 			t.Errorf("the exec ended with %v (%v), want code 3", ended.Code, err)
 		}

@@ -136,7 +136,7 @@ type followed struct {
 }
 
 func (f *followed) read(ctx context.Context, c *client.Client) {
-	f.status, f.err = c.Attach(ctx, f.id, &f.stdout, &f.stderr)
+	f.status, f.err = c.CopyOutput(ctx, f.id, &f.stdout, &f.stderr)
 }
 
 // check compares the stream with what its command wrote, line by line.
