@@ -31,6 +31,8 @@ type app struct {
 	// signals subscribes to signals; the function returned ends that. What one
 	// subscription has left in the channel the next one finds there.
 	signals func(...os.Signal) (<-chan os.Signal, func())
+	// restore gives signals their default action back, whoever has subscribed to them.
+	restore func(...os.Signal)
 
 	// Global flags.
 	socket      string
@@ -174,13 +176,15 @@ func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(
 // has been called, the cause of the context tells whether there was one.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals, stop := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
+	signals, stop := a.signals(kinds...)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
 		case s := <-signals:
 			stop()
+			a.restore(kinds...)
 			if sig, ok := s.(syscall.Signal); ok {
 				cancel(interrupted(sig))
 			}
@@ -192,6 +196,40 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 		<-ended
 		stop()
 		cancel(nil)
+	}
+}
+
+// answerGrace is how long, once a signal has come, the answer to a request is still
+// waited for: a request whose fate is not known may leave something behind.
+var answerGrace = time.Second
+
+// outlasting returns a context that ends a while after ctx, with the same cause.
+func outlasting(ctx context.Context, while time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	forget := context.AfterFunc(ctx, func() {
+		time.AfterFunc(while, func() { end(context.Cause(ctx)) })
+	})
+	return longer, func() { forget(); end(nil) }
+}
+
+// orLeave does what no context can end, such as reading a file that is a pipe. When
+// ctx ends it returns the error of ctx; what do is at then ends with the process.
+func orLeave[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := do()
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
 	}
 }
 

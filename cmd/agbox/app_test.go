@@ -71,6 +71,7 @@ func newCLI(t *testing.T, socket string) *cli {
 		lookupEnv: func(key string) (string, bool) { return "from-" + key, key != "UNSET" },
 		replace:   func(string, []string, []string) error { return nil },
 		signals:   func(...os.Signal) (<-chan os.Signal, func()) { return c.signals, func() {} },
+		restore:   func(...os.Signal) {},
 		socket:    socket,
 	}
 	return c

@@ -135,7 +135,7 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 		opt.Input = agboxv1.InputMode_INPUT_MODE_NONE
 		ctx, done := a.interruptible(ctx)
 		defer done()
-		s := &session{app: a, client: c, started: make(chan string, 1)}
+		s := a.newSession(c, opt.Exec)
 		defer s.relayed.Wait()
 		err := s.attach(ctx, opt, false)
 		var sig interrupted
@@ -149,8 +149,11 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 			a.say("%s", lookingOn(typist, e.GetExecId()))
 		}
 	}
-	return a.inForeground(ctx, c, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}, e.GetExecId(), true,
-		func(ctx context.Context, s *session) error { return s.attach(ctx, opt, true) })
+	s := a.newSession(c, opt.Exec)
+	s.runsOn = true
+	s.start()
+	return s.inForeground(ctx, []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE},
+		func(ctx context.Context) error { return s.attach(ctx, opt, true) })
 }
 
 // The stretches of output before the last screenful that are searched for what a

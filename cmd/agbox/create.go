@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// acceptBound is how long the daemon may take to accept a sandbox. The
-	// request is not given up before, so that its fate is known.
+	// acceptBound is how long the daemon may take to accept a sandbox, or its removal.
+	// Unless a signal comes the request is not cancelled before, so that its fate is known.
 	acceptBound = 15 * time.Second
-	// cleanUpBound is how long the removal of a sandbox that came to nothing may take.
+	// hurriedBound is acceptBound for a removal after a signal.
+	hurriedBound = 5 * time.Second
+	// cleanUpBound is how long the removal of a failed or interrupted sandbox may take.
 	cleanUpBound = time.Minute
 )
 
@@ -55,7 +57,9 @@ a list too, runs beside the supervisor instead of the main command of the image.
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
-		input, err := o.request(a, args[:len(args)-len(command)], command)
+		input, err := orLeave(ctx, func() (*client.SpecInput, error) {
+			return o.request(a, args[:len(args)-len(command)], command)
+		})
 		if err != nil {
 			return err
 		}
@@ -98,7 +102,7 @@ func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, input
 // create makes the sandbox and returns its id.
 func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) (string, error) {
 	in := input.Request
-	// May start a daemon and take long, so it can be interrupted; the request can not.
+	// May start a daemon and take long, so a signal ends it at once, and the request a moment later.
 	if err := c.Connect(ctx); err != nil {
 		return "", err
 	}
@@ -115,11 +119,9 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 			return "", err
 		}
 	}
-	accept, cancel := context.WithTimeout(context.WithoutCancel(ctx), acceptBound)
-	defer cancel()
-	h, err := c.CreateSandbox(accept, in)
+	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return c.CreateSandbox(ctx, in) })
 	if err != nil {
-		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 			a.say("It is not known whether sandbox %s was accepted: `agbox inspect %s` tells, `agbox rm -f %[1]s` removes it.", in.GetSandboxId(), in.GetSandboxId())
 		}
 		return "", err
@@ -133,7 +135,17 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	return id, nil
 }
 
-// wait waits until the sandbox is ready and removes one that came to nothing.
+// accepted makes a request that leaves something behind, within a bound. The end of
+// ctx ends it only after answerGrace.
+func accepted[T any](ctx context.Context, bound time.Duration, request func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := outlasting(ctx, answerGrace)
+	defer cancel()
+	ctx, giveUp := context.WithTimeout(ctx, bound)
+	defer giveUp()
+	return request(ctx)
+}
+
+// wait waits until the sandbox is ready and removes one that fails, or is interrupted.
 func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
 	id := h.GetSandboxId()
 	p := &progress{app: a}
@@ -162,17 +174,37 @@ func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *a
 	return err
 }
 
-// remove deletes a sandbox that came to nothing, also when ctx has ended.
+// remove removes a failed or interrupted sandbox.
 func (o *createOptions) remove(ctx context.Context, a *app, c *client.Client, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBound)
+	if a.removeSandbox(ctx, c, id) {
+		a.say("Sandbox %s was removed; nothing is left of it.", id)
+	}
+}
+
+// removeSandbox removes a sandbox and waits for that, also when a signal has ended
+// ctx. Another signal ends the wait. It says what it could not do, and tells whether
+// the sandbox is gone.
+func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (gone bool) {
+	bound := acceptBound
+	if ctx.Err() != nil {
+		bound = hurriedBound
+		var done func()
+		ctx, done = a.interruptible(context.WithoutCancel(ctx))
+		defer done()
+	}
+	_, err := accepted(ctx, bound, func(ctx context.Context) (struct{}, error) { return struct{}{}, c.DeleteSandbox(ctx, id) })
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		return true
+	case err != nil:
+		a.say("Sandbox %s could not be removed (%v) `agbox rm -f %[1]s` tries again.", id, err)
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanUpBound)
 	defer cancel()
-	err := c.DeleteSandbox(ctx, id)
-	if err == nil {
-		err = c.WaitDeleted(ctx, id)
+	if err := c.WaitDeleted(ctx, id); err != nil {
+		a.say("Sandbox %s is still being removed (%v) `agbox rm -f %[1]s` waits for the end.", id, err)
+		return false
 	}
-	if err != nil && !errors.Is(err, client.ErrNotFound) {
-		a.say("Sandbox %s could not be removed (%v) `agbox rm %s` tries again.", id, err, id)
-		return
-	}
-	a.say("Sandbox %s was removed; nothing is left of it.", id)
+	return true
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -35,7 +34,8 @@ func (a *app) execCommand() *cobra.Command {
 		Long: `Run a command in a sandbox. Its output appears while it runs, stdout and stderr
 apart, and agbox ends with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the
 command; three times Ctrl-C within two seconds leaves it running and ends agbox
-alone. Flags after SANDBOX belong to the command.
+alone. A signal ends agbox if the daemon does not answer within a second. Flags
+after SANDBOX belong to the command.
 
 With -i the command reads our standard input, and with -it it runs on a terminal
 that behaves like ours. Ctrl-P Ctrl-Q leaves it running then; so does a lost
@@ -111,9 +111,9 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	if o.tty {
 		kinds = append(kinds, syscall.SIGWINCH)
 	}
-	return a.inForeground(ctx, c, kinds, in.GetExecId(), !o.fleeting, func(ctx context.Context, s *session) error {
-		return o.start(ctx, s, in)
-	})
+	s := a.newSession(c, in.GetExecId())
+	s.runsOn, s.detached = !o.fleeting, o.detach
+	return s.inForeground(ctx, kinds, func(ctx context.Context) error { return o.start(ctx, s, in) })
 }
 
 // request is the command as it is asked for.
@@ -163,7 +163,7 @@ func (o *execOptions) onTerminal(ctx context.Context, a *app, c *client.Client, 
 func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateExecRequest) error {
 	switch {
 	case o.detach:
-		return s.detached(ctx, in)
+		return s.createDetached(ctx, in)
 	case o.stdin || o.tty:
 		return s.attach(ctx, client.AttachOptions{
 			Create: in, Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: s.app.writerName(),
@@ -172,14 +172,13 @@ func (o *execOptions) start(ctx context.Context, s *session, in *agboxv1.CreateE
 	return s.run(ctx, in)
 }
 
-// detached starts a command and leaves it alone.
-func (s *session) detached(ctx context.Context, in *agboxv1.CreateExecRequest) error {
-	out, err := s.client.CreateExec(ctx, in)
-	if err != nil {
+// createDetached starts a command, prints its id and leaves it alone.
+func (s *session) createDetached(ctx context.Context, in *agboxv1.CreateExecRequest) error {
+	if _, err := s.client.CreateExec(ctx, in); err != nil {
 		return err
 	}
-	s.started <- out.GetExecId()
-	e, err := s.client.GetExec(ctx, out.GetExecId())
+	s.start()
+	e, err := s.client.GetExec(ctx, s.id)
 	if err != nil {
 		return err
 	}
@@ -187,27 +186,6 @@ func (s *session) detached(ctx context.Context, in *agboxv1.CreateExecRequest) e
 		s.app.say("%s", failure)
 		return exitStatus(execExitCode(e))
 	}
-	_, err = fmt.Fprintln(s.app.stdout, out.GetExecId())
+	_, err = fmt.Fprintln(s.app.stdout, s.id)
 	return err
-}
-
-// inForeground does what a command in the foreground needs, with signals going to
-// the exec, until it is over or its user leaves it. runsOn tells whether it goes on then.
-func (a *app) inForeground(ctx context.Context, c *client.Client, kinds []os.Signal, id string, runsOn bool, do func(context.Context, *session) error) error {
-	signals, stop := a.signals(kinds...)
-	defer stop()
-	ctx, leave := context.WithCancelCause(ctx)
-	s := &session{app: a, client: c, leave: leave, started: make(chan string, 1)}
-	s.relayed.Go(func() { s.relay(ctx, signals) })
-	defer s.relayed.Wait()
-	defer leave(nil)
-	err := do(ctx, s)
-	sig := interrupted(syscall.SIGINT)
-	if cause := context.Cause(ctx); !errors.Is(cause, errLeft) && !errors.As(cause, &sig) {
-		return err
-	}
-	if runsOn {
-		a.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", id, id)
-	}
-	return exitStatus(codeSignal + int(sig))
 }

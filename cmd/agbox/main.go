@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ func main() {
 
 // newApp ties the program to the process it runs in.
 func newApp() *app {
+	signals, restore := processSignals()
 	return &app{
 		stdin:     os.Stdin,
 		stdout:    os.Stdout,
@@ -27,18 +29,49 @@ func newApp() *app {
 		now:       time.Now,
 		lookupEnv: os.LookupEnv,
 		replace:   syscall.Exec,
-		signals:   processSignals(),
+		signals:   signals,
+		restore:   restore,
 	}
 }
 
 // processSignals gives the signals of this process to subscriptions, which have one
 // channel together: what comes between two parts of a command waits for the second.
-// A kind is the subscription's that was first to ask for it, and ends with that.
-func processSignals() func(...os.Signal) (<-chan os.Signal, func()) {
+// A kind is the subscription's that was first to ask for it, and ends with that, or
+// with restore. Signals of the kinds given to restore then do what they do by default,
+// also those that nobody has taken from the channel yet.
+func processSignals() (subscribe func(...os.Signal) (<-chan os.Signal, func()), restore func(...os.Signal)) {
 	ch := make(chan os.Signal, 8)
 	var mu sync.Mutex // guards held
 	held := make(map[os.Signal]bool)
-	return func(kinds ...os.Signal) (<-chan os.Signal, func()) {
+	restore = func(kinds ...os.Signal) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, kind := range kinds {
+			if held[kind] {
+				signal.Reset(kind)
+				delete(held, kind)
+			}
+		}
+		var others []os.Signal
+		for range len(ch) {
+			select {
+			case s := <-ch:
+				if sig, ok := s.(syscall.Signal); ok && slices.Contains(kinds, s) {
+					_ = syscall.Kill(os.Getpid(), sig)
+				} else {
+					others = append(others, s)
+				}
+			default: // a subscription was faster
+			}
+		}
+		for _, s := range others {
+			select {
+			case ch <- s:
+			default: // full, as it may be for the system
+			}
+		}
+	}
+	subscribe = func(kinds ...os.Signal) (<-chan os.Signal, func()) {
 		mu.Lock()
 		defer mu.Unlock()
 		var own []os.Signal
@@ -59,6 +92,7 @@ func processSignals() func(...os.Signal) (<-chan os.Signal, func()) {
 			}
 		})
 	}
+	return subscribe, restore
 }
 
 // usualWidth is the width of a terminal since there are terminals.

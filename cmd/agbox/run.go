@@ -117,16 +117,16 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	if o.name != "" {
 		names = append(names, o.name)
 	}
-	in, err := o.request(a, names, nil)
-	if err != nil {
-		return "", err
-	}
-	if o.remove {
-		// The daemon sees to it where we cannot.
-		in.Request.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
-	}
 	making, done := a.interruptible(ctx)
-	id, err := o.create(making, a, c, in)
+	in, err := orLeave(making, func() (*client.SpecInput, error) { return o.request(a, names, nil) })
+	id := ""
+	if err == nil {
+		if o.remove {
+			// The daemon sees to it where we cannot.
+			in.Request.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
+		}
+		id, err = o.create(making, a, c, in)
+	}
 	done()
 	var sig interrupted
 	switch {
@@ -140,15 +140,9 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	return "", exitStatus(codeSignal + int(sig))
 }
 
-// discard removes the sandbox, also when ctx has ended.
+// discard removes the sandbox. A signal ends the wait for that.
 func (o *runOptions) discard(ctx context.Context, a *app, c *client.Client, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBound)
-	defer cancel()
-	err := c.DeleteSandbox(ctx, id)
-	if err == nil {
-		err = c.WaitDeleted(ctx, id)
-	}
-	if err != nil && !errors.Is(err, client.ErrNotFound) {
-		a.say("Sandbox %s could not be removed (%v) `agbox rm -f %[1]s` tries again.", id, err)
-	}
+	ctx, done := a.interruptible(ctx)
+	defer done()
+	a.removeSandbox(ctx, c, id)
 }

@@ -28,7 +28,7 @@ func TestASandboxDoesNotOutliveTheTerminalItWasMadeFor(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			d, socket := serveScripted(t)
 			c := newCLI(t, socket)
-			c.app.signals = processSignals()
+			c.app.signals, c.app.restore = processSignals()
 			wrote := sync.OnceFunc(func() { hangUp(t) })
 			if strings.Contains(line, "slow") {
 				c.errs.wrote = wrote
@@ -80,7 +80,7 @@ func TestASignalIsNotLostWhenTheSandboxIsReadyAtThatMoment(t *testing.T) {
 }
 
 func TestASignalBetweenTwoPartsOfACommandWaitsForTheSecond(t *testing.T) {
-	subscribe := processSignals()
+	subscribe, _ := processSignals()
 	_, end := subscribe(syscall.SIGUSR1)
 	defer end()
 	_, endFirst := subscribe(syscall.SIGUSR1)
@@ -98,7 +98,8 @@ func TestASignalBetweenTwoPartsOfACommandWaitsForTheSecond(t *testing.T) {
 func TestWhatNohupIgnoresStaysIgnored(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP)
 	defer signal.Reset(syscall.SIGHUP)
-	_, end := processSignals()(syscall.SIGHUP, syscall.SIGUSR1)
+	subscribe, _ := processSignals()
+	_, end := subscribe(syscall.SIGHUP, syscall.SIGUSR1)
 	if !signal.Ignored(syscall.SIGHUP) {
 		t.Error("it is asked for")
 	}
