@@ -179,13 +179,15 @@ func (s *session) createDetached(ctx context.Context, in *agboxv1.CreateExecRequ
 	}
 	s.start()
 	e, err := s.client.GetExec(ctx, s.id)
-	if err != nil {
-		return err
-	}
-	if failure := client.ExecError(e); failure != nil {
-		s.app.say("%s", failure)
+	if err == nil && client.ExecError(e) != nil {
+		s.app.say("%s", client.ExecError(e))
 		return exitStatus(execExitCode(e))
 	}
-	_, err = fmt.Fprintln(s.app.stdout, s.id)
-	return err
+	// It is accepted, so its id is printed whatever became of the question.
+	_, printErr := fmt.Fprintln(s.app.stdout, s.id)
+	if err != nil && ctx.Err() == nil {
+		s.app.say("The command was accepted, but agboxd does not say whether it could be started.")
+		return err
+	}
+	return printErr
 }

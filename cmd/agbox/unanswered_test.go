@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
@@ -210,6 +211,38 @@ func TestASignalThatTheDaemonDoesNotPassOnEndsAgbox(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestADetachedCommandKeepsItsIdWhateverComes(t *testing.T) {
+	t.Run("GetExec fails", func(t *testing.T) {
+		h, socket := serveHolding(t, "GetExec")
+		c := newCLI(t, socket)
+		var failed sync.WaitGroup
+		failed.Go(func() {
+			<-h.asked
+			h.mu.Lock()
+			h.refuse = reject(codes.ResourceExhausted, agboxv1.ErrorReason_OVERLOADED, "Too much is going on.")
+			h.mu.Unlock()
+			close(h.release)
+		})
+		code := c.exec(t.Context(), "exec", "-d", "demo", "wait")
+		failed.Wait()
+		if code != codeExecAgbox || c.out.String() != h.execs[0].GetExecId()+"\n" || !strings.Contains(c.errs.String(), "Too much is going on.") {
+			t.Errorf("code %d, stdout %q, stderr %q", code, c.out.String(), c.errs.String())
+		}
+	})
+	t.Run("a signal comes", func(t *testing.T) {
+		h, socket := serveHolding(t, "GetExec")
+		c := newCLI(t, socket)
+		defer c.onceAsked(h, syscall.SIGTERM).Wait()
+		code := c.exec(t.Context(), "exec", "-d", "demo", "wait")
+		if code != 143 || c.out.String() != h.execs[0].GetExecId()+"\n" || !strings.Contains(c.errs.String(), "The command runs on") {
+			t.Errorf("code %d, stdout %q, stderr %q", code, c.out.String(), c.errs.String())
+		}
+		if len(h.signals) > 0 {
+			t.Errorf("the command got %v", h.signals)
+		}
+	})
 }
 
 func TestASignalEndsAgboxWhileItReadsASandboxFile(t *testing.T) {
