@@ -67,11 +67,11 @@ func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter
 	return output{exec: exec, o: o}.items(ctx, c)
 }
 
-// request asks for what is left from a cursor on. placed tells that the place of
-// a tail is known: then the cursor stands for it.
-func (o LogOptions) request(exec string, at Cursor, placed bool) *agboxv1.FollowExecLogsRequest {
+// request asks for what is left from a cursor on. started tells that the reading has
+// begun: then the cursor also stands for the tail.
+func (o LogOptions) request(exec string, at Cursor, started bool) *agboxv1.FollowExecLogsRequest {
 	in := &agboxv1.FollowExecLogsRequest{ExecId: exec, Follow: o.Follow, Streams: o.Streams, Batch: true}
-	if o.TailLines != nil && !placed && at == (Cursor{}) {
+	if o.TailLines != nil && !started && at == (Cursor{}) {
 		in.TailLines = o.TailLines
 	} else {
 		in.Cursor = &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr}
@@ -109,16 +109,16 @@ type output struct {
 // that it was carried out; its exec id makes that harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
-		at, create, placed := p.o.Cursor, p.create, false
+		at, create, started := p.o.Cursor, p.create, false
 		f := feed[agboxv1.FollowExecLogsResponse]{
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
 				if create != nil {
 					return api.RunExec(ctx, create)
 				}
-				return api.FollowExecLogs(ctx, p.o.request(p.exec, at, placed))
+				return api.FollowExecLogs(ctx, p.o.request(p.exec, at, started))
 			},
 			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
-				create, placed = nil, true
+				create, started = nil, true
 				if moved := m.GetMoved(); moved != nil {
 					at = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
 					if p.moved != nil {
@@ -157,26 +157,26 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 
 // take moves the cursor over a chunk and returns what of it is new.
 func (at *Cursor) take(chunk *agboxv1.LogChunk) (LogItem, error) {
-	place := &at.Stdout
+	offset := &at.Stdout
 	switch chunk.GetStream() {
 	case agboxv1.LogStream_LOG_STREAM_STDOUT:
 	case agboxv1.LogStream_LOG_STREAM_STDERR:
-		place = &at.Stderr
+		offset = &at.Stderr
 	default:
 		// A stream of a later version; this one cannot keep a cursor in it.
 		return LogItem{}, nil
 	}
-	if chunk.GetOffset() > *place {
+	if chunk.GetOffset() > *offset {
 		return LogItem{}, &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
 			"agboxd left out the bytes %d to %d of %s. Read the log again from the start.",
-			*place, chunk.GetOffset(), streamName(chunk.GetStream()))}
+			*offset, chunk.GetOffset(), streamName(chunk.GetStream()))}
 	}
-	known := min(*place-chunk.GetOffset(), uint64(len(chunk.GetData())))
-	item := LogItem{Stream: chunk.GetStream(), Offset: *place, Data: chunk.GetData()[known:]}
+	known := min(*offset-chunk.GetOffset(), uint64(len(chunk.GetData())))
+	item := LogItem{Stream: chunk.GetStream(), Offset: *offset, Data: chunk.GetData()[known:]}
 	if t := chunk.GetTime(); t != nil {
 		item.Time = t.AsTime()
 	}
-	*place += uint64(len(item.Data))
+	*offset += uint64(len(item.Data))
 	item.Cursor = *at
 	return item, nil
 }

@@ -18,9 +18,9 @@ type WaitOption func(*waiting)
 
 type waiting struct {
 	seen func(*agboxv1.SandboxEvent)
-	// from is the sequence of the last event read, once placed is set.
-	from   uint64
-	placed bool
+	// from is the sequence of the last event read, once fromSet is set.
+	from    uint64
+	fromSet bool
 	// state is the one that this event has led to.
 	state agboxv1.SandboxState
 }
@@ -28,7 +28,7 @@ type waiting struct {
 // OnEvent has f called with each event after the sequence number after that
 // passes during the wait, in order and from the goroutine that waits.
 func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
-	return func(w *waiting) { w.seen, w.from, w.placed = f, after, true }
+	return func(w *waiting) { w.seen, w.from, w.fromSet = f, after, true }
 }
 
 // WaitReady waits until execs can run in the sandbox and returns it. A sandbox
@@ -110,8 +110,8 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 			return h, err
 		}
 		sandbox = h.GetSandboxId()
-		if !w.placed {
-			w.from, w.placed = h.GetLastEventSequence(), true
+		if !w.fromSet {
+			w.from, w.fromSet = h.GetLastEventSequence(), true
 		}
 		if err := w.untilChange(ctx, c, h); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandl
 	if met(w.state) {
 		return true
 	}
-	if !w.placed || w.from >= h.GetLastEventSequence() {
+	if !w.fromSet || w.from >= h.GetLastEventSequence() {
 		return false
 	}
 	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {

@@ -194,11 +194,11 @@ func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir strin
 }
 
 func (r *resolver) result() *Result {
-	byPlace := func(a, b *agboxv1.SpecProblem) int {
-		return cmp.Or(cmp.Compare(r.place(a.GetFile()), r.place(b.GetFile())), cmp.Compare(a.GetLine(), b.GetLine()), cmp.Compare(a.GetColumn(), b.GetColumn()))
+	byOrder := func(a, b *agboxv1.SpecProblem) int {
+		return cmp.Or(cmp.Compare(r.rank(a.GetFile()), r.rank(b.GetFile())), cmp.Compare(a.GetLine(), b.GetLine()), cmp.Compare(a.GetColumn(), b.GetColumn()))
 	}
-	slices.SortStableFunc(r.report.Problems, byPlace)
-	slices.SortStableFunc(r.report.Notices, byPlace)
+	slices.SortStableFunc(r.report.Problems, byOrder)
+	slices.SortStableFunc(r.report.Notices, byOrder)
 	out := &Result{Problems: r.report.Problems, Notices: r.report.Notices, from: r}
 	if len(out.Problems) == 0 {
 		out.Spec = r.spec
@@ -206,8 +206,8 @@ func (r *resolver) result() *Result {
 	return out
 }
 
-// place tells when a file is read: the later, the more it overrides.
-func (r *resolver) place(file string) int {
+// rank tells when a file is read: the later, the more it overrides.
+func (r *resolver) rank(file string) int {
 	if i := slices.Index(r.order, file); i >= 0 {
 		return i
 	}
@@ -220,7 +220,7 @@ func (r *resolver) place(file string) int {
 // before tells whether something was written before something else.
 func (r *resolver) before(a, b []any) int {
 	x, y := locate(r.origin, a...), locate(r.origin, b...)
-	return cmp.Or(cmp.Compare(r.place(x.File), r.place(y.File)), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
+	return cmp.Or(cmp.Compare(r.rank(x.File), r.rank(y.File)), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
 }
 
 // locate finds where a field comes from. What was not written has the place of

@@ -69,14 +69,14 @@ whatever becomes of agbox and of the daemon.`,
 	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and leave it running")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass our standard input on to the command")
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
-	o.addPlace(cmd)
+	o.addProcessFlags(cmd)
 	o.limits.add(cmd)
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
 }
 
-// addPlace adds the flags that say as whom and where a command runs.
-func (o *execOptions) addPlace(cmd *cobra.Command) {
+// addProcessFlags adds the flags that say as whom and where a command runs.
+func (o *execOptions) addProcessFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&o.user, "user", "u", "", "`USER[:GROUP]` to run as; the image's when not given")
 	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in; the image's when not given")

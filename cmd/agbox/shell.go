@@ -31,7 +31,7 @@ any other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" goes on with it.`
 			return o.shell(ctx, a, c, args[0])
 		}),
 	}
-	o.addPlace(cmd)
+	o.addProcessFlags(cmd)
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
 }

@@ -50,8 +50,8 @@ func byCaller(result *spec.Result, resolved *agboxv1.CreateSpec, name string) bo
 
 // project fills in what one tool brings in. Without credentials it leaves out what
 // proves who somebody is.
-func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, place int, withoutCredentials bool) {
-	at := []any{"builtin_tools", place}
+func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, index int, withoutCredentials bool) {
+	at := []any{"builtin_tools", index}
 	for _, found := range host.Find(tool) {
 		switch {
 		case withoutCredentials && found.Credential && found.Missing != "":
@@ -75,7 +75,7 @@ func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections
 	}
 }
 
-// taken tells whether the spec itself mounts something at a place.
+// taken tells whether the spec itself mounts something at a path.
 func taken(resolved *agboxv1.CreateSpec, where string) bool {
 	return slices.ContainsFunc(resolved.GetMounts(), func(m *agboxv1.MountSpec) bool { return m.GetTarget() == where })
 }

@@ -84,7 +84,7 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 	if err := c.Copy(one.Source); err != nil {
 		return nil, err
 	}
-	resolved, err := follow(filepath.Clean(one.Source))
+	resolved, err := resolveLinks(filepath.Clean(one.Source))
 	if err != nil {
 		return nil, err
 	}

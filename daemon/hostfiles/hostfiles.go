@@ -116,7 +116,7 @@ func (c Checker) allow(doing, source string, force bool) (resolved string, err e
 	if why := c.known(clean); why != "" && !force {
 		return "", refused(why)
 	}
-	resolved, err = follow(clean)
+	resolved, err = resolveLinks(clean)
 	if err != nil {
 		return "", err
 	}
@@ -146,7 +146,7 @@ func (c Checker) Danger(source string) string {
 	if why := c.known(clean); why != "" {
 		return why
 	}
-	resolved, err := follow(clean)
+	resolved, err := resolveLinks(clean)
 	if err != nil {
 		return ""
 	}
@@ -218,7 +218,7 @@ func (c Checker) isEngine(st os.FileInfo) bool {
 // Copy checks a source that is to be copied.
 func (c Checker) Copy(source string) error {
 	clean := filepath.Clean(source)
-	resolved, err := follow(clean)
+	resolved, err := resolveLinks(clean)
 	if err != nil {
 		return err
 	}
@@ -244,8 +244,8 @@ func (c Checker) Copy(source string) error {
 	return nil
 }
 
-// follow resolves all symbolic links of a path.
-func follow(clean string) (string, error) {
+// resolveLinks resolves all symbolic links of a path.
+func resolveLinks(clean string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(clean)
 	switch {
 	case err == nil:

@@ -52,7 +52,7 @@ type Hook struct {
 // HookFailure is how a hook ended that did not succeed.
 type HookFailure struct {
 	ExecID string
-	// Index is the place of the hook in its list, from 0.
+	// Index is the position of the hook in its list, from 0.
 	Index uint32
 	// Cause ends a sentence about it.
 	Cause string
@@ -193,9 +193,9 @@ type Dependency struct {
 // depends on is required.
 func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 	rules := make([]ServiceRule, 0, len(spec.GetServices()))
-	place := make(map[string]int, len(spec.GetServices()))
+	position := make(map[string]int, len(spec.GetServices()))
 	for i, s := range spec.GetServices() {
-		place[s.GetName()] = i
+		position[s.GetName()] = i
 		rule := ServiceRule{
 			Name: s.GetName(), Required: s.Required == nil || s.GetRequired(), Hooks: uint32(len(s.GetPostStartOnPrimary())),
 		}
@@ -210,7 +210,7 @@ func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 		changed = false
 		for _, rule := range rules {
 			for _, d := range rule.After {
-				if i, known := place[d.Name]; rule.Required && known && !rules[i].Required {
+				if i, known := position[d.Name]; rule.Required && known && !rules[i].Required {
 					rules[i].Required, changed = true, true
 				}
 			}

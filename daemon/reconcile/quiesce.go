@@ -7,10 +7,10 @@ import "context"
 // gone away, and the next daemon, which looks before that is done, would do it
 // again. ctx bounds the wait.
 func (l *Loop) Quiesce(ctx context.Context) error {
-	for _, places := range []chan struct{}{l.slots, l.stops} {
-		for range cap(places) {
+	for _, slots := range []chan struct{}{l.slots, l.stops} {
+		for range cap(slots) {
 			select {
-			case places <- struct{}{}:
+			case slots <- struct{}{}:
 			case <-ctx.Done():
 				return ctx.Err()
 			}

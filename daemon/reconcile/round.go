@@ -133,7 +133,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.Emit:
 		err := l.emit(ctx, sb, l.withLastWords(ctx, step.Event, *o))
 		if err == nil {
-			l.told(w, step.Event)
+			l.clearFailure(w, step.Event)
 			err = l.afterCopy(ctx, sb, step.Event)
 		}
 		return err

@@ -354,8 +354,8 @@ func ended(c runtime.Container) bool {
 	return c.State == runtime.StateExited || c.State == runtime.StateDead
 }
 
-// told forgets what an event about a service has told.
-func (l *Loop) told(w *worker, ev *agboxv1.SandboxEvent) {
+// clearFailure forgets why making or starting a service failed, once an event says so.
+func (l *Loop) clearFailure(w *worker, ev *agboxv1.SandboxEvent) {
 	if ev.GetEventType() == agboxv1.EventType_SANDBOX_SERVICE_FAILED {
 		l.mu.Lock()
 		w.service(ev.GetService().GetName()).failure = nil

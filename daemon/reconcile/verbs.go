@@ -15,19 +15,19 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// verb runs one engine call with a place and a deadline.
+// verb runs one engine call with a slot and a deadline.
 func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
-	return placed(ctx, l.slots, timeout, call)
+	return inSlot(ctx, l.slots, timeout, call)
 }
 
-// placed waits for one of the places at the engine, and runs the call there.
-func placed(ctx context.Context, places chan struct{}, timeout time.Duration, call func(context.Context) error) error {
+// inSlot waits for a free slot at the engine, and runs the call in it.
+func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-places }()
+	defer func() { <-slots }()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return call(ctx)
@@ -35,7 +35,7 @@ func placed(ctx context.Context, places chan struct{}, timeout time.Duration, ca
 
 // stopContainer has a container end within the grace.
 func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
-	return placed(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
+	return inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
 		return l.Engine.StopContainer(ctx, id, grace)
 	})
 }

@@ -127,7 +127,7 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 		return nil, failed // of one among others there are no figures this time
 	}
 	m.before = now
-	slices.SortFunc(resp.Containers, byPlace)
+	slices.SortFunc(resp.Containers, byContainer)
 	return resp, nil
 }
 
@@ -170,8 +170,8 @@ func stats(one *measured, before runtime.Usage) *agboxv1.ContainerStats {
 	return out
 }
 
-// byPlace puts the containers of a sandbox together, its primary first.
-func byPlace(a, b *agboxv1.ContainerStats) int {
+// byContainer puts the containers of a sandbox together, its primary first.
+func byContainer(a, b *agboxv1.ContainerStats) int {
 	key := func(c *agboxv1.ContainerStats) []string {
 		return []string{c.GetSandboxName(), c.GetSandboxId(), c.GetService()}
 	}

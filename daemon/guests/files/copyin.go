@@ -88,7 +88,7 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	if strings.HasPrefix(one.Target, "~") {
 		above = owner
 	}
-	dir, name, err := c.place(ctx, target, tree.IsDir(), above)
+	dir, name, err := c.destination(ctx, target, tree.IsDir(), above)
 	if err != nil {
 		return err
 	}
@@ -177,10 +177,10 @@ func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	return content, nil
 }
 
-// place finds the folder and the name for a copy: where the target is a folder
+// destination finds the folder and the name for a copy: where the target is a folder
 // already, also by a symbolic link, a folder is copied into it. Folders above it that
 // are missing are made.
-func (c *copyIn) place(ctx context.Context, target string, isDir bool, above archive.Owner) (dir, name string, err error) {
+func (c *copyIn) destination(ctx context.Context, target string, isDir bool, above archive.Owner) (dir, name string, err error) {
 	if at, err := c.stat(ctx, target); err != nil {
 		return "", "", err
 	} else if isDir && at != nil && at.GetMode()&unix.S_IFMT == unix.S_IFDIR && string(at.GetRealPath()) != "/" {
