@@ -70,7 +70,7 @@ func (x *indexReader) fits(rec record) bool {
 	if x.unsure[rec.stream-Stdout] {
 		ends[rec.stream-Stdout] = rec.offset
 	}
-	return rec.follows(ends)
+	return rec.continues(ends)
 }
 
 // fill reads a block of whole records from at on; io.EOF if there is none.
@@ -105,10 +105,10 @@ func (x *indexReader) advance(rec record) {
 func (x *indexReader) runEnd(first record, limit uint64, wanted func(record) bool) uint64 {
 	last := first
 	ends := x.ends
-	for place := x.used + recordSize; place < x.have && last.end() < limit; place += recordSize {
+	for at := x.used + recordSize; at < x.have && last.end() < limit; at += recordSize {
 		ends[first.stream-Stdout] = last.end()
-		rec, whole := parseRecord(x.block[place:])
-		if !whole || rec.stream != first.stream || !rec.follows(ends) || !wanted(rec) {
+		rec, whole := parseRecord(x.block[at:])
+		if !whole || rec.stream != first.stream || !rec.continues(ends) || !wanted(rec) {
 			break
 		}
 		if age := rec.nanos - first.nanos; age < 0 || age > int64(coalesceWindow) {

@@ -69,6 +69,6 @@ func parseRecord(b []byte) (record, bool) {
 	return r, true
 }
 
-// follows tells whether a Writer can have written r after records that end at
+// continues tells whether a Writer can have written r after records that end at
 // ends in the two streams.
-func (r record) follows(ends [2]uint64) bool { return r.offset == ends[r.stream-Stdout] }
+func (r record) continues(ends [2]uint64) bool { return r.offset == ends[r.stream-Stdout] }

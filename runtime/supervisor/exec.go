@@ -42,11 +42,11 @@ func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*gue
 }
 
 // begin decides what becomes of a claimed exec. It ends the claim's count in
-// s.work, or hands it to the goroutine that follows the process.
+// s.work, or hands it to the goroutine that supervises the process.
 func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.StartRequest) {
-	followed := false
+	supervised := false
 	defer func() {
-		if !followed {
+		if !supervised {
 			s.refillSpares()
 			s.work.Done()
 		} else if s.logs.Spares() < spareFiles/2 {
@@ -62,7 +62,7 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 		s.failed(e, fail)
 		return
 	}
-	fail = s.launch(e, req, writer, &followed)
+	fail = s.launch(e, req, writer, &supervised)
 	if fail != nil {
 		s.disk.do(func() { _ = writer.Close() })
 		s.failed(e, fail)
@@ -104,7 +104,7 @@ func (s *Supervisor) owner() logs.Owner {
 }
 
 // launch journals the exec and starts its process.
-func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *logs.Writer, followed *bool) *startError {
+func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *logs.Writer, supervised *bool) *startError {
 	var p *plan
 	var fail *startError
 	s.files.do(func() { p, fail = s.plan(req) })
@@ -141,9 +141,9 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 	st.started()
 	record = proto.CloneOf(record)
 	record.Pid = int32(ch.pid)
-	*followed = true
+	*supervised = true
 	s.registry.running(e, ch, st.input, record)
-	go s.follow(&run{
+	go s.supervise(&run{
 		exec: e, child: ch, record: record, writer: writer, streams: st, oom: oom,
 		limits: s.limit(e, req, writer), sampler: s.sample(ch),
 	})
@@ -162,9 +162,9 @@ type run struct {
 	sampler *sampler
 }
 
-// follow pumps the output of a process into its log files until its end, writes
+// supervise pumps the output of a process into its log files until its end, writes
 // down how it ended, and goes on with the output as long as anybody has it open.
-func (s *Supervisor) follow(r *run) {
+func (s *Supervisor) supervise(r *run) {
 	defer s.work.Done()
 	var pumps sync.WaitGroup
 	pumps.Go(r.streams.out.Run)

@@ -277,7 +277,7 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	ch := &child{pid: -1, exited: make(chan exit, 1)}
 	ch.exited <- exit{at: time.Now()}
 	s.registry.running(e, ch, nil, record)
-	go s.follow(&run{exec: e, child: ch, record: record, writer: writer, streams: &streams{out: out}, sampler: s.sample(ch)})
+	go s.supervise(&run{exec: e, child: ch, record: record, writer: writer, streams: &streams{out: out}, sampler: s.sample(ch)})
 	r := <-w.exits
 	if r.GetStdoutBytes() != size || r.GetStderrBytes() != size {
 		t.Errorf("the exit tells of %d and %d bytes", r.GetStdoutBytes(), r.GetStderrBytes())
