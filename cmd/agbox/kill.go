@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 type killOptions struct {
@@ -26,7 +28,8 @@ func (a *app) killCommand() *cobra.Command {
 		Long: `End commands: SIGTERM to the process group and, after the grace period, SIGKILL
 to everything that the command has started and that is left, wherever it has
 hidden. The sandbox sees to that by itself: agbox does not wait for it, but
-"agbox logs -f EXEC" does. With -s send that one signal and nothing else.
+"agbox logs -f EXEC" does. A command that has ended already is no error. With -s
+send that one signal and nothing else.
 
 EXEC is an id, the beginning of one, or a name, alone or as SANDBOX/NAME.
 SANDBOX/main is the sandbox's own command.`,
@@ -54,13 +57,24 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 	case o.grace != client.DefaultGrace && o.grace < 0:
 		return usagef("--grace %s is below zero: give 0s for SIGKILL at once.", o.grace)
 	case o.signal == "":
-		return a.each(ctx, refs, func(ref string) error { return c.CancelExec(ctx, ref, o.grace) })
+		return a.each(ctx, refs, func(ref string) error { return o.end(ctx, a, c, ref) })
 	}
 	sig, err := parseSignal(o.signal)
 	if err != nil {
 		return err
 	}
 	return a.each(ctx, refs, func(ref string) error { return c.SignalExec(ctx, ref, sig) })
+}
+
+// end ends a command. One that has ended already is what was asked for.
+func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref string) error {
+	err := c.CancelExec(ctx, ref, o.grace)
+	var failure *client.Error
+	if errors.As(err, &failure) && failure.Reason == agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL.String() {
+		a.say("%s", failure.Message)
+		return nil
+	}
+	return err
 }
 
 // usualSignals are what a shell offers.
