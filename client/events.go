@@ -18,7 +18,9 @@ func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.
 		f := feed[agboxv1.SandboxEvent]{
 			closes: true,
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.SandboxEvent], error) {
-				return api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{SandboxId: sandbox, FromSequence: after})
+				return api.SubscribeSandboxEvents(ctx, &agboxv1.SubscribeSandboxEventsRequest{
+					SandboxId: sandbox, FromSequence: after, ExactTypes: true, IncludeMain: true,
+				})
 			},
 			take: func(ev *agboxv1.SandboxEvent) (bool, error) {
 				if ev.GetSequence() <= after {

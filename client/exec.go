@@ -55,9 +55,9 @@ func (c *Client) GetExec(ctx context.Context, exec string) (*agboxv1.ExecStatus,
 }
 
 // ListActiveExecs returns the running execs of one sandbox, or of all when
-// sandbox is empty.
+// sandbox is empty, newest first. The sandbox's own command is one of them.
 func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv1.ExecStatus, error) {
-	in := &agboxv1.ListActiveExecsRequest{}
+	in := &agboxv1.ListActiveExecsRequest{IncludeMain: true}
 	if sandbox != "" {
 		in.SandboxId = &sandbox
 	}

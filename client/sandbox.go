@@ -42,7 +42,7 @@ type ListOptions struct {
 	Labels map[string]string
 }
 
-// ListSandboxes returns sandboxes, oldest first.
+// ListSandboxes returns sandboxes, newest first.
 func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) ([]*agboxv1.SandboxHandle, error) {
 	in := &agboxv1.ListSandboxesRequest{IncludeDeleted: o.IncludeDeleted, LabelSelector: o.Labels}
 	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListSandboxes, in, idempotent)

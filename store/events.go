@@ -139,6 +139,32 @@ func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPa
 	return page
 }
 
+// NewestEvent returns the newest event of a sandbox that fits, with a sequence of at
+// most upTo. Events that cannot be read are passed over. It is errdefs.ErrNotFound if
+// there is none.
+func (t *Tx) NewestEvent(sandboxID string, upTo uint64, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
+	bucket := bucketEvents(sandboxID)
+	b := t.bolt.Bucket(bucket)
+	if b == nil {
+		return nil, notFound("events of sandbox", sandboxID)
+	}
+	c := b.Cursor()
+	k, v := c.Seek(number(upTo))
+	if k == nil {
+		k, v = c.Last()
+	}
+	for ; k != nil; k, v = c.Prev() {
+		ev := &agboxv1.SandboxEvent{}
+		if n, ok := parseNumber(k); !ok || n > upTo || decode(bucket, k, v, ev) != nil {
+			continue
+		}
+		if fits(ev) {
+			return ev, nil
+		}
+	}
+	return nil, notFound("fitting event of sandbox", sandboxID)
+}
+
 // OrderedEvents returns up to limit events of all sandboxes after the given
 // position. A limit below 1 counts as 1.
 func (t *Tx) OrderedEvents(after uint64, limit int) OrderedPage {

@@ -41,6 +41,27 @@ func TestAnEventWithoutATypeIsRefused(t *testing.T) {
 	}
 }
 
+func TestTheNewestEventThatFitsIsFoundFromTheEnd(t *testing.T) {
+	s := newStore(t)
+	const ready, failed = agboxv1.EventType_SANDBOX_READY, agboxv1.EventType_SANDBOX_FAILED
+	mustUpdate(t, s, appendEvents(event("box", ready), event("box", failed), event("box", ready), event("box", failed)))
+	mustView(t, s, func(tx *Tx) {
+		for _, c := range []struct {
+			upTo uint64
+			typ  agboxv1.EventType
+			want uint64
+		}{{4, failed, 4}, {99, failed, 4}, {4, ready, 3}, {2, ready, 1}, {3, failed, 2}, {1, failed, 0}, {0, ready, 0}} {
+			got, err := tx.NewestEvent("box", c.upTo, func(ev *agboxv1.SandboxEvent) bool { return ev.GetEventType() == c.typ })
+			if got.GetSequence() != c.want || (c.want == 0) != errdefs.IsNotFound(err) {
+				t.Errorf("the newest %s up to %d is %v (%v), want %d", c.typ, c.upTo, got, err, c.want)
+			}
+		}
+		if _, err := tx.NewestEvent("nobody", 1, func(*agboxv1.SandboxEvent) bool { return true }); !errdefs.IsNotFound(err) {
+			t.Errorf("of nobody: %v", err)
+		}
+	})
+}
+
 func TestAPageIsBoundedInBytesButNeverEmpty(t *testing.T) {
 	s := newStore(t)
 	long := event("box", agboxv1.EventType_SANDBOX_FAILED)

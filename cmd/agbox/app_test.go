@@ -179,7 +179,7 @@ func TestTablesRead(t *testing.T) {
 	}
 }
 
-func TestCommandsAreListedInTheOrderInWhichTheyBegan(t *testing.T) {
+func TestCommandsAreListedNewestFirst(t *testing.T) {
 	d, socket := serveScripted(t)
 	agbox(t, socket, "create", "--id", "box1", "--image", "good")
 	for i, name := range []string{"third", "first", "second"} {
@@ -188,7 +188,7 @@ func TestCommandsAreListedInTheOrderInWhichTheyBegan(t *testing.T) {
 		d.execs[i].StartedAt = timestamppb.New(theTime.Add(time.Duration(2+i) % 3 * time.Second))
 	}
 	for _, args := range [][]string{{"ps", "-q"}, {"ps", "-a", "-q"}} {
-		if _, out, _ := agbox(t, socket, args...); out != "first\nsecond\nthird\n" {
+		if _, out, _ := agbox(t, socket, args...); out != "third\nsecond\nfirst\n" {
 			t.Errorf("%v: %q", args, out)
 		}
 	}

@@ -23,7 +23,7 @@ func (a *app) lsCommand() *cobra.Command {
 	var o lsOptions
 	cmd := &cobra.Command{
 		Use:               "ls [flags]",
-		Short:             "List sandboxes",
+		Short:             "List sandboxes, newest first",
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.with(func(ctx context.Context, c *client.Client, _ []string) error {

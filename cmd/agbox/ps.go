@@ -28,9 +28,9 @@ func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps [-a] [SANDBOX] [flags]",
 		Short: "List running commands; with -a those that have ended too",
-		Long: `List running commands, of SANDBOX or of all sandboxes; with -a also those that
-have ended and are still kept, with the processor time and the most memory that
-each has used.
+		Long: `List running commands, newest first, of SANDBOX or of all sandboxes; with -a also
+those that have ended and are still kept, with the processor time and the most
+memory that each has used.
 
 The command of the sandbox itself, which its file or its image names, is one of
 them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
@@ -49,9 +49,9 @@ them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
 
 func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox string) error {
 	list, err := o.list(ctx, c, sandbox)
-	// The ids, by which they come, are random.
+	// With -a they come by their ids, which are random.
 	slices.SortStableFunc(list, func(x, y *agboxv1.ExecStatus) int {
-		return x.GetStartedAt().AsTime().Compare(y.GetStartedAt().AsTime())
+		return y.GetStartedAt().AsTime().Compare(x.GetStartedAt().AsTime())
 	})
 	switch {
 	case err != nil:

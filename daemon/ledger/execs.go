@@ -205,7 +205,7 @@ func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, erro
 		EnvOverrides:       req.GetEnvOverrides(),
 		ExitCode:           d.GetExitCode(),
 		Error:              d.GetErrorMessage(),
-		LastEventSequence:  ev.GetSequence(),
+		LastEventSequence:  tx.LastSequence(sandboxID),
 		User:               req.GetUser(),
 		Name:               req.GetName(),
 		Tty:                req.GetTty(),

@@ -25,6 +25,20 @@ func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, lim
 	return page, err
 }
 
+// NewestEvent returns the newest event of a sandbox that fits, not newer than the
+// record: no stream is ahead of it. SANDBOX_ACCEPTED is there as long as the sandbox.
+func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
+	var newest *agboxv1.SandboxEvent
+	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
+		newest, err = tx.NewestEvent(sb.ID, sb.LastSequence, fits)
+		return err
+	})
+	if errdefs.IsNotFound(err) {
+		return nil, notFound(sb.ID) // dropped since it was found
+	}
+	return newest, err
+}
+
 // FindSandbox resolves an id, a name or a unique prefix of an id, in this order.
 // Deleted sandboxes are found by id or prefix.
 func (l *Ledger) FindSandbox(ctx context.Context, ref string) (Sandbox, error) {

@@ -2,11 +2,9 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -35,8 +33,9 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	if err != nil {
 		return err
 	}
+	view := eventView{exact: req.GetExactTypes(), main: req.GetIncludeMain()}
 	if req.GetIncludeCurrentSnapshot() {
-		if err := stream.Send(snapshot(sb)); err != nil {
+		if err := s.sendSnapshot(stream, sb, view); err != nil {
 			return err
 		}
 	}
@@ -47,8 +46,12 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 			return err
 		}
 		for _, ev := range events {
-			ev.Replay = ev.GetSequence() <= at.Last
-			if err := stream.Send(ev); err != nil {
+			shown := view.show(ev)
+			if shown == nil {
+				continue
+			}
+			shown.Replay = ev.GetSequence() <= at.Last
+			if err := stream.Send(shown); err != nil {
 				return err
 			}
 			if ev.GetEventType() == agboxv1.EventType_SANDBOX_DELETED {
@@ -67,19 +70,21 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 	}
 }
 
-// snapshot is the present state in the form of an event.
-func snapshot(sb ledger.Sandbox) *agboxv1.SandboxEvent {
-	return &agboxv1.SandboxEvent{
-		EventId:      fmt.Sprintf("%s/%d", sb.ID, sb.LastSequence),
-		Sequence:     sb.LastSequence,
-		SandboxId:    sb.ID,
-		OccurredAt:   timestamppb.New(sb.StateChangedAt),
-		Snapshot:     true,
-		SandboxState: sb.State,
-		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-			ErrorCode: sb.ErrorReason, ErrorMessage: sb.ErrorMessage, Name: sb.Name,
-		}},
+// sendSnapshot sends the present state: the newest event again, and one event for
+// each exec that runs.
+func (s *Server) sendSnapshot(stream grpc.ServerStreamingServer[agboxv1.SandboxEvent], sb ledger.Sandbox, view eventView) error {
+	newest, err := s.Ledger.NewestEvent(stream.Context(), sb, view.visible)
+	if err != nil {
+		return err
 	}
+	newest = view.show(newest)
+	newest.Replay, newest.Snapshot = true, true
+	for _, ev := range append([]*agboxv1.SandboxEvent{newest}, view.running(sb)...) {
+		if err := stream.Send(ev); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // WatchEvents replays and follows all sandboxes.

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -122,7 +124,10 @@ func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExe
 	}
 	resp := new(agboxv1.ListActiveExecsResponse)
 	for _, sb := range sandboxes {
-		for id := range sb.Execs {
+		for id, e := range sb.Execs {
+			if e.Main && !req.GetIncludeMain() {
+				continue
+			}
 			status, err := s.execStatus(ctx, sb.ID, id)
 			if err != nil {
 				return nil, err
@@ -132,7 +137,7 @@ func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExe
 			}
 		}
 	}
-	sortByStart(resp.GetExecs())
+	newestFirst(resp.GetExecs(), (*agboxv1.ExecStatus).GetStartedAt, (*agboxv1.ExecStatus).GetExecId)
 	return resp, nil
 }
 
@@ -182,8 +187,9 @@ func (s *Server) logPaths(sandboxID, execID string) (stdout, stderr string) {
 	return filepath.Join(dir, logs.StdoutName(execID)), filepath.Join(dir, logs.StderrName(execID))
 }
 
-func sortByStart(all []*agboxv1.ExecStatus) {
-	slices.SortFunc(all, func(a, b *agboxv1.ExecStatus) int {
-		return a.GetStartedAt().AsTime().Compare(b.GetStartedAt().AsTime())
+// newestFirst sorts a list by a time, and what has the same one by id.
+func newestFirst[T any](all []T, at func(T) *timestamppb.Timestamp, id func(T) string) {
+	slices.SortFunc(all, func(a, b T) int {
+		return cmp.Or(at(b).AsTime().Compare(at(a).AsTime()), cmp.Compare(id(a), id(b)))
 	})
 }

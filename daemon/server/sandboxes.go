@@ -101,15 +101,13 @@ func (s *Server) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRe
 				resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
 			}
 		}
-		slices.SortFunc(resp.Sandboxes, func(a, b *agboxv1.SandboxHandle) int {
-			return a.GetCreatedAt().AsTime().Compare(b.GetCreatedAt().AsTime())
-		})
 	}
 	for _, sb := range s.Ledger.Sandboxes() {
 		if selected(sb.Spec, req.GetLabelSelector()) {
 			resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
 		}
 	}
+	newestFirst(resp.GetSandboxes(), (*agboxv1.SandboxHandle).GetCreatedAt, (*agboxv1.SandboxHandle).GetSandboxId)
 	return resp, nil
 }
 

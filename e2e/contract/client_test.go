@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -176,7 +177,10 @@ func (s *subscription) until(t *testing.T, fits func(answer) bool) []answer {
 }
 
 // answer is a message as a published SDK sees it.
-type answer struct{ values map[string]any }
+type answer struct {
+	values map[string]any
+	raw    *dynamicpb.Message
+}
 
 // read decodes a message. A value that the published enums do not have fails the
 // test: the Python SDK's enums are closed, and it throws.
@@ -187,7 +191,7 @@ func read(t *testing.T, method string, m *dynamicpb.Message) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var a answer
+	a := answer{raw: m}
 	if err := json.Unmarshal(raw, &a.values); err != nil {
 		t.Fatal(err)
 	}
@@ -249,4 +253,26 @@ func (a answer) texts(list, field string) []string {
 		all = append(all, a.text(fmt.Sprintf("%s.%d.%s", list, i, field)))
 	}
 	return all
+}
+
+// extra is the value of an integer field that the published contract does not have,
+// 0 if it is not there.
+func (a answer) extra(t *testing.T, number protowire.Number) uint64 {
+	t.Helper()
+	for rest := a.raw.GetUnknown(); len(rest) > 0; {
+		n, typ, size := protowire.ConsumeTag(rest)
+		if size < 0 {
+			t.Fatal(protowire.ParseError(size))
+		}
+		rest = rest[size:]
+		if n == number && typ == protowire.VarintType {
+			v, _ := protowire.ConsumeVarint(rest)
+			return v
+		}
+		if size = protowire.ConsumeFieldValue(n, typ, rest); size < 0 {
+			t.Fatal(protowire.ParseError(size))
+		}
+		rest = rest[size:]
+	}
+	return 0
 }

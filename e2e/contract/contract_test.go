@@ -2,6 +2,8 @@ package contract
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -14,10 +16,16 @@ var lines = []struct {
 	says   string
 	holds  func(*testing.T, *world)
 }{
+	{1, "a subscription carries published event types only", eventTypes},
+	{2, "last_event_sequence of an exec is the newest of its sandbox and a valid cursor", execSequence},
 	{3, "errors carry the published reasons", errorReasons},
 	{4, "idle_ttl takes 0 and less than a second; its stop has the reason idle_ttl", idleTTL},
 	{5, "companions do not hold READY up", companionsDoNotGate},
 	{6, "companion_containers is a map in config_yaml", companionMap},
+	{8, "the image's own command is hidden", mainCommandIsHidden},
+	{11, "a snapshot repeats the newest event", snapshotIsNewestEvent},
+	{11, "lists are newest first", listsAreNewestFirst},
+	{11, "a second cancel is no error of the command line", secondCancel},
 	{12, "empty requests are refused in words", emptyRequests},
 	{12, "every registered service has a health", healthOfEveryService},
 }
@@ -68,4 +76,30 @@ func (w *world) await(t *testing.T, id, state string) answer {
 			t.Fatalf("the events of %s ended before it was %s: %v", id, state, err)
 		}
 	}
+}
+
+// run runs a command to its end, as the published SDKs do: GetExec gives the place
+// in the events from which on its end is waited for. It returns what the command
+// wrote to its standard output.
+func (w *world) run(t *testing.T, id string, command ...string) string {
+	t.Helper()
+	created := w.call(t, "CreateExec", fields{"sandbox_id": id, "command": command})
+	exec := fields{"exec_id": created.text("exec_id")}
+	status := w.call(t, "GetExec", exec)
+	if status.text("exec.state") == "EXEC_STATE_RUNNING" {
+		w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": id, "from_sequence": status.text("exec.last_event_sequence")}).
+			until(t, func(ev answer) bool {
+				return ev.text("exec.exec_id") == exec["exec_id"] && ev.text("exec.exec_state") != "EXEC_STATE_RUNNING"
+			})
+		status = w.call(t, "GetExec", exec)
+	}
+	stdout, err := os.ReadFile(created.text("stdout_log_path"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := status.text("exec.exit_code"); code != "0" {
+		stderr, _ := os.ReadFile(created.text("stderr_log_path"))
+		t.Fatalf("%s: exit code %s\nstdout: %s\nstderr: %s", strings.Join(command, " "), code, stdout, stderr)
+	}
+	return string(stdout)
 }

@@ -69,7 +69,3 @@ func companionMap(t *testing.T, w *world) {
 		t.Errorf("the environment of alpha_1 is %q", got)
 	}
 }
-
-func eventIs(typ string) func(answer) bool {
-	return func(ev answer) bool { return ev.text("event_type") == typ }
-}

@@ -44,6 +44,8 @@ const (
 	EventType_EXEC_CANCELLED           EventType = 12
 	EventType_SANDBOX_SERVICE_READY    EventType = 13
 	EventType_SANDBOX_SERVICE_FAILED   EventType = 14
+	// Types from 50 on are not published: SubscribeSandboxEvents sends them to those who
+	// set exact_types.
 	EventType_SANDBOX_RESUME_REQUESTED EventType = 50
 	// The primary had exited and is started again, as the revival policy says.
 	EventType_SANDBOX_REVIVED EventType = 51
@@ -149,7 +151,7 @@ type SandboxEvent struct {
 	OccurredAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=occurred_at,json=occurredAt,proto3" json:"occurred_at,omitempty"`
 	// Set on the way out: the event was committed before the subscription.
 	Replay bool `protobuf:"varint,6,opt,name=replay,proto3" json:"replay,omitempty"`
-	// Set on the way out: not an event but the present state.
+	// Set on the way out: the present state, not something new.
 	Snapshot bool `protobuf:"varint,7,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// State of the sandbox after the event.
 	SandboxState SandboxState `protobuf:"varint,8,opt,name=sandbox_state,json=sandboxState,proto3,enum=agbox.v1.SandboxState" json:"sandbox_state,omitempty"`
@@ -161,7 +163,9 @@ type SandboxEvent struct {
 	Details isSandboxEvent_Details `protobuf_oneof:"details"`
 	// Place among the events of all sandboxes, as in WatchEventsResponse; 0 for
 	// an event that was recorded by a daemon which did not tell.
-	Position      uint64 `protobuf:"varint,50,opt,name=position,proto3" json:"position,omitempty"`
+	Position uint64 `protobuf:"varint,50,opt,name=position,proto3" json:"position,omitempty"`
+	// Set on the way out where event_type is a published type that stands for this one.
+	ExactType     *EventType `protobuf:"varint,51,opt,name=exact_type,json=exactType,proto3,enum=agbox.v1.EventType,oneof" json:"exact_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +295,13 @@ func (x *SandboxEvent) GetPosition() uint64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *SandboxEvent) GetExactType() EventType {
+	if x != nil && x.ExactType != nil {
+		return *x.ExactType
+	}
+	return EventType_EVENT_TYPE_UNSPECIFIED
 }
 
 type isSandboxEvent_Details interface {
@@ -797,7 +808,7 @@ var File_agbox_v1_event_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x04\n" +
+	"\x14agbox/v1/event.proto\x12\bagbox.v1\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe8\x04\n" +
 	"\fSandboxEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -814,8 +825,11 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\x04exec\x18\n" +
 	" \x01(\v2\x1a.agbox.v1.ExecEventDetailsH\x00R\x04exec\x129\n" +
 	"\aservice\x18\v \x01(\v2\x1d.agbox.v1.ServiceEventDetailsH\x00R\aservice\x12\x1a\n" +
-	"\bposition\x182 \x01(\x04R\bpositionB\t\n" +
-	"\adetails\"\xf1\x01\n" +
+	"\bposition\x182 \x01(\x04R\bposition\x127\n" +
+	"\n" +
+	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
+	"\adetailsB\r\n" +
+	"\v_exact_type\"\xf1\x01\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -924,17 +938,18 @@ var file_agbox_v1_event_proto_depIdxs = []int32{
 	2,  // 3: agbox.v1.SandboxEvent.sandbox_phase:type_name -> agbox.v1.SandboxPhaseDetails
 	3,  // 4: agbox.v1.SandboxEvent.exec:type_name -> agbox.v1.ExecEventDetails
 	4,  // 5: agbox.v1.SandboxEvent.service:type_name -> agbox.v1.ServiceEventDetails
-	8,  // 6: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
-	6,  // 7: agbox.v1.ExecEventDetails.started_at:type_name -> google.protobuf.Timestamp
-	6,  // 8: agbox.v1.ExecEventDetails.finished_at:type_name -> google.protobuf.Timestamp
-	9,  // 9: agbox.v1.ExecEventDetails.user_time:type_name -> google.protobuf.Duration
-	9,  // 10: agbox.v1.ExecEventDetails.system_time:type_name -> google.protobuf.Duration
-	5,  // 11: agbox.v1.ExecEventDetails.hook:type_name -> agbox.v1.HookRef
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	0,  // 6: agbox.v1.SandboxEvent.exact_type:type_name -> agbox.v1.EventType
+	8,  // 7: agbox.v1.ExecEventDetails.exec_state:type_name -> agbox.v1.ExecState
+	6,  // 8: agbox.v1.ExecEventDetails.started_at:type_name -> google.protobuf.Timestamp
+	6,  // 9: agbox.v1.ExecEventDetails.finished_at:type_name -> google.protobuf.Timestamp
+	9,  // 10: agbox.v1.ExecEventDetails.user_time:type_name -> google.protobuf.Duration
+	9,  // 11: agbox.v1.ExecEventDetails.system_time:type_name -> google.protobuf.Duration
+	5,  // 12: agbox.v1.ExecEventDetails.hook:type_name -> agbox.v1.HookRef
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_event_proto_init() }

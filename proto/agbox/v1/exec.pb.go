@@ -204,7 +204,9 @@ type ExecStatus struct {
 	// while the exec runs.
 	ExitCode int32 `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// A sentence that says why the exec failed, was cancelled or was killed.
-	Error             string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
+	// Sequence of the newest event of the sandbox, read together with the rest: a
+	// subscription from there misses nothing that happens to the exec.
 	LastEventSequence uint64                 `protobuf:"varint,9,opt,name=last_event_sequence,json=lastEventSequence,proto3" json:"last_event_sequence,omitempty"`
 	User              string                 `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`
 	Name              string                 `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
@@ -969,8 +971,10 @@ func (x *GetExecResponse) GetExec() *ExecStatus {
 }
 
 type ListActiveExecsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     *string                `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3,oneof" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId *string                `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3,oneof" json:"sandbox_id,omitempty"`
+	// List the sandbox's own command too.
+	IncludeMain   bool `protobuf:"varint,50,opt,name=include_main,json=includeMain,proto3" json:"include_main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,6 +1014,13 @@ func (x *ListActiveExecsRequest) GetSandboxId() string {
 		return *x.SandboxId
 	}
 	return ""
+}
+
+func (x *ListActiveExecsRequest) GetIncludeMain() bool {
+	if x != nil {
+		return x.IncludeMain
+	}
+	return false
 }
 
 type ListActiveExecsResponse struct {
@@ -2369,10 +2380,11 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x0eGetExecRequest\x12d\n" +
 	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\";\n" +
 	"\x0fGetExecResponse\x12(\n" +
-	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\"u\n" +
+	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\"\x98\x01\n" +
 	"\x16ListActiveExecsRequest\x12L\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$H\x00R\tsandboxId\x88\x01\x01B\r\n" +
+	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$H\x00R\tsandboxId\x88\x01\x01\x12!\n" +
+	"\finclude_main\x182 \x01(\bR\vincludeMainB\r\n" +
 	"\v_sandbox_id\"E\n" +
 	"\x17ListActiveExecsResponse\x12*\n" +
 	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\"\xc4\x01\n" +

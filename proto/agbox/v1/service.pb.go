@@ -1487,10 +1487,17 @@ type SubscribeSandboxEventsRequest struct {
 	// from there would skip something unseen, so start again from 0. A stream in
 	// which removed events come to lie ahead of the reader ends likewise.
 	FromSequence uint64 `protobuf:"varint,2,opt,name=from_sequence,json=fromSequence,proto3" json:"from_sequence,omitempty"`
-	// Send the present state first, as one event with snapshot set.
+	// Send the present state first, as events with snapshot set: the newest event again,
+	// then an EXEC_STARTED for each running exec, with the sequence of the newest event.
 	IncludeCurrentSnapshot bool `protobuf:"varint,3,opt,name=include_current_snapshot,json=includeCurrentSnapshot,proto3" json:"include_current_snapshot,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Send event types from 50 on as they are. Unset: as published types, with the exact
+	// one in exact_type: SANDBOX_RESUME_REQUESTED as SANDBOX_ACCEPTED, all others as
+	// SANDBOX_PREPARING with a phase.
+	ExactTypes bool `protobuf:"varint,50,opt,name=exact_types,json=exactTypes,proto3" json:"exact_types,omitempty"`
+	// Send the events of the sandbox's own command too.
+	IncludeMain   bool `protobuf:"varint,51,opt,name=include_main,json=includeMain,proto3" json:"include_main,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SubscribeSandboxEventsRequest) Reset() {
@@ -1540,6 +1547,20 @@ func (x *SubscribeSandboxEventsRequest) GetFromSequence() uint64 {
 func (x *SubscribeSandboxEventsRequest) GetIncludeCurrentSnapshot() bool {
 	if x != nil {
 		return x.IncludeCurrentSnapshot
+	}
+	return false
+}
+
+func (x *SubscribeSandboxEventsRequest) GetExactTypes() bool {
+	if x != nil {
+		return x.ExactTypes
+	}
+	return false
+}
+
+func (x *SubscribeSandboxEventsRequest) GetIncludeMain() bool {
+	if x != nil {
+		return x.IncludeMain
 	}
 	return false
 }
@@ -1920,12 +1941,15 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x13deleted_sandbox_ids\x18\x01 \x03(\tR\x11deletedSandboxIds\x12#\n" +
 	"\rdeleted_count\x18\x02 \x01(\rR\fdeletedCount\".\n" +
 	"\x10AcceptedResponse\x12\x1a\n" +
-	"\baccepted\x18\x01 \x01(\bR\baccepted\"\xc7\x01\n" +
+	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x8b\x02\n" +
 	"\x1dSubscribeSandboxEventsRequest\x12G\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\x128\n" +
-	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\"\xf2\x01\n" +
+	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\x12\x1f\n" +
+	"\vexact_types\x182 \x01(\bR\n" +
+	"exactTypes\x12!\n" +
+	"\finclude_main\x183 \x01(\bR\vincludeMain\"\xf2\x01\n" +
 	"\x12WatchEventsRequest\x12%\n" +
 	"\x0eafter_position\x18\x01 \x01(\x04R\rafterPosition\x12\x1b\n" +
 	"\tlive_only\x18\x02 \x01(\bR\bliveOnly\x12V\n" +

@@ -80,7 +80,7 @@ type SandboxServiceClient interface {
 	ResolveSpec(ctx context.Context, in *ResolveSpecRequest, opts ...grpc.CallOption) (*ResolveSpecResponse, error)
 	// GetSandbox returns one sandbox, also a deleted one whose record is kept.
 	GetSandbox(ctx context.Context, in *GetSandboxRequest, opts ...grpc.CallOption) (*GetSandboxResponse, error)
-	// ListSandboxes returns all sandboxes that carry the selected labels, oldest first.
+	// ListSandboxes returns all sandboxes that carry the selected labels, newest first.
 	ListSandboxes(ctx context.Context, in *ListSandboxesRequest, opts ...grpc.CallOption) (*ListSandboxesResponse, error)
 	// ResumeSandbox starts a STOPPED sandbox again, or a FAILED one whose
 	// containers still exist. A READY sandbox is left as it is.
@@ -108,7 +108,7 @@ type SandboxServiceClient interface {
 	// time (agboxd --keep-execs, --max-execs), after which it is NOT_FOUND; its id
 	// stays taken.
 	GetExec(ctx context.Context, in *GetExecRequest, opts ...grpc.CallOption) (*GetExecResponse, error)
-	// ListActiveExecs returns the running execs of one sandbox, or of all.
+	// ListActiveExecs returns the running execs of one sandbox, or of all, newest first.
 	ListActiveExecs(ctx context.Context, in *ListActiveExecsRequest, opts ...grpc.CallOption) (*ListActiveExecsResponse, error)
 	// ListExecs pages through all execs of a sandbox, running and finished,
 	// ordered by exec id.
@@ -525,7 +525,7 @@ type SandboxServiceServer interface {
 	ResolveSpec(context.Context, *ResolveSpecRequest) (*ResolveSpecResponse, error)
 	// GetSandbox returns one sandbox, also a deleted one whose record is kept.
 	GetSandbox(context.Context, *GetSandboxRequest) (*GetSandboxResponse, error)
-	// ListSandboxes returns all sandboxes that carry the selected labels, oldest first.
+	// ListSandboxes returns all sandboxes that carry the selected labels, newest first.
 	ListSandboxes(context.Context, *ListSandboxesRequest) (*ListSandboxesResponse, error)
 	// ResumeSandbox starts a STOPPED sandbox again, or a FAILED one whose
 	// containers still exist. A READY sandbox is left as it is.
@@ -553,7 +553,7 @@ type SandboxServiceServer interface {
 	// time (agboxd --keep-execs, --max-execs), after which it is NOT_FOUND; its id
 	// stays taken.
 	GetExec(context.Context, *GetExecRequest) (*GetExecResponse, error)
-	// ListActiveExecs returns the running execs of one sandbox, or of all.
+	// ListActiveExecs returns the running execs of one sandbox, or of all, newest first.
 	ListActiveExecs(context.Context, *ListActiveExecsRequest) (*ListActiveExecsResponse, error)
 	// ListExecs pages through all execs of a sandbox, running and finished,
 	// ordered by exec id.
