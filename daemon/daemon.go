@@ -266,8 +266,10 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths), Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
 		}),
-		InstallID: db.InstallID(), StartedAt: from.started, Log: cfg.Log,
-		Upgrade: r.upgrader.upgrade, UpgradeError: from.upgradeError,
+		About: server.About{
+			InstallID: db.InstallID(), StartedAt: from.started, DataDir: cfg.Paths.Data, UpgradeError: from.upgradeError,
+		},
+		Upgrade: r.upgrader.upgrade, Log: cfg.Log,
 	})
 	if err != nil {
 		r.close()

@@ -18,7 +18,7 @@ import (
 // second goroutine takes what the client sends. The next message is received only
 // when the one before was handed on, so a client that sends faster than the
 // process reads is held up by the flow control of its stream.
-func (s *Server) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
+func (s *execCalls) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
 		if errors.Is(err, io.EOF) {
@@ -26,7 +26,7 @@ func (s *Server) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRe
 		}
 		return err
 	}
-	a, err := s.attach(stream.Context(), first.GetOpen())
+	a, err := s.newAttachment(stream.Context(), first.GetOpen())
 	if err != nil {
 		return err
 	}
@@ -34,15 +34,15 @@ func (s *Server) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRe
 	return a.run()
 }
 
-// attach resolves what a client wants and creates the exec if asked to.
-func (s *Server) attach(ctx context.Context, open *agboxv1.AttachOpen) (*attachment, error) {
+// newAttachment resolves what a client wants, and creates the exec if asked to.
+func (s *execCalls) newAttachment(ctx context.Context, open *agboxv1.AttachOpen) (*attachment, error) {
 	if err := checkOpen(open); err != nil {
 		return nil, err
 	}
 	a := &attachment{s: s, open: open, acked: true, news: make(chan struct{}, 1)}
 	if open.GetCreate() == nil {
 		var err error
-		if a.sandboxID, a.execID, err = s.Ledger.FindExec(ctx, open.GetExecId()); err != nil {
+		if a.sandboxID, a.execID, err = s.ledger.FindExec(ctx, open.GetExecId()); err != nil {
 			return nil, err
 		}
 		return a, nil
@@ -55,7 +55,7 @@ func (s *Server) attach(ctx context.Context, open *agboxv1.AttachOpen) (*attachm
 	select {
 	case <-started: // only now can it be given input, signals and sizes
 		return a, nil
-	case <-s.stopping:
+	case <-s.life.stopping:
 		return nil, errStopping()
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -78,7 +78,7 @@ func checkOpen(open *agboxv1.AttachOpen) error {
 
 // attachment is one call of AttachExec.
 type attachment struct {
-	s                 *Server
+	s                 *execCalls
 	stream            grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]
 	open              *agboxv1.AttachOpen
 	sandboxID, execID string
@@ -126,8 +126,8 @@ func (a *attachment) run() error {
 	}
 	// Receive ends only with the stream, as a send does to a client that takes
 	// nothing, and the stream with this handler: the server waits for both in Stop.
-	a.s.receivers.Go(func() { a.receive(ctx, fail) })
-	a.s.receivers.Go(func() { a.note(ctx, fail) })
+	a.s.life.receivers.Go(func() { a.receive(ctx, fail) })
+	a.s.life.receivers.Go(func() { a.note(ctx, fail) })
 	defer fail(nil) // before the place is given up: that is no news for the client
 
 	f := a.s.newFollower(a, a.sandboxID, a.execID, at)
@@ -170,7 +170,7 @@ func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
 	if a.open.TailLines == nil {
 		return logs.Cursor{Stdout: a.open.GetCursor().GetStdoutOffset(), Stderr: a.open.GetCursor().GetStderrOffset()}, nil
 	}
-	dir, err := logs.OpenDir(a.s.Paths.SandboxLogs(a.sandboxID))
+	dir, err := logs.OpenDir(a.s.paths.SandboxLogs(a.sandboxID))
 	if err != nil {
 		return logs.Cursor{}, unreadable(a.execID, err)
 	}
@@ -213,7 +213,7 @@ func (a *attachment) sit(ctx context.Context, status *agboxv1.ExecStatus) error 
 
 // write is one call to the supervisor.
 func (a *attachment) write(ctx context.Context, offset uint64, data []byte, eof bool) (uint64, bool, error) {
-	return a.s.Execs.WriteStdin(ctx, a.sandboxID, a.execID, a.open.GetWriter(), offset, data, eof)
+	return a.s.execs.WriteStdin(ctx, a.sandboxID, a.execID, a.open.GetWriter(), offset, data, eof)
 }
 
 // right tells whether the client may type now, and who may.
@@ -391,7 +391,7 @@ func (a *attachment) resize(ctx context.Context, size *agboxv1.TerminalSize) err
 	if granted, _ := a.right(); !granted || !a.tty {
 		return nil
 	}
-	err := a.s.Execs.Resize(ctx, a.sandboxID, a.execID, size.GetRows(), size.GetColumns())
+	err := a.s.execs.Resize(ctx, a.sandboxID, a.execID, size.GetRows(), size.GetColumns())
 	if errdefs.IsUnavailable(err) || errdefs.IsFailedPrecondition(err) {
 		// What has ended has no size. One that no supervisor took for long is not worth
 		// the session: the client sends the next one, or this one when it attaches again.
@@ -404,7 +404,7 @@ func (a *attachment) signal(ctx context.Context, signal int32) error {
 	if signal < 1 || signal > 64 {
 		return invalid("There is no signal %d: they are 1 to 64.", signal)
 	}
-	err := a.s.Execs.Signal(ctx, a.sandboxID, a.execID, signal)
+	err := a.s.execs.Signal(ctx, a.sandboxID, a.execID, signal)
 	if errdefs.IsFailedPrecondition(err) {
 		return nil // it ended while the signal was on its way
 	}

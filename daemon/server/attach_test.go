@@ -19,9 +19,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// attachable is a server with the exec "e" in the READY sandbox "a", which runs
+// attachable answers calls about the exec "e" in the READY sandbox "a", which runs
 // and has written something.
-func attachable(t *testing.T) *Server {
+func attachable(t *testing.T) *execCalls {
 	t.Helper()
 	dir := t.TempDir()
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
@@ -63,9 +63,7 @@ func attachable(t *testing.T) *Server {
 	}
 	t.Cleanup(func() { _ = w.Close() })
 	w.Write(logs.Stdout, time.Now(), []byte("hello"))
-	s := bare(t)
-	s.Paths, s.Ledger, s.Logs, s.stopping = install, book, notifier, make(chan struct{})
-	return s
+	return &execCalls{paths: install, ledger: book, logs: notifier, life: newLifetime()}
 }
 
 // stuckStream is the call of a client that says what it wants, takes the answer,
@@ -100,7 +98,7 @@ func (s *stuckStream) Recv() (*agboxv1.AttachExecRequest, error) {
 // There is news of its input too, which waits for its turn.
 func TestATypistThatTakesNothingIsLeft(t *testing.T) {
 	s := attachable(t)
-	s.SlowReader = time.Millisecond
+	s.slowReader = time.Millisecond
 	stream := &stuckStream{ctx: t.Context(), over: make(chan struct{}), open: &agboxv1.AttachOpen{
 		ExecId: "e", Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: "w",
 	}}
@@ -109,6 +107,6 @@ func TestATypistThatTakesNothingIsLeft(t *testing.T) {
 		t.Errorf("%v, want OVERLOADED", err)
 	}
 	close(stream.over)
-	s.receivers.Wait()
-	s.senders.Wait()
+	s.life.receivers.Wait()
+	s.life.senders.Wait()
 }

@@ -49,7 +49,7 @@ func code(err error) codes.Code {
 
 // status makes the error of a call: code, sentence and ErrorInfo. What has no
 // published reason is a fault of ours and is logged here.
-func (s *Server) status(method string, err error) error {
+func (g *guard) status(method string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -61,9 +61,9 @@ func (s *Server) status(method string, err error) error {
 	}
 	c, reason := code(err), fault.ReasonOf(err)
 	if f == nil && c == codes.Internal {
-		s.Log.Error("a call failed", "method", method, "error", err)
+		g.log.Error("a call failed", "method", method, "error", err)
 	} else if f != nil && f.Cause != nil {
-		s.Log.Warn("a call failed", "method", method, "error", err, "cause", f.Cause)
+		g.log.Warn("a call failed", "method", method, "error", err, "cause", f.Cause)
 	}
 	info := &errdetails.ErrorInfo{Domain: fault.Domain, Reason: reason.String()}
 	if f != nil {

@@ -21,15 +21,21 @@ const eventPage = 256
 // there are, so that also after a crash no such event is missing where it goes on.
 const passedAfter = 10 * time.Second
 
+// eventCalls answers the calls that stream events.
+type eventCalls struct {
+	ledger *ledger.Ledger
+	life   *lifetime
+}
+
 // SubscribeSandboxEvents replays and follows one sandbox. Replay and live are the
 // same reading after a cursor, so there is neither gap nor duplicate between.
-func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
+func (s *eventCalls) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
 	ctx := stream.Context()
-	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return err
 	}
-	at, err := s.Ledger.OpenEvents(ctx, sb.ID, req.GetFromSequence())
+	at, err := s.ledger.OpenEvents(ctx, sb.ID, req.GetFromSequence())
 	if err != nil {
 		return err
 	}
@@ -40,8 +46,8 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 		}
 	}
 	for {
-		changed := s.Ledger.Changed(sb.ID)
-		events, more, err := s.Ledger.NextEvents(ctx, at, eventPage)
+		changed := s.ledger.Changed(sb.ID)
+		events, more, err := s.ledger.NextEvents(ctx, at, eventPage)
 		if err != nil {
 			return err
 		}
@@ -64,7 +70,7 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 		if sb.Over() {
 			return at.Dropped()
 		}
-		if err := s.waitChange(ctx, changed); err != nil {
+		if err := s.life.wait(ctx, changed); err != nil {
 			return err
 		}
 	}
@@ -72,8 +78,8 @@ func (s *Server) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsReque
 
 // sendSnapshot sends the present state: the newest event again, and one event for
 // each exec that runs.
-func (s *Server) sendSnapshot(stream grpc.ServerStreamingServer[agboxv1.SandboxEvent], sb ledger.Sandbox, view eventView) error {
-	newest, err := s.Ledger.NewestEvent(stream.Context(), sb, view.visible)
+func (s *eventCalls) sendSnapshot(stream grpc.ServerStreamingServer[agboxv1.SandboxEvent], sb ledger.Sandbox, view eventView) error {
+	newest, err := s.ledger.NewestEvent(stream.Context(), sb, view.visible)
 	if err != nil {
 		return err
 	}
@@ -88,12 +94,12 @@ func (s *Server) sendSnapshot(stream grpc.ServerStreamingServer[agboxv1.SandboxE
 }
 
 // WatchEvents replays and follows all sandboxes.
-func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
+func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchEventsResponse]) error {
 	ctx := stream.Context()
 	if req.GetLiveOnly() && req.GetAfterPosition() != 0 {
 		return invalid("after_position and live_only exclude each other: give one of them.")
 	}
-	at, err := s.Ledger.OpenAllEvents(ctx, req.GetAfterPosition())
+	at, err := s.ledger.OpenAllEvents(ctx, req.GetAfterPosition())
 	if err != nil {
 		return err
 	}
@@ -111,8 +117,8 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 		return stream.Send(&agboxv1.WatchEventsResponse{Position: told})
 	}
 	for {
-		changed := s.Ledger.Changed("")
-		events, more, err := s.Ledger.NextOfAll(ctx, at, eventPage)
+		changed := s.ledger.Changed("")
+		events, more, err := s.ledger.NextOfAll(ctx, at, eventPage)
 		if err != nil {
 			return err
 		}
@@ -141,7 +147,7 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 		case <-changed:
 		case <-due:
 			err = tell()
-		case <-s.stopping:
+		case <-s.life.stopping:
 			if at.At > told {
 				_ = tell() // whom it does not reach cannot be told why the stream ends either
 			}
@@ -157,7 +163,7 @@ func (s *Server) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Server
 
 // selector tells whether a sandbox carries the labels. Labels never change, so
 // each answer is kept for the stream.
-func (s *Server) selector(ctx context.Context, labels map[string]string) func(string) bool {
+func (s *eventCalls) selector(ctx context.Context, labels map[string]string) func(string) bool {
 	if len(labels) == 0 {
 		return func(string) bool { return true }
 	}
@@ -165,24 +171,13 @@ func (s *Server) selector(ctx context.Context, labels map[string]string) func(st
 	return func(id string) bool {
 		fits, seen := known[id]
 		if !seen {
-			sb, living := s.Ledger.Sandbox(id)
+			sb, living := s.ledger.Sandbox(id)
 			if !living {
-				sb, _ = s.Ledger.Past(ctx, id)
+				sb, _ = s.ledger.Past(ctx, id)
 			}
 			fits = sb.Spec != nil && selected(sb.Spec, labels)
 			known[id] = fits
 		}
 		return fits
-	}
-}
-
-func (s *Server) waitChange(ctx context.Context, changed <-chan struct{}) error {
-	select {
-	case <-changed:
-		return nil
-	case <-s.stopping:
-		return errStopping()
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

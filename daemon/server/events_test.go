@@ -23,7 +23,7 @@ import (
 
 // watched is a server with the READY sandboxes "mine" and "other", labelled so.
 // Their events have the positions 1 to 4.
-func watched(t *testing.T) *Server {
+func watched(t *testing.T) *eventCalls {
 	t.Helper()
 	dir := t.TempDir()
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
@@ -31,15 +31,14 @@ func watched(t *testing.T) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := bare(t)
-	s.stopping = make(chan struct{})
-	if s.Ledger, err = ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler)); err != nil {
+	s := &eventCalls{life: newLifetime()}
+	if s.ledger, err = ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"mine", "other"} {
-		sb, err := s.Ledger.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Labels: map[string]string{"of": id}})
+		sb, err := s.ledger.Create(t.Context(), id, &agboxv1.CreateSpec{Image: "img", Labels: map[string]string{"of": id}})
 		if err == nil {
-			_, err = s.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
+			_, err = s.ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -49,11 +48,11 @@ func watched(t *testing.T) *Server {
 }
 
 // ranExec has a command run in a sandbox, which makes two events.
-func ranExec(t *testing.T, s *Server, sandboxID, execID string) {
+func ranExec(t *testing.T, s *eventCalls, sandboxID, execID string) {
 	t.Helper()
-	_, err := s.Ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
+	_, err := s.ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
 	if err == nil {
-		err = s.Ledger.EndExec(t.Context(), sandboxID, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED})
+		err = s.ledger.EndExec(t.Context(), sandboxID, &agboxv1.ExecEventDetails{ExecId: execID, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +94,7 @@ func (s *watchStream) want(t *testing.T, when string, events, passed []uint64) {
 }
 
 // watch begins a call for the events of "mine"; what it returns ends it.
-func watch(t *testing.T, s *Server, after uint64) (*watchStream, func() error) {
+func watch(t *testing.T, s *eventCalls, after uint64) (*watchStream, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	stream, ended := &watchStream{ctx: ctx}, make(chan error, 1)
@@ -138,16 +137,16 @@ func TestAWatchWithLabelsGoesOnThoughWhatItHasPassedIsRemoved(t *testing.T) {
 		stream, end := watch(t, s, 0)
 		ranExec(t, s, "other", "x0")
 		synctest.Wait()
-		close(s.stopping)
+		close(s.life.stopping)
 		stream.want(t, "when the daemon stops", []uint64{1, 2}, []uint64{0, 6})
 		if err := end(); fault.ReasonOf(err) != agboxv1.ErrorReason_DAEMON_STOPPING {
 			t.Errorf("%v, want DAEMON_STOPPING", err)
 		}
-		if err := s.Ledger.Forget(t.Context(), "other", []machine.TrimPart{{ExecID: "x0", Events: []uint64{3, 4}}}); err != nil {
+		if err := s.ledger.Forget(t.Context(), "other", []machine.TrimPart{{ExecID: "x0", Events: []uint64{3, 4}}}); err != nil {
 			t.Fatal(err)
 		}
 		ranExec(t, s, "mine", "m0")
-		s.stopping = make(chan struct{}) // the next daemon
+		s.life = newLifetime() // the next daemon
 		stream, end = watch(t, s, slices.Max(append(stream.passed, stream.events...)))
 		stream.want(t, "after it", []uint64{7, 8}, []uint64{6})
 		if err := end(); !errors.Is(err, context.Canceled) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -13,18 +14,35 @@ import (
 
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/logs/notify"
 )
 
+// execCalls answers the calls about execs, their output and their input.
+type execCalls struct {
+	ledger *ledger.Ledger
+	execs  Execs
+	paths  paths.Install
+	// logs wakes followers of log files.
+	logs *notify.Notifier
+	// slowReader is how long a client may take nothing; 0: the default.
+	slowReader time.Duration
+	life       *lifetime
+	// typing knows who may type.
+	typing typing
+}
+
 // CreateExec accepts a command and waits until it has been started.
-func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
+func (s *execCalls) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	resolved, started, err := s.createExec(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	select {
 	case <-started:
-	case <-s.stopping:
+	case <-s.life.stopping:
 		// It is committed; if it has not been started yet, the next daemon does so.
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -32,13 +50,13 @@ func (s *Server) CreateExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 	return s.created(resolved), nil
 }
 
-func (s *Server) created(req *agboxv1.CreateExecRequest) *agboxv1.CreateExecResponse {
+func (s *execCalls) created(req *agboxv1.CreateExecRequest) *agboxv1.CreateExecResponse {
 	stdout, stderr := s.logPaths(req.GetSandboxId(), req.GetExecId())
 	return &agboxv1.CreateExecResponse{ExecId: req.GetExecId(), StdoutLogPath: stdout, StderrLogPath: stderr}
 }
 
 // RunExec accepts a command and follows its output while it is being started.
-func (s *Server) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+func (s *execCalls) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
 	resolved, _, err := s.createExec(stream.Context(), req)
 	if err != nil {
 		return err
@@ -52,11 +70,11 @@ func (s *Server) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerStrea
 
 // createExec commits a command that is on its way to being started, and returns
 // the request with the ids that it was given.
-func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecRequest, <-chan struct{}, error) {
+func (s *execCalls) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecRequest, <-chan struct{}, error) {
 	if err := admission.CheckCommand(req); err != nil {
 		return nil, nil, err
 	}
-	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,35 +82,35 @@ func (s *Server) createExec(ctx context.Context, req *agboxv1.CreateExecRequest)
 	if err != nil {
 		return nil, nil, err
 	}
-	started, err := s.Execs.Create(ctx, resolved)
+	started, err := s.execs.Create(ctx, resolved)
 	return resolved, started, err
 }
 
 // CancelExec ends a running exec.
-func (s *Server) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
+func (s *execCalls) CancelExec(ctx context.Context, req *agboxv1.CancelExecRequest) (*agboxv1.AcceptedResponse, error) {
 	grace := execs.DefaultGrace
 	if req.GetGrace() != nil {
 		grace = req.GetGrace().AsDuration()
 	}
 	return s.onRunning(ctx, req.GetExecId(), func(sandboxID, execID string) error {
-		return s.Execs.Cancel(ctx, sandboxID, execID, grace)
+		return s.execs.Cancel(ctx, sandboxID, execID, grace)
 	})
 }
 
 // SignalExec sends a signal to a running exec.
-func (s *Server) SignalExec(ctx context.Context, req *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {
+func (s *execCalls) SignalExec(ctx context.Context, req *agboxv1.SignalExecRequest) (*agboxv1.AcceptedResponse, error) {
 	return s.onRunning(ctx, req.GetExecId(), func(sandboxID, execID string) error {
-		return s.Execs.Signal(ctx, sandboxID, execID, req.GetSignal())
+		return s.execs.Signal(ctx, sandboxID, execID, req.GetSignal())
 	})
 }
 
-func (s *Server) onRunning(ctx context.Context, ref string, do func(sandboxID, execID string) error) (*agboxv1.AcceptedResponse, error) {
-	sandboxID, execID, err := s.Ledger.FindExec(ctx, ref)
+func (s *execCalls) onRunning(ctx context.Context, ref string, do func(sandboxID, execID string) error) (*agboxv1.AcceptedResponse, error) {
+	sandboxID, execID, err := s.ledger.FindExec(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	select {
-	case <-s.Ledger.ExecDone(execID):
+	case <-s.ledger.ExecDone(execID):
 		return nil, execs.NotRunning(execID)
 	default:
 	}
@@ -103,8 +121,8 @@ func (s *Server) onRunning(ctx context.Context, ref string, do func(sandboxID, e
 }
 
 // GetExec returns one exec.
-func (s *Server) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
-	sandboxID, execID, err := s.Ledger.FindExec(ctx, req.GetExecId())
+func (s *execCalls) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {
+	sandboxID, execID, err := s.ledger.FindExec(ctx, req.GetExecId())
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +131,10 @@ func (s *Server) GetExec(ctx context.Context, req *agboxv1.GetExecRequest) (*agb
 }
 
 // ListActiveExecs returns the running execs of one sandbox or of all.
-func (s *Server) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
-	sandboxes := s.Ledger.Sandboxes()
+func (s *execCalls) ListActiveExecs(ctx context.Context, req *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+	sandboxes := s.ledger.Sandboxes()
 	if req.SandboxId != nil {
-		sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +166,8 @@ const (
 )
 
 // ListExecs pages through the execs of a sandbox.
-func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
-	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+func (s *execCalls) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (*agboxv1.ListExecsResponse, error) {
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +175,7 @@ func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (
 	if n := int(req.GetPageSize()); n > 0 {
 		size = min(n, maxPage)
 	}
-	page, err := s.Ledger.Execs(ctx, sb.ID, req.GetPageToken(), size+1)
+	page, err := s.ledger.Execs(ctx, sb.ID, req.GetPageToken(), size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +191,8 @@ func (s *Server) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest) (
 	return resp, nil
 }
 
-func (s *Server) execStatus(ctx context.Context, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
-	status, err := s.Ledger.Exec(ctx, sandboxID, execID)
+func (s *execCalls) execStatus(ctx context.Context, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
+	status, err := s.ledger.Exec(ctx, sandboxID, execID)
 	if err != nil {
 		return nil, err
 	}
@@ -182,8 +200,8 @@ func (s *Server) execStatus(ctx context.Context, sandboxID, execID string) (*agb
 	return status, nil
 }
 
-func (s *Server) logPaths(sandboxID, execID string) (stdout, stderr string) {
-	dir := s.Paths.SandboxLogs(sandboxID)
+func (s *execCalls) logPaths(sandboxID, execID string) (stdout, stderr string) {
+	dir := s.paths.SandboxLogs(sandboxID)
 	return filepath.Join(dir, logs.StdoutName(execID)), filepath.Join(dir, logs.StderrName(execID))
 }
 

@@ -13,27 +13,29 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// fileServer answers FileService. It is a type of its own because both services
-// have to be embedded by somebody.
-type fileServer struct {
+// fileCalls answers FileService.
+type fileCalls struct {
 	agboxv1.UnimplementedFileServiceServer
-	*Server
+	ledger *ledger.Ledger
+	files  Files
+	life   *lifetime
 }
 
 // file makes a small call about files.
-func (f fileServer) file(ctx context.Context, sandbox string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	sb, err := f.Ledger.FindSandbox(ctx, sandbox)
+func (f fileCalls) file(ctx context.Context, sandbox string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+	sb, err := f.ledger.FindSandbox(ctx, sandbox)
 	if err != nil {
 		return nil, err
 	}
-	return f.Files.Call(ctx, sb.ID, op, req)
+	return f.files.Call(ctx, sb.ID, op, req)
 }
 
 // Stat describes one file.
-func (f fileServer) Stat(ctx context.Context, req *agboxv1.StatFileRequest) (*agboxv1.StatFileResponse, error) {
+func (f fileCalls) Stat(ctx context.Context, req *agboxv1.StatFileRequest) (*agboxv1.StatFileResponse, error) {
 	reply, err := f.file(ctx, req.GetSandboxId(), guest.StatFile, &guestv1.FileRequest{
 		Path: []byte(req.GetPath()), Follow: req.GetFollow(), User: req.GetUser(),
 	})
@@ -51,7 +53,7 @@ const (
 )
 
 // List describes what is in a directory.
-func (f fileServer) List(ctx context.Context, req *agboxv1.ListFilesRequest) (*agboxv1.ListFilesResponse, error) {
+func (f fileCalls) List(ctx context.Context, req *agboxv1.ListFilesRequest) (*agboxv1.ListFilesResponse, error) {
 	size := int(req.GetPageSize())
 	if size == 0 || size > maxFilePage {
 		size = maxFilePage
@@ -91,7 +93,7 @@ func (f fileServer) List(ctx context.Context, req *agboxv1.ListFilesRequest) (*a
 }
 
 // MakeDirectory makes a directory.
-func (f fileServer) MakeDirectory(ctx context.Context, req *agboxv1.MakeDirectoryRequest) (*agboxv1.MakeDirectoryResponse, error) {
+func (f fileCalls) MakeDirectory(ctx context.Context, req *agboxv1.MakeDirectoryRequest) (*agboxv1.MakeDirectoryResponse, error) {
 	_, err := f.file(ctx, req.GetSandboxId(), guest.MakeDirectory, &guestv1.FileRequest{
 		Path: []byte(req.GetPath()), Mode: req.Mode, Deep: req.GetParents(), User: req.GetUser(),
 	})
@@ -99,7 +101,7 @@ func (f fileServer) MakeDirectory(ctx context.Context, req *agboxv1.MakeDirector
 }
 
 // Remove removes a file or directory.
-func (f fileServer) Remove(ctx context.Context, req *agboxv1.RemoveFileRequest) (*agboxv1.RemoveFileResponse, error) {
+func (f fileCalls) Remove(ctx context.Context, req *agboxv1.RemoveFileRequest) (*agboxv1.RemoveFileResponse, error) {
 	_, err := f.file(ctx, req.GetSandboxId(), guest.RemoveFile, &guestv1.FileRequest{
 		Path: []byte(req.GetPath()), Deep: req.GetRecursive(), User: req.GetUser(),
 	})
@@ -107,7 +109,7 @@ func (f fileServer) Remove(ctx context.Context, req *agboxv1.RemoveFileRequest) 
 }
 
 // Move renames a file or directory.
-func (f fileServer) Move(ctx context.Context, req *agboxv1.MoveFileRequest) (*agboxv1.MoveFileResponse, error) {
+func (f fileCalls) Move(ctx context.Context, req *agboxv1.MoveFileRequest) (*agboxv1.MoveFileResponse, error) {
 	_, err := f.file(ctx, req.GetSandboxId(), guest.MoveFile, &guestv1.FileRequest{
 		Path: []byte(req.GetPath()), NewPath: []byte(req.GetNewPath()), NoReplace: req.GetNoReplace(), User: req.GetUser(),
 	})

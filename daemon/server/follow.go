@@ -42,7 +42,7 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // follower is one log stream. The handler's goroutine owns it, but while deliver
 // runs: then a goroutine does that reads and sends.
 type follower struct {
-	s                 *Server
+	s                 *execCalls
 	to                outputSender
 	sandboxID, execID string
 	// done is closed when the exec has ended.
@@ -120,7 +120,7 @@ func (f *follower) subscribe(follow bool) (err error) {
 	if !follow {
 		return nil
 	}
-	f.watch, err = f.s.Logs.Watch(f.s.Paths.SandboxLogs(f.sandboxID), f.execID)
+	f.watch, err = f.s.logs.Watch(f.s.paths.SandboxLogs(f.sandboxID), f.execID)
 	if err != nil && f.ended() && errdefs.IsNotFound(err) {
 		return f.gone()
 	}
@@ -135,8 +135,8 @@ func (f *follower) subscribe(follow bool) (err error) {
 // when it was called: children in the background may write for ever.
 func (f *follower) deliver(ctx context.Context, last bool) error {
 	delivered := make(chan error, 1)
-	f.s.senders.Go(func() { delivered <- f.read(ctx, last) })
-	before, slow := f.sends.Load(), cmp.Or(f.s.SlowReader, slowReader)
+	f.s.life.senders.Go(func() { delivered <- f.read(ctx, last) })
+	before, slow := f.sends.Load(), cmp.Or(f.s.slowReader, slowReader)
 	timer := time.NewTimer(slow)
 	defer timer.Stop()
 	for {
@@ -151,7 +151,7 @@ func (f *follower) deliver(ctx context.Context, last bool) error {
 			continue
 		}
 		// The end of the handler ends the sending.
-		f.s.senders.Go(func() {
+		f.s.life.senders.Go(func() {
 			<-delivered //nolint:errcheck // the caller has the better error
 			f.release()
 		})
@@ -228,7 +228,7 @@ func (f *follower) open(ctx context.Context) error {
 	if f.reader != nil && !f.reader.Suspended() {
 		return nil
 	}
-	dir, err := logs.OpenDir(f.s.Paths.SandboxLogs(f.sandboxID))
+	dir, err := logs.OpenDir(f.s.paths.SandboxLogs(f.sandboxID))
 	if err != nil {
 		if f.ended() && errdefs.IsNotFound(err) {
 			return f.gone()
@@ -371,7 +371,7 @@ func (f *follower) wait(ctx context.Context) error {
 			return nil
 		case <-until:
 			return nil
-		case <-f.s.stopping:
+		case <-f.s.life.stopping:
 			return errStopping()
 		case <-ctx.Done():
 			return ctx.Err()

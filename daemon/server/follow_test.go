@@ -48,9 +48,8 @@ func (c *fakeClient) sendEnd(*agboxv1.LogEnd) error { return nil }
 // followed makes a log and a follower of it whose exec never ends.
 func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *logs.Writer) {
 	t.Helper()
-	s := bare(t)
-	s.Paths, s.SlowReader, s.stopping = paths.Install{Data: t.TempDir()}, slow, make(chan struct{})
-	if err := os.MkdirAll(s.Paths.SandboxLogs("a"), 0o700); err != nil {
+	s := &execCalls{paths: paths.Install{Data: t.TempDir()}, slowReader: slow, life: newLifetime()}
+	if err := os.MkdirAll(s.paths.SandboxLogs("a"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	notifier, err := notify.New()
@@ -58,8 +57,8 @@ func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *lo
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = notifier.Close() })
-	s.Logs = notifier
-	dir, err := logs.OpenDir(s.Paths.SandboxLogs("a"))
+	s.logs = notifier
+	dir, err := logs.OpenDir(s.paths.SandboxLogs("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +186,7 @@ func TestAClientThatTakesNothingIsLeft(t *testing.T) {
 		t.Errorf("run: %v, want OVERLOADED", err)
 	}
 	close(c.stuck)
-	f.s.senders.Wait()
+	f.s.life.senders.Wait()
 	if !f.reader.Suspended() && f.reader.Close() == nil {
 		t.Error("the files were left open")
 	}
@@ -269,13 +268,13 @@ func TestWhatNoRecordTellsOfIsGivenOnceNobodyWritesAnyMore(t *testing.T) {
 	}
 	for how, d := range ends {
 		s := attachable(t)
-		f, err := os.OpenFile(filepath.Join(s.Paths.SandboxLogs("a"), logs.StdoutName("e")), os.O_WRONLY|os.O_APPEND, 0)
+		f, err := os.OpenFile(filepath.Join(s.paths.SandboxLogs("a"), logs.StdoutName("e")), os.O_WRONLY|os.O_APPEND, 0)
 		if err == nil {
 			_, err = f.WriteString(late)
 			err = errors.Join(err, f.Close())
 		}
 		if err == nil && d != nil {
-			err = s.Ledger.EndExec(t.Context(), "a", d)
+			err = s.ledger.EndExec(t.Context(), "a", d)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -57,7 +57,7 @@ func FuzzRequest(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s := &Server{Options: Options{Log: slog.New(slog.DiscardHandler), Rules: rules}}
+	s := &guard{log: slog.New(slog.DiscardHandler), rules: rules}
 	f.Fuzz(func(t *testing.T, method uint8, raw []byte) {
 		decoded := kinds[int(method)%len(kinds)].New()
 		if proto.Unmarshal(raw, decoded.Interface()) != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"strings"
 
@@ -18,31 +19,41 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// guardUnary checks the request, and makes every failure a status with a reason.
-func (s *Server) guardUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	s.unary.begin()
-	defer s.unary.end()
+// guard stands before every call: it checks requests, turns failures into statuses, and
+// counts the unary calls under way.
+type guard struct {
+	// rules are those of the .proto files.
+	rules protovalidate.Validator
+	log   *slog.Logger
+	life  *lifetime
+	calls inFlight
+}
+
+// unary checks the request, and makes every failure a status with a reason.
+func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	g.calls.begin()
+	defer g.calls.end()
 	defer func() {
 		if r := recover(); r != nil {
-			resp, err = nil, s.panicked(info.FullMethod, r)
+			resp, err = nil, g.panicked(info.FullMethod, r)
 		}
-		err = s.status(info.FullMethod, err)
+		err = g.status(info.FullMethod, err)
 	}()
-	if err := s.check(req); err != nil {
+	if err := g.check(req); err != nil {
 		return nil, err
 	}
 	return handle(ctx, req)
 }
 
-// guardStream is guardUnary for streams; requests are checked as they arrive.
-func (s *Server) guardStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+// stream is unary for streams; requests are checked as they arrive.
+func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = s.panicked(info.FullMethod, r)
+			err = g.panicked(info.FullMethod, r)
 		}
-		err = s.status(info.FullMethod, err)
+		err = g.status(info.FullMethod, err)
 	}()
-	checked := &checkedStream{ServerStream: stream, check: s.check, stopping: s.stopping}
+	checked := &checkedStream{ServerStream: stream, check: g.check, stopping: g.life.stopping}
 	if !info.IsServerStream {
 		checked.stopping = nil // all it sends is the answer to what is done by then
 	}
@@ -75,19 +86,19 @@ func (c *checkedStream) RecvMsg(m any) error {
 
 // panicked turns a fault of ours into an error of one call: the daemon owns
 // other people's work and goes on.
-func (s *Server) panicked(method string, r any) error {
-	s.Log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
+func (g *guard) panicked(method string, r any) error {
+	g.log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 		"The daemon made a mistake; its log has the details, please report it.")
 }
 
 // check holds the request against the rules in the .proto files.
-func (s *Server) check(req any) error {
+func (g *guard) check(req any) error {
 	msg, ok := req.(proto.Message)
 	if !ok {
 		return nil
 	}
-	err := s.Rules.Validate(withoutSpec(msg))
+	err := g.rules.Validate(withoutSpec(msg))
 	var bad *protovalidate.ValidationError
 	if !errors.As(err, &bad) {
 		return err

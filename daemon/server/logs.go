@@ -15,12 +15,12 @@ import (
 )
 
 // FollowExecLogs streams output from a cursor on, or a part of it.
-func (s *Server) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
+func (s *execCalls) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
 	ctx := stream.Context()
 	if req.TailLines != nil && req.GetCursor() != nil {
 		return invalid("Give either cursor or tail_lines: both say where to start.")
 	}
-	sandboxID, execID, err := s.Ledger.FindExec(ctx, req.GetExecId())
+	sandboxID, execID, err := s.ledger.FindExec(ctx, req.GetExecId())
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
 }
 
 // follow sends the output of an exec, and at its end the status.
-func (s *Server) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
+func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
 	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
 	f.batches = true
 	defer f.close()
@@ -56,10 +56,10 @@ func (s *Server) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogs
 }
 
 // newFollower makes the reading of one exec's output; its close must be called.
-func (s *Server) newFollower(to outputSender, sandboxID, execID string, at logs.Cursor) *follower {
+func (s *execCalls) newFollower(to outputSender, sandboxID, execID string, at logs.Cursor) *follower {
 	return &follower{
 		s: s, to: to, sandboxID: sandboxID, execID: execID,
-		done: s.Ledger.ExecDone(execID), at: at,
+		done: s.ledger.ExecDone(execID), at: at,
 	}
 }
 
@@ -110,10 +110,6 @@ func unreadable(execID string, cause error) error {
 	}
 	return fault.New(errdefs.ErrDataLoss, agboxv1.ErrorReason_LOG_UNREADABLE,
 		"The log of exec %s cannot be read: %s", execID, cause).With("exec_id", execID).Because(cause)
-}
-
-func errStopping() error {
-	return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
 }
 
 // errSlow ends the stream of a client that has taken nothing for a while.

@@ -21,11 +21,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
-	"github.com/agbox/agbox/daemon/doctor"
-	"github.com/agbox/agbox/daemon/guests/execs"
-	"github.com/agbox/agbox/daemon/guests/files"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs/notify"
 )
@@ -53,50 +49,64 @@ const (
 	connWindow  = 16 << 20
 )
 
-// Options are the rooms that the server speaks for.
+// Options are what a Server is made of.
 type Options struct {
+	About  About
 	Ledger *ledger.Ledger
 	Engine Engine
-	Loop   *reconcile.Loop
-	Execs  *execs.Runner
-	Files  *files.Files
+	Loop   Loop
+	Execs  Execs
+	Files  Files
 	// Examiner answers Doctor.
-	Examiner *doctor.Doctor
+	Examiner Examiner
 	// Admission decides about sandboxes before they have a record.
 	Admission *admission.Controller
 	// Rules are the rules of the .proto files, which requests are checked against.
 	Rules protovalidate.Validator
 	// Logs wakes followers of log files.
-	Logs      *notify.Notifier
-	Paths     paths.Install
-	InstallID string
-	StartedAt time.Time
+	Logs  *notify.Notifier
+	Paths paths.Install
 	// Upgrade checks a binary, empty for the default one, and has the daemon
 	// become it after the answer.
 	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
-	// UpgradeError is why this daemon had to go on after an upgrade; mostly empty.
-	UpgradeError string
-	// SlowReader is how long the client of a stream of output may take nothing
-	// until the stream is ended; 0: 10 s.
-	SlowReader time.Duration
-	Log        *slog.Logger
+	Log     *slog.Logger
 }
 
-// Server implements the API.
+// Server serves the API on a socket.
 type Server struct {
-	agboxv1.UnimplementedSandboxServiceServer
-	Options
+	grpc     *grpc.Server
+	health   *health.Server
+	guard    *guard
+	life     *lifetime
+	stopOnce sync.Once
+}
 
-	grpc   *grpc.Server
-	health *health.Server
-	unary  inFlight
-	// typing knows who may type.
-	typing typing
-	// receivers are the goroutines that receive what clients stream, senders those
-	// that send output.
-	receivers, senders sync.WaitGroup
-	stopping           chan struct{}
-	stopOnce           sync.Once
+// sandboxService is SandboxService: its calls in groups, each with what it needs.
+type sandboxService struct {
+	unanswered
+	*daemonCalls
+	*sandboxCalls
+	*execCalls
+	*eventCalls
+	*imageCalls
+	*statsCalls
+}
+
+// unanswered answers what no group does. It lies one level deeper than these, so that
+// their methods count.
+type unanswered struct {
+	agboxv1.UnimplementedSandboxServiceServer
+}
+
+func newSandboxService(o Options, life *lifetime) sandboxService {
+	return sandboxService{
+		daemonCalls:  &daemonCalls{about: o.About, loop: o.Loop, examiner: o.Examiner, upgrade: o.Upgrade},
+		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, life: life},
+		execCalls:    &execCalls{ledger: o.Ledger, execs: o.Execs, paths: o.Paths, logs: o.Logs, life: life},
+		eventCalls:   &eventCalls{ledger: o.Ledger, life: life},
+		imageCalls:   &imageCalls{engine: o.Engine, life: life},
+		statsCalls:   &statsCalls{ledger: o.Ledger, engine: o.Engine, installID: o.About.InstallID, log: o.Log, life: life},
+	}
 }
 
 // New makes a server with reflection and health checks; Serve starts it.
@@ -105,7 +115,11 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, health: health.NewServer(), stopping: make(chan struct{})}
+	life := newLifetime()
+	s := &Server{
+		health: health.NewServer(), life: life,
+		guard: &guard{rules: o.Rules, log: o.Log, life: life},
+	}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxSendMsgSize(MaxMessage),
@@ -117,11 +131,11 @@ func New(o Options) (*Server, error) {
 		grpc.SharedWriteBuffer(true),
 		experimental.BufferPool(buffers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.guardUnary),
-		grpc.ChainStreamInterceptor(s.guardStream),
+		grpc.ChainUnaryInterceptor(s.guard.unary),
+		grpc.ChainStreamInterceptor(s.guard.stream),
 	)
-	agboxv1.RegisterSandboxServiceServer(s.grpc, s)
-	agboxv1.RegisterFileServiceServer(s.grpc, fileServer{Server: s})
+	agboxv1.RegisterSandboxServiceServer(s.grpc, newSandboxService(o, life))
+	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, life: life})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 	for service := range s.grpc.GetServiceInfo() {
@@ -144,21 +158,21 @@ func (s *Server) Pause(lis *Listener) { lis.pause() }
 func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 	s.stopOnce.Do(func() {
 		s.health.Shutdown()
-		close(s.stopping)
+		close(s.life.stopping)
 	})
 	done := make(chan struct{})
 	go func() { // ends with the calls
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	s.unary.await(ctx, done)
+	s.guard.calls.await(ctx, done)
 	all := make(chan struct{})
 	go func() { // ends with the calls
 		defer close(all)
 		s.grpc.Stop() // waits for GracefulStop where all peers have gone
 		<-done
-		s.receivers.Wait()
-		s.senders.Wait()
+		s.life.receivers.Wait()
+		s.life.senders.Wait()
 	}()
 	return all
 }

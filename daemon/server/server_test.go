@@ -18,21 +18,17 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
-	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// bare is a server with empty rooms: enough for what needs none.
-func bare(t *testing.T) *Server {
+// bare is a guard of calls that nobody answers.
+func bare(t *testing.T) *guard {
 	t.Helper()
 	rules, err := protovalidate.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	quiet := slog.New(slog.DiscardHandler)
-	return &Server{Options: Options{
-		Log: quiet, Loop: new(reconcile.Loop), Rules: rules, Admission: admission.New(admission.Options{Rules: rules, Log: quiet}),
-	}}
+	return &guard{rules: rules, log: slog.New(slog.DiscardHandler), life: newLifetime()}
 }
 
 func TestEveryClassOfErrorHasItsCodeAndReason(t *testing.T) {
@@ -108,7 +104,8 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 	if err := s.check(req); err != nil {
 		t.Errorf("the guard says it before: %v", err)
 	}
-	_, err := s.CreateSandbox(t.Context(), req)
+	calls := &sandboxCalls{admission: admission.New(admission.Options{Rules: s.rules, Log: s.log})}
+	_, err := calls.CreateSandbox(t.Context(), req)
 	st, _ := status.FromError(s.status("CreateSandbox", err))
 	lines := strings.Split(st.Message(), "\n")
 	if st.Code() != codes.InvalidArgument || len(lines) != admission.MaxTold+1 || !strings.HasPrefix(lines[0], "box.yaml:1:1: imagee: ") || !strings.Contains(lines[admission.MaxTold], "13 more problems") {
@@ -118,7 +115,7 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 	if !ok || len(detail.GetProblems()) != admission.MaxTold || detail.GetProblems()[1].GetField() != "memory_limit" {
 		t.Errorf("details %v", st.Details())
 	}
-	resp, err := s.ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: req})
+	resp, err := calls.ResolveSpec(t.Context(), &agboxv1.ResolveSpecRequest{Create: req})
 	if err != nil || resp.GetCreateSpec() != nil || len(resp.GetProblems()) != 23 || resp.GetProblems()[22].GetField() != "name" {
 		t.Errorf("ResolveSpec: %v, %v", resp, err)
 	}
@@ -126,7 +123,7 @@ func TestAllProblemsOfASpecReachTheCaller(t *testing.T) {
 
 func TestPanicBecomesAnErrorOfOneCall(t *testing.T) {
 	s := bare(t)
-	_, err := s.guardUnary(t.Context(), &agboxv1.PingRequest{}, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
+	_, err := s.unary(t.Context(), &agboxv1.PingRequest{}, &grpc.UnaryServerInfo{}, func(context.Context, any) (any, error) {
 		var nobody *agboxv1.CreateSpec
 		return nobody.Image, nil
 	})

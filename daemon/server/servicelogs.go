@@ -1,10 +1,7 @@
 package server
 
 import (
-	"context"
-	"errors"
 	"slices"
-	"sync"
 
 	"google.golang.org/grpc"
 
@@ -14,30 +11,17 @@ import (
 )
 
 // ServiceLogs streams what a service has put out itself.
-func (s *Server) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	sb, err := s.Ledger.FindSandbox(ctx, req.GetSandboxId())
+func (s *sandboxCalls) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]) error {
+	ctx, cancel := s.life.context(stream.Context())
+	defer cancel()
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
 	if err != nil {
-		cancel()
 		return err
 	}
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
-	stopping := errors.New("the daemon stops")
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	watch.Go(func() {
-		select {
-		case <-s.stopping:
-			stop(stopping)
-		case <-ctx.Done():
-		}
-	})
-	err = s.Loop.ServiceLogs(ctx, sb, req.GetService(), runtime.LogOptions{Tail: int(req.GetTailLines()), Follow: req.GetFollow()},
+	err = s.loop.ServiceLogs(ctx, sb, req.GetService(), runtime.LogOptions{Tail: int(req.GetTailLines()), Follow: req.GetFollow()},
 		serviceOutput{stream, agboxv1.LogStream_LOG_STREAM_STDOUT}, serviceOutput{stream, agboxv1.LogStream_LOG_STREAM_STDERR})
-	if errors.Is(context.Cause(ctx), stopping) {
-		return errStopping()
+	if cause := stopped(ctx); cause != nil {
+		return cause
 	}
 	return err
 }

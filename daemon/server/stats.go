@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -26,30 +27,39 @@ const (
 	statsAtOnce, statsAnswer = 16, 5 * time.Second
 )
 
+// statsCalls answers the calls about what containers use.
+type statsCalls struct {
+	ledger    *ledger.Ledger
+	engine    Engine
+	installID string
+	log       *slog.Logger
+	life      *lifetime
+}
+
 // WatchStats tells what containers use. Each round asks for the containers anew,
 // so that nothing is held for those that come and go.
-func (s *Server) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchStatsResponse]) error {
-	ctx, done := s.whileServing(stream.Context())
+func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchStatsResponse]) error {
+	ctx, done := s.life.context(stream.Context())
 	defer done()
 	wanted, err := s.statsOf(ctx, req.GetSandboxIds())
 	if err != nil {
 		return err
 	}
-	m := &meter{server: s, before: make(map[string]runtime.Usage)}
+	m := &meter{calls: s, before: make(map[string]runtime.Usage)}
 	if _, err := m.round(ctx, wanted); err != nil {
-		return s.orStopping(err)
+		return orStopped(ctx, err)
 	}
 	pause := statsFirst
 	for {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return s.orStopping(ctx.Err())
+			return orStopped(ctx, ctx.Err())
 		}
 		begun := time.Now()
 		resp, err := m.round(ctx, wanted)
 		if err != nil {
-			return s.orStopping(err)
+			return orStopped(ctx, err)
 		}
 		if err := stream.Send(resp); err != nil || req.GetOnce() || m.over(wanted) {
 			return err
@@ -59,10 +69,10 @@ func (s *Server) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerSt
 }
 
 // statsOf finds the sandboxes that are meant; nil are all.
-func (s *Server) statsOf(ctx context.Context, refs []string) ([]string, error) {
+func (s *statsCalls) statsOf(ctx context.Context, refs []string) ([]string, error) {
 	var found []string
 	for _, ref := range refs {
-		sb, err := s.Ledger.FindSandbox(ctx, ref)
+		sb, err := s.ledger.FindSandbox(ctx, ref)
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +83,7 @@ func (s *Server) statsOf(ctx context.Context, refs []string) ([]string, error) {
 
 // meter measures containers round by round.
 type meter struct {
-	server *Server
+	calls *statsCalls
 	// before has what was measured last, by the container's id.
 	before map[string]runtime.Usage
 }
@@ -81,7 +91,7 @@ type meter struct {
 // over tells that none of the sandboxes that were named is left.
 func (m *meter) over(wanted []string) bool {
 	return len(wanted) > 0 && !slices.ContainsFunc(wanted, func(id string) bool {
-		_, living := m.server.Ledger.Sandbox(id)
+		_, living := m.calls.ledger.Sandbox(id)
 		return living
 	})
 }
@@ -97,13 +107,13 @@ type measured struct {
 func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStatsResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsWithin)
 	defer cancel()
-	inv, err := m.server.Engine.Inventory(ctx, m.server.InstallID)
+	inv, err := m.calls.engine.Inventory(ctx, m.calls.installID)
 	if err != nil {
 		return nil, err
 	}
 	var all []*measured
 	for _, c := range inv.Containers {
-		sb, living := m.server.Ledger.Sandbox(c.SandboxID)
+		sb, living := m.calls.ledger.Sandbox(c.SandboxID)
 		if living && c.Nonce == sb.Nonce && c.State == runtime.StateRunning && (len(wanted) == 0 || slices.Contains(wanted, sb.ID)) {
 			all = append(all, &measured{sandbox: sb, container: c})
 		}
@@ -117,7 +127,7 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 			continue // it ended in between
 		case one.err != nil:
 			failed = one.err
-			m.server.Log.Debug("a container could not be measured", "sandbox_id", one.sandbox.ID, "container_id", one.container.ID, "error", one.err)
+			m.calls.log.Debug("a container could not be measured", "sandbox_id", one.sandbox.ID, "container_id", one.container.ID, "error", one.err)
 			continue
 		}
 		now[one.container.ID] = one.usage
@@ -153,7 +163,7 @@ func (m *meter) measure(ctx context.Context, all []*measured) {
 func (m *meter) ask(ctx context.Context, containerID string) (runtime.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsAnswer)
 	defer cancel()
-	return m.server.Engine.ContainerUsage(ctx, containerID)
+	return m.calls.engine.ContainerUsage(ctx, containerID)
 }
 
 func stats(one *measured, before runtime.Usage) *agboxv1.ContainerStats {

@@ -61,7 +61,7 @@ func TestAContainerThatCannotBeMeasuredKeepsNoOtherFromBeingShown(t *testing.T) 
 		}
 		made = append(made, id)
 	}
-	m := &meter{server: &Server{Options: Options{Engine: engine, Ledger: book, InstallID: db.InstallID(), Log: quiet}}, before: map[string]runtime.Usage{}}
+	m := &meter{calls: &statsCalls{engine: engine, ledger: book, installID: db.InstallID(), log: quiet}, before: map[string]runtime.Usage{}}
 	engine.silent[made[0]] = true
 	resp, err := m.round(t.Context(), nil)
 	if err != nil || len(resp.GetContainers()) != 1 || resp.GetContainers()[0].GetContainerId() != made[1] {

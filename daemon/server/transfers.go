@@ -11,50 +11,25 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/internal/bulk"
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime/guest"
 )
 
 // transfer begins a transfer of files.
-func (f fileServer) transfer(ctx context.Context, sandbox string, req *guestv1.TransferRequest) (*guest.Transfer, func(), error) {
-	sb, err := f.Ledger.FindSandbox(ctx, sandbox)
+func (f fileCalls) transfer(ctx context.Context, sandbox string, req *guestv1.TransferRequest) (*guest.Transfer, func(), error) {
+	sb, err := f.ledger.FindSandbox(ctx, sandbox)
 	if err != nil {
 		return nil, nil, err
 	}
-	return f.Files.Transfer(ctx, sb.ID, req)
-}
-
-// untilStopping ends with ctx, or when the daemon stops: a transfer may wait for
-// long.
-func (f fileServer) untilStopping(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() { // waited for by the cancel function
-		defer close(done)
-		select {
-		case <-f.stopping:
-			cancel(errStopping())
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil); <-done }
-}
-
-// because tells that the daemon stops, where that ended a transfer.
-func because(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); err != nil && fault.Of(cause) != nil {
-		return cause
-	}
-	return err
+	return f.files.Transfer(ctx, sb.ID, req)
 }
 
 // pull hands everything that a transfer gives to send.
-func (f fileServer) pull(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func(*guest.Transfer) error) error {
-	ctx, cancel := f.untilStopping(ctx)
+func (f fileCalls) pull(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func(*guest.Transfer) error) error {
+	ctx, cancel := f.life.context(ctx)
 	defer cancel()
 	t, done, err := f.transfer(ctx, sandbox, req)
 	if err != nil {
-		return because(ctx, err)
+		return orStopped(ctx, err)
 	}
 	defer done()
 	if err := begun(t.File); err != nil {
@@ -65,14 +40,14 @@ func (f fileServer) pull(ctx context.Context, sandbox string, req *guestv1.Trans
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return because(ctx, err)
+			return orStopped(ctx, err)
 		}
 	}
 }
 
 // bytes hands all bytes of a transfer to send, which must be done with them when
 // it returns.
-func (f fileServer) bytes(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func([]byte) error) error {
+func (f fileCalls) bytes(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func([]byte) error) error {
 	moved := new(bulk.Meter)
 	defer moved.Close()
 	return f.pull(ctx, sandbox, req, begun, func(t *guest.Transfer) error {
@@ -86,7 +61,7 @@ func (f fileServer) bytes(ctx context.Context, sandbox string, req *guestv1.Tran
 }
 
 // Read streams a part of a file.
-func (f fileServer) Read(req *agboxv1.ReadFileRequest, stream grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
+func (f fileCalls) Read(req *agboxv1.ReadFileRequest, stream grpc.ServerStreamingServer[agboxv1.ReadFileResponse]) error {
 	return f.bytes(stream.Context(), req.GetSandboxId(), &guestv1.TransferRequest{
 		User: req.GetUser(),
 		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{
@@ -100,7 +75,7 @@ func (f fileServer) Read(req *agboxv1.ReadFileRequest, stream grpc.ServerStreami
 }
 
 // CopyOut streams a tree.
-func (f fileServer) CopyOut(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
+func (f fileCalls) CopyOut(req *agboxv1.CopyOutRequest, stream grpc.ServerStreamingServer[agboxv1.CopyOutResponse]) error {
 	return f.bytes(stream.Context(), req.GetSandboxId(), &guestv1.TransferRequest{
 		User: req.GetUser(),
 		Kind: &guestv1.TransferRequest_Out{Out: &guestv1.OutTransfer{
@@ -112,7 +87,7 @@ func (f fileServer) CopyOut(req *agboxv1.CopyOutRequest, stream grpc.ServerStrea
 }
 
 // Watch streams changes.
-func (f fileServer) Watch(req *agboxv1.WatchFilesRequest, stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error {
+func (f fileCalls) Watch(req *agboxv1.WatchFilesRequest, stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse]) error {
 	return f.pull(stream.Context(), req.GetSandboxId(), &guestv1.TransferRequest{
 		User: req.GetUser(),
 		Kind: &guestv1.TransferRequest_Watch{Watch: &guestv1.WatchTransfer{
@@ -165,7 +140,7 @@ func push(t *guest.Transfer, recv func() ([]byte, error)) (*guestv1.TransferEnd,
 }
 
 // Write replaces a file.
-func (f fileServer) Write(stream grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
+func (f fileCalls) Write(stream grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -200,7 +175,7 @@ func (f fileServer) Write(stream grpc.ClientStreamingServer[agboxv1.WriteFileReq
 }
 
 // CopyIn unpacks a tree.
-func (f fileServer) CopyIn(stream grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
+func (f fileCalls) CopyIn(stream grpc.ClientStreamingServer[agboxv1.CopyInRequest, agboxv1.CopyInResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err

@@ -81,13 +81,12 @@ func TestAStreamThatAlwaysSendsNoticesTheEndOfTheDaemon(t *testing.T) {
 // The client would do again, or take for undone, what has been done.
 func TestTheAnswerToAnUploadIsSentAlsoWhenTheDaemonStops(t *testing.T) {
 	s := bare(t)
-	s.stopping = make(chan struct{})
-	close(s.stopping)
+	close(s.life.stopping)
 	answer := func(_ any, stream grpc.ServerStream) error { return stream.SendMsg(&agboxv1.CopyInResponse{}) }
-	if err := s.guardStream(nil, endless{}, &grpc.StreamServerInfo{IsClientStream: true}, answer); err != nil {
+	if err := s.stream(nil, endless{}, &grpc.StreamServerInfo{IsClientStream: true}, answer); err != nil {
 		t.Errorf("an upload: %v", err)
 	}
-	if err := s.guardStream(nil, endless{}, &grpc.StreamServerInfo{IsServerStream: true}, answer); err == nil {
+	if err := s.stream(nil, endless{}, &grpc.StreamServerInfo{IsServerStream: true}, answer); err == nil {
 		t.Error("a download goes on")
 	}
 }
@@ -96,7 +95,7 @@ func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
 	for name, peerGone := range map[string]bool{"of a client that waits": false, "of a client that has gone": true} {
 		t.Run(name, func(t *testing.T) {
 			began, hangs := make(chan struct{}), make(chan struct{})
-			s, err := New(Options{Rules: bare(t).Rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
+			s, err := New(Options{Rules: bare(t).rules, Log: slog.New(slog.DiscardHandler), Upgrade: func(context.Context, string) (*agboxv1.UpgradeDaemonResponse, error) {
 				close(began)
 				<-hangs
 				return nil, nil
@@ -110,7 +109,7 @@ func TestStopDoesNotWaitForACallThatNeverEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			served := make(chan error, 1)
-			go func() { served <- s.Serve(NewListener(inner, s.Log)) }()
+			go func() { served <- s.Serve(NewListener(inner, slog.New(slog.DiscardHandler))) }()
 			conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)

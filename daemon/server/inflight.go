@@ -4,15 +4,7 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
-
-// UpgradeDaemon has the new binary checked and returns; the daemon changes
-// after that.
-func (s *Server) UpgradeDaemon(ctx context.Context, req *agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error) {
-	return s.Upgrade(ctx, req.GetBinary())
-}
 
 // flushWithin is how long the connections get to take what was written to them
 // once no unary call is under way. A client that does not read, such as a
