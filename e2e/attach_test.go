@@ -133,20 +133,20 @@ func TestOneTypesAndTheOthersLookOn(t *testing.T) {
 	typist.says("true", "hello")
 	looker := in.onTerminal(t, "attach", "job")
 	looker.await("hello")
-	looker.await("You look on while tester on pts")
+	looker.await("You are watching; tester on pts")
 	looker.types("echo never-$((1+1))\n")
 	typist.says("true", "unharmed")
 	looker.await("unharmed")
 
 	taker := in.onTerminal(t, "attach", "--take-over", "job")
 	taker.says("true", "taken")
-	typist.await("You look on while tester on pts")
+	typist.await("You are watching; tester on pts")
 	typist.types("echo never-$((1+1))\n")
 	taker.says("true", "still")
 	taker.types(detachKeys)
 	taker.wait()
 	// The one who waits longest is the looker.
-	looker.await("You type now.")
+	looker.await("You can type now.")
 	looker.says("true", "mine")
 	looker.types("exit 3\n")
 	if a, b := looker.wait(), typist.wait(); a != 3 || b != 3 {
@@ -199,7 +199,7 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	// Who would type if nobody did looks on as well, and the program does not draw for it.
 	third := in.onTerminal(t, "attach", "job")
 	third.await("\x1b[?1049h\x1b[?25lstarted")
-	third.await("You look on while tester on pts")
+	third.await("You are watching; tester on pts")
 	second.types("q\n")
 	if code := second.wait(); code != 4 {
 		t.Errorf("exit code %d, want 4", code)

@@ -193,7 +193,7 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 		t.Error("want the orphan removed, and nothing else")
 	}
 	text := in.Agbox(t, "doctor").Want(t, 0).Stdout
-	if !strings.Contains(text, "All is well.") || !strings.Contains(text, "left alone.") {
+	if !strings.Contains(text, "No problems found.") || !strings.Contains(text, "not touched.") {
 		t.Errorf("doctor says\n%s", text)
 	}
 }

@@ -209,7 +209,7 @@ func TestOutputBeyondTheCapIsCountedAndSaid(t *testing.T) {
 	in.Create(t, "demo", harness.ImageBusybox)
 	const script = "i=0; while [ $i -lt 1000 ]; do echo 123456789; echo 12345 >&2; i=$((i+1)); done; exit 3"
 	r := in.Agbox(t, "exec", "--max-log", "4k", "--name", "cut", "demo", "--", "sh", "-c", script).Want(t, 3)
-	if len(r.Stdout) != 4096 || !strings.Contains(r.Stderr, "not kept") {
+	if len(r.Stdout) != 4096 || !strings.Contains(r.Stderr, "were dropped") {
 		t.Errorf("%d bytes came, and agbox says %q", len(r.Stdout), harness.Clip(r.Stderr))
 	}
 	e := in.inspectExec(t, "demo/cut")

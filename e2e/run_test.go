@@ -127,7 +127,7 @@ func TestRunOnATerminal(t *testing.T) {
 	p = in.onTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
 	p.await("# ")
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.wait(); code != 128+int(syscall.SIGTERM) || strings.Contains(p.screen(), "runs on") {
+	if code := p.wait(); code != 128+int(syscall.SIGTERM) || strings.Contains(p.screen(), "keeps running") {
 		t.Errorf("ended with exit code %d, screen %q", code, p.screen())
 	}
 }
@@ -153,7 +153,7 @@ func TestAPresetWorksOnACopyOfItsFolder(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "b"), "two\n")
 
 	r = in.from(t, dir, env, "claude", "--image", harness.ImageBusybox)
-	if r.Code != 127 || !strings.Contains(r.Stderr, "The image has no claude.") {
+	if r.Code != 127 || !strings.Contains(r.Stderr, "The image does not contain claude.") {
 		t.Errorf("without the program: %d, %q", r.Code, r.Stderr)
 	}
 	r = in.from(t, dir, env, "codex", "--image", harness.ImageBusybox)

@@ -119,7 +119,7 @@ func TestAStarterFileIsValid(t *testing.T) {
 	run("init").Want(t, 0)
 	run("init").Want(t, 4)
 	r := run("config", "validate").Want(t, 0)
-	if !strings.Contains(r.Stderr, "Using the agbox.yaml here") || !strings.Contains(r.Stdout, "debian:12") {
+	if !strings.Contains(r.Stderr, "Using the agbox.yaml in this folder") || !strings.Contains(r.Stdout, "debian:12") {
 		t.Errorf("stdout %q, stderr %q", r.Stdout, r.Stderr)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// app is one run of the program. Everything it needs of its process comes in
-// through the fields, so that tests run it as it is.
+// app is one run of the program. Its fields hold everything it uses of its process,
+// so tests run the same code.
 type app struct {
 	// stdin is nil where there is none.
 	stdin  *os.File
@@ -28,8 +28,8 @@ type app struct {
 	lookupEnv func(string) (string, bool)
 	// replace becomes another program, as syscall.Exec does.
 	replace func(path string, argv, env []string) error
-	// signals subscribes to signals; the function returned ends that. What one
-	// subscription has left in the channel the next one finds there.
+	// signals subscribes to signals; the returned function unsubscribes. All
+	// subscriptions share one channel: the next one receives what the last one left.
 	signals func(...os.Signal) (<-chan os.Signal, func())
 	// restore gives signals their default action back, whoever has subscribed to them.
 	restore func(...os.Signal)
@@ -38,8 +38,8 @@ type app struct {
 	socket      string
 	noAutostart bool
 
-	// began is set once a command's own work starts: errors before that are
-	// errors of usage.
+	// began is set once a command's own work starts. Errors before that are usage
+	// errors.
 	began bool
 }
 
@@ -60,7 +60,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// report tells the reader of an error and returns its exit code.
+// report prints an error and returns its exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
 	var status exitStatus
 	if errors.As(err, &status) {
@@ -79,43 +79,43 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	if usage != nil {
 		a.sayEach(usage.text)
-		a.say("`%s --help` says how it is used.", cmd.CommandPath())
+		a.say("See `%s --help`.", cmd.CommandPath())
 		return codeUsage
 	}
 	a.sayEach(err.Error())
 	return exitCode(err)
 }
 
-// say writes one sentence to the reader. What a sandbox has put into it, such as
-// the message of a failure, does not steer the terminal.
+// say writes one message to stderr. Control characters are escaped: text from a
+// sandbox, such as an error message, must not control the terminal.
 func (a *app) say(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "agbox: %s\n", printableLines(fmt.Sprintf(format, args...)))
 }
 
-// sayEach writes lines as sentences of their own.
+// sayEach writes each line as a message of its own.
 func (a *app) sayEach(lines string) {
 	for line := range strings.SplitSeq(lines, "\n") {
 		a.say("%s", line)
 	}
 }
 
-// exitStatus ends the program with a code; whatever there is to say was said.
+// exitStatus ends the program with a code; any message was already printed.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// errSpecTold is a description of a sandbox that is not valid; why was said. It is
-// agbox's own failure, and not the exit code of a command that never ran.
-var errSpecTold = errors.New("the description of the sandbox is not valid")
+// errSpecTold means the sandbox spec is not valid; the problems were already printed.
+// It is a failure of agbox itself, not the exit code of a command.
+var errSpecTold = errors.New("the sandbox spec is not valid")
 
-// toldError is a failure of agbox's own of which all was said. Unlike an exitStatus it
-// is not the exit code of a command.
+// toldError is a failure of agbox itself that was already printed. Unlike an
+// exitStatus it is not the exit code of a command.
 type toldError struct{ cause error }
 
 func (e toldError) Error() string { return e.cause.Error() }
 func (e toldError) Unwrap() error { return e.cause }
 
-// usageError is a command line that cannot be meant.
+// usageError means the command line is not valid.
 type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
@@ -124,11 +124,10 @@ func usagef(format string, args ...any) error {
 	return &usageError{text: fmt.Sprintf(format, args...)}
 }
 
-// work is what a command does once it has a client.
+// work is the part of a command that uses the client.
 type work func(ctx context.Context, c *client.Client, args []string) error
 
-// with makes the RunE of a command that speaks with the daemon and is ended by
-// Ctrl-C.
+// with makes the RunE of a command that talks to the daemon and ends on Ctrl-C.
 func (a *app) with(do work) func(*cobra.Command, []string) error {
 	return a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
 		ctx, done := a.interruptible(ctx)
@@ -142,7 +141,7 @@ func (a *app) with(do work) func(*cobra.Command, []string) error {
 	})
 }
 
-// withSignals is with for a command that sees to signals itself.
+// withSignals is like with, for a command that handles signals itself.
 func (a *app) withSignals(do work) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.began = true
@@ -155,7 +154,7 @@ func (a *app) withSignals(do work) func(*cobra.Command, []string) error {
 	}
 }
 
-// client makes the client that the global flags ask for.
+// client returns a client configured by the global flags.
 func (a *app) client(opts ...client.Option) (*client.Client, error) {
 	if a.socket != "" {
 		opts = append(opts, client.WithSocket(a.socket))
@@ -171,9 +170,9 @@ type interrupted syscall.Signal
 
 func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(i).String() }
 
-// interruptible ends the context with the first SIGINT, SIGTERM or SIGHUP. The
-// second one ends the program, as it would without us. Once the function returned
-// has been called, the cause of the context tells whether there was one.
+// interruptible cancels the context on the first SIGINT, SIGTERM or SIGHUP. The
+// second one has its default action and ends the program. After the returned function
+// was called, the cause of the context tells whether a signal came.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
@@ -241,16 +240,16 @@ func arguments(least, most int, what string) cobra.PositionalArgs {
 		case len(args) < least:
 			return usagef("%s needs %s.", cmd.CommandPath(), what)
 		case most == 0 && len(args) > 0:
-			return usagef("%s takes no arguments: %q is too much.", cmd.CommandPath(), args[0])
+			return usagef("%s takes no arguments, but got %q.", cmd.CommandPath(), args[0])
 		case most > 0 && len(args) > most:
-			return usagef("%s takes %s and no more: %q is too much.", cmd.CommandPath(), what, args[most])
+			return usagef("%s takes only %s: remove %q.", cmd.CommandPath(), what, args[most])
 		}
 		return nil
 	}
 }
 
-// each does something for every reference, tells of each failure, and returns
-// the first one's exit code at the end.
+// each calls do for every reference, prints each failure, and returns the exit code
+// of the first one.
 func (a *app) each(ctx context.Context, refs []string, do func(ref string) error) error {
 	var code exitStatus
 	for _, ref := range refs {

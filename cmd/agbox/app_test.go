@@ -267,15 +267,15 @@ func TestAMessageOfASandboxDoesNotSteerTheTerminal(t *testing.T) {
 
 func TestAWordThatIsNoCommandIsAMistakeInEveryGroup(t *testing.T) {
 	for words, want := range map[string]string{
-		"crate":           "agbox: agbox has no command \"crate\": do you mean create?\n",
+		"crate":           "agbox: agbox has no command \"crate\". Did you mean create?\n",
 		"demo exec":       "agbox: agbox has no command \"demo\"",
-		"config vlidate":  "agbox: agbox config has no command \"vlidate\": do you mean validate?\n",
-		"image bild":      "agbox: agbox image has no command \"bild\": do you mean build?\n",
+		"config vlidate":  "agbox: agbox config has no command \"vlidate\". Did you mean validate?\n",
+		"image bild":      "agbox: agbox image has no command \"bild\". Did you mean build?\n",
 		"daemon restart":  "agbox: agbox daemon has no command \"restart\"",
 		"tools show them": "agbox: agbox tools has no command \"show\"",
 	} {
 		code, out, errs := agbox(t, "", strings.Fields(words)...)
-		if code != codeUsage || out != "" || !strings.HasPrefix(errs, want) || !strings.HasSuffix(errs, "--help` says how it is used.\n") {
+		if code != codeUsage || out != "" || !strings.HasPrefix(errs, want) || !strings.HasSuffix(errs, "--help`.\n") {
 			t.Errorf("%s: code %d, %q, %q", words, code, out, errs)
 		}
 	}
@@ -288,9 +288,9 @@ func TestAWordThatIsNoCommandIsAMistakeInEveryGroup(t *testing.T) {
 
 func TestAValueThatAFlagCannotTakeIsRefusedInWords(t *testing.T) {
 	for words, want := range map[string]string{
-		"create --pids-limit -1":          "write a whole number from 0 on.",
-		"create --pids-limit 99999999999": "that is too much.",
-		"logs x --tail y":                 `a number of lines or all, and "y" is neither`,
+		"create --pids-limit -1":          "write a whole number, 0 or more.",
+		"create --pids-limit 99999999999": "the number is too large.",
+		"logs x --tail y":                 `--tail "y" is not valid: give a number of lines, or all.`,
 		"stats --no-stream=2":             "write true or false.",
 		"create --privileged=maybe":       "write true or false.",
 	} {

@@ -26,17 +26,18 @@ func (a *app) attachCommand() *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
 		Use:   "attach EXEC [flags]",
-		Short: "Go on with a command: see its output and type into it",
-		Long: `Connect this terminal with a command that runs already: one that was left, that
-runs detached, or that somebody else looks at. The last screenful of its output
-is shown first; agbox ends with its exit code.
+		Short: "Connect to a running command: see its output and type into it",
+		Long: `Connect this terminal to a running command, for example one that you detached from
+or that another terminal is connected to. The last screenful of its output is shown
+first. agbox exits with its exit code.
 
-Several may look on, and one types: the first who does. Whoever looks on is told
-who types, and Ctrl-C leaves. On a terminal ctrl-p,ctrl-q leaves for who types;
-elsewhere Ctrl-C goes to the command, and three times within two seconds leaves.`,
+Several terminals may watch, but only one types: the first to connect. Those that
+watch are told who types; Ctrl-C disconnects them. The one that types disconnects
+with ctrl-p,ctrl-q. If the command or agbox has no terminal, Ctrl-C goes to the
+command; pressing it three times within two seconds disconnects.`,
 		Example: `  agbox attach job
   agbox attach --look-on job
-  agbox attach --take-over job    # type instead of whoever does`,
+  agbox attach --take-over job    # type instead of the current typist`,
 		Annotations:       map[string]string{ownExitCodes: "attach"},
 		Args:              arguments(1, 1, "one EXEC"),
 		ValidArgsFunction: a.completeExecs(1),
@@ -45,16 +46,16 @@ elsewhere Ctrl-C goes to the command, and three times within two seconds leaves.
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.lookOn, "look-on", false, "only look on")
-	f.BoolVar(&o.noStdin, "no-stdin", false, "the same, as docker calls it")
-	f.BoolVar(&o.takeOver, "take-over", false, "type instead of whoever types now, who then looks on")
-	f.BoolVar(&o.share, "share", false, "type beside whoever types now")
-	f.StringVar(&o.tail, "tail", "", "`NUMBER` of lines to show first, or all; a screenful when not given")
+	f.BoolVar(&o.lookOn, "look-on", false, "only watch")
+	f.BoolVar(&o.noStdin, "no-stdin", false, "the same, under Docker's name")
+	f.BoolVar(&o.takeOver, "take-over", false, "type instead of the current typist, who then only watches")
+	f.BoolVar(&o.share, "share", false, "type together with the current typist")
+	f.StringVar(&o.tail, "tail", "", "`NUMBER` of lines to show first, or all (default: a screenful)")
 	addDetachKeys(cmd, &o.detachKeys)
 	return cmd
 }
 
-// mode is how we want to type.
+// mode is the input mode that the flags request.
 func (o *attachOptions) mode() (agboxv1.InputMode, error) {
 	n, mode := 0, agboxv1.InputMode_INPUT_MODE_IF_FREE
 	for _, way := range []struct {
@@ -70,15 +71,15 @@ func (o *attachOptions) mode() (agboxv1.InputMode, error) {
 		}
 	}
 	if n > 1 {
-		return 0, usagef("Use one of --look-on, --take-over and --share: they exclude each other.")
+		return 0, usagef("Use only one of --look-on, --take-over and --share.")
 	}
 	return mode, nil
 }
 
-// usualRows is how many lines are shown where there is no terminal.
+// usualRows is how many lines are shown if there is no terminal.
 const usualRows = 24
 
-// lines is how many lines of the past to show; nil means all.
+// lines is how many past lines to show; nil means all.
 func (o *attachOptions) lines(a *app) (*uint64, error) {
 	rows := uint64(usualRows)
 	if size := a.outputSize(); size != nil {
@@ -97,7 +98,7 @@ func tailLines(text string) (*uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return nil, usagef("--tail takes a number of lines or all, and %q is neither.", text)
+		return nil, usagef("--tail %q is not valid: give a number of lines, or all.", text)
 	}
 	return &n, nil
 }
@@ -115,7 +116,7 @@ func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref s
 	if err != nil {
 		return err
 	}
-	// A name may pass to another command while we are attached; the id stays.
+	// Attach by id: another command may get the name while this one is attached.
 	e, err := c.GetExec(ctx, ref)
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref s
 	return o.inLines(ctx, a, c, opt, e)
 }
 
-// inLines attaches where there is no terminal on one of the sides.
+// inLines attaches if agbox or the command has no terminal.
 func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, opt client.AttachOptions, e *agboxv1.ExecStatus) error {
 	types := opt.Input != agboxv1.InputMode_INPUT_MODE_NONE && (e.GetStdin() || e.GetTty())
 	if !types {
@@ -156,13 +157,13 @@ func (o *attachOptions) inLines(ctx context.Context, a *app, c *client.Client, o
 		func(ctx context.Context) error { return s.attach(ctx, opt, true) })
 }
 
-// The stretches of output before the last screenful that are searched for what a
-// program did to its terminal, in bytes. Editors and pagers say it once, when
-// they start.
+// searched is how far before the last screenful to search the output for escape
+// sequences that set terminal modes, in bytes. Editors and pagers write them once, when
+// they start. The second distance is tried if the first finds none.
 var searched = []uint64{1 << 20, 64 << 20}
 
-// resume finds out what is on the terminal of the command: where its last
-// screenful begins, and how the program has changed the terminal's modes.
+// resume finds where the last screenful of the command's output begins and which
+// terminal modes the program has set. It chooses the output to show first accordingly.
 func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
 	if o.TailLines == nil {
 		return nil // everything is shown again
@@ -182,12 +183,12 @@ func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
 			return err
 		}
 		if !now.alternate() && len(before.changed) == 0 && from.Stdout > stretch {
-			continue // perhaps further back
+			continue // the modes may have been set earlier
 		}
 		o.TailLines, o.Cursor = nil, from
 		switch {
 		case now.alternate() && looksOn:
-			// The program will not draw for who looks on: show all it has drawn.
+			// A watcher cannot make the program redraw: show everything since it entered the screen.
 			o.Cursor.Stdout = now.entered
 		case now.alternate():
 			o.Cursor, c.redraw = end, true
@@ -200,8 +201,8 @@ func (c *console) resume(ctx context.Context, o *client.AttachOptions) error {
 	return nil
 }
 
-// search reads a stretch of output before a place, and all that follows it:
-// before is how the terminal was at the place, now how it is at the end.
+// search reads the output from stretch bytes before at to its end. before holds the
+// terminal modes at that position, now those at the end.
 func (c *console) search(ctx context.Context, exec string, at client.Cursor, stretch uint64) (before, now *screen, end client.Cursor, err error) {
 	from := at
 	from.Stdout -= min(from.Stdout, stretch)
@@ -219,7 +220,7 @@ func (c *console) search(ctx context.Context, exec string, at client.Cursor, str
 	return before, now, end, nil
 }
 
-// begin puts our terminal into the modes of a screen.
+// begin sets our terminal to the modes of a screen.
 func (c *console) begin(ctx context.Context, s *screen) {
 	again := []byte(s.again())
 	_, _ = c.screen.Write(again)

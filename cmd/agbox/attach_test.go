@@ -13,7 +13,7 @@ import (
 // like a command that hangs.
 func TestAPipeToACommandAtWhichSomebodyTypesIsToldSo(t *testing.T) {
 	for typist, want := range map[string]string{
-		"ann_desk-x1": "You look on while ann on desk types.", "": "", // nobody types: the command has ended
+		"ann_desk-x1": "You are watching; ann on desk types.", "": "", // nobody types: the command has ended
 	} {
 		d, socket := serveScripted(t)
 		agbox(t, socket, "create", "demo", "--image", "good")

@@ -326,7 +326,7 @@ func TestStopStartAndRmWaitForTheEnd(t *testing.T) {
 func TestInspectSaysWhenThereIsNeither(t *testing.T) {
 	_, socket := serveScripted(t)
 	code, out, errs := agbox(t, socket, "inspect", "none")
-	if code != 3 || out != "" || !strings.Contains(errs, "no sandbox and no command none") {
+	if code != 3 || out != "" || !strings.Contains(errs, "No sandbox or command is named none") {
 		t.Errorf("code %d, stdout %q, stderr %q", code, out, errs)
 	}
 }

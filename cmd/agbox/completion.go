@@ -13,8 +13,8 @@ import (
 
 type completer = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
 
-// completeSandboxes completes the first most arguments, or all when most is
-// negative, with the names of living sandboxes, or ids where there is no name.
+// completeSandboxes completes the first most arguments (all if most is negative) with
+// the names of the sandboxes that exist, or the ids of those without a name.
 func (a *app) completeSandboxes(most int) completer {
 	return a.complete(most, listSandboxes)
 }
@@ -96,7 +96,7 @@ func listExecs(ctx context.Context, c *client.Client) (string, error) {
 	for _, e := range list {
 		ref := firstOf(e.GetName(), e.GetExecId())
 		if e.GetMain() || e.GetName() != "" && bearers[e.GetName()] > 1 {
-			// A name is one's own within a sandbox only.
+			// A name is unique only within a sandbox.
 			ref = firstOf(names[e.GetSandboxId()], e.GetSandboxId()) + "/" + e.GetName()
 		}
 		b.WriteString(ref + "\t" + cut(shellWords(e.GetCommand()), commandWidth) + "\n")
@@ -111,14 +111,13 @@ func firstOf(name, id string) string {
 	return id
 }
 
-// fileFlags are the flags whose values name files and folders of this machine, at
-// least to begin with.
+// fileFlags are the flags whose values are, or begin with, a path of this machine.
 var fileFlags = []string{
 	"binary", "compose", "copy", "device", "devcontainer", "file", "mount", "mount-workspace", "socket", "workspace",
 }
 
-// completeFlags adds what shells offer for values of flags: images where one is named,
-// and no files where none is meant. A flag that has a completion of its own keeps it.
+// completeFlags sets the completion of flag values: images for --image, files only for
+// fileFlags. A flag that already has a completion keeps it.
 func (a *app) completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		offer := cobra.NoFileCompletions
@@ -128,7 +127,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		case slices.Contains(fileFlags, f.Name):
 			return
 		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, offer) // fails where there is one
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, offer) // fails if the flag already has one
 	})
 	for _, sub := range cmd.Commands() {
 		a.completeFlags(sub)

@@ -18,14 +18,14 @@ import (
 func (a *app) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config COMMAND",
-		Short: "Check a sandbox file, or show what becomes of it",
+		Short: "Check a sandbox file, or show the merged result",
 	}
 	onlyCommands(cmd)
 	validate := a.configValidateCommand()
 	show := a.configShowCommand()
 	schema := &cobra.Command{
 		Use:   "schema",
-		Short: "Print the JSON Schema of agbox.yaml, with which editors complete it",
+		Short: "Print the JSON Schema of agbox.yaml, for completion in editors",
 		Args:  arguments(0, 0, "nothing"),
 		RunE: func(*cobra.Command, []string) error {
 			a.began = true
@@ -45,10 +45,10 @@ func (a *app) configValidateCommand() *cobra.Command {
 	var o specOptions
 	cmd := &cobra.Command{
 		Use:   "validate [FILE] [flags]",
-		Short: "Tell all that is wrong with a sandbox file, each with its line",
-		Long: `Tell all that is wrong with a sandbox file, each with its line and field, and
-what of its base files has no meaning here. Nothing is made or pulled: whether
-the images exist shows at create.`,
+		Short: "Show every problem of a sandbox file, with its line",
+		Long: `Show every problem of a sandbox file, with its line and field, and the fields of
+its base files that are ignored. Nothing is created or pulled, so a missing image
+is reported only by create.`,
 		Args:              arguments(0, 1, "one FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -60,7 +60,7 @@ the images exist shows at create.`,
 			if q := question(input, out.GetHostRequests()); q != nil {
 				a.sayEach(strings.TrimSuffix(requestScreen(*q, nil), "\n"))
 			}
-			_, err = fmt.Fprintf(a.stdout, "The description is valid: a sandbox of the image %s%s.\n", printable(spec.GetImage()), withServices(spec))
+			_, err = fmt.Fprintf(a.stdout, "The sandbox spec is valid. Image: %s%s.\n", printable(spec.GetImage()), withServices(spec))
 			return err
 		}),
 	}
@@ -73,9 +73,9 @@ func withServices(spec *agboxv1.CreateSpec) string {
 	case 0:
 		return ""
 	case 1:
-		return " with 1 service"
+		return ", with 1 service"
 	default:
-		return fmt.Sprintf(" with %d services", n)
+		return fmt.Sprintf(", with %d services", n)
 	}
 }
 
@@ -84,9 +84,9 @@ func (a *app) configShowCommand() *cobra.Command {
 	out := specFormat("yaml")
 	cmd := &cobra.Command{
 		Use:   "show [FILE] [flags]",
-		Short: "Show what becomes of a sandbox file, its base files and the flags",
-		Long: `Show the description that would be stored: base files, sandbox file and flags
-merged, paths absolute. What is shown is itself a sandbox file.`,
+		Short: "Show a sandbox file merged with its base files and the flags",
+		Long: `Show the spec that create would store: base files, sandbox file and flags merged,
+with absolute paths. The output is itself a sandbox file.`,
 		Args:              arguments(0, 1, "one FILE"),
 		ValidArgsFunction: cobra.FixedCompletions([]string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -100,7 +100,7 @@ merged, paths absolute. What is shown is itself a sandbox file.`,
 	}
 	o.addFlags(cmd)
 	cmd.Flags().VarP(&out, "output", "o", "yaml or json")
-	// The names of the flag's values cannot fail to register: the flag is there.
+	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -109,7 +109,7 @@ merged, paths absolute. What is shown is itself a sandbox file.`,
 func (o *specOptions) resolve(ctx context.Context, a *app, c *client.Client, args []string) (*client.SpecInput, *agboxv1.ResolveSpecResponse, error) {
 	if len(args) > 0 {
 		if o.file != "" {
-			return nil, nil, usagef("The file is given twice: leave -f or %s out.", args[0])
+			return nil, nil, usagef("Two files are given: omit -f or %s.", args[0])
 		}
 		o.file = args[0]
 	}
@@ -135,7 +135,7 @@ func (f *specFormat) Type() string { return "FORMAT" }
 // Set takes the value from the command line.
 func (f *specFormat) Set(value string) error {
 	if value != "yaml" && value != "json" {
-		return fmt.Errorf("there are yaml and json")
+		return fmt.Errorf("use yaml or json")
 	}
 	*f = specFormat(value)
 	return nil

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// nudgePause lets a program see that its terminal has another size before it
-	// gets its size back, which has it draw anew.
+	// nudgePause is how long the terminal has another size before nudge restores it.
+	// The program must notice both changes.
 	nudgePause = 60 * time.Millisecond
-	// rightPause is how long the right to type must have been as it is to be told:
-	// it may pass from hand to hand while the daemon starts again.
+	// rightPause is the shortest time between two notices about who may type. The
+	// right may change several times while the daemon restarts.
 	rightPause = 300 * time.Millisecond
-	// flushPatience is how long what was typed last may take to arrive.
+	// flushPatience is how long to wait for the last typed bytes to arrive.
 	flushPatience = time.Second
-	// stuckPatience is how long the terminal may take for a piece of output once its
-	// user leaves. It may take none at all: a window that hangs must not keep us.
+	// stuckPatience is how long to wait for the terminal to accept output after the
+	// user has detached. A window that hangs must not block agbox.
 	stuckPatience = 500 * time.Millisecond
 )
 
@@ -36,20 +36,20 @@ type console struct {
 	client   *client.Client
 	terminal *terminal
 	keys     detachFilter
-	// id names the exec once it is known, for what is said.
+	// id is the exec's id, for messages; empty until known.
 	id string
-	// redraw has the program draw its screen as soon as we may type: before, our size
-	// does not count. Of tellRights only, once that has begun.
+	// redraw makes the program redraw its screen as soon as we may type; until then our
+	// size does not count. Only tellRights uses it once it runs.
 	redraw bool
-	// fleeting is true when a signal to us ends the command too.
+	// fleeting is true if a signal to agbox ends the command too.
 	fleeting bool
 
 	leave   context.CancelCauseFunc
 	session atomic.Pointer[client.Session]
 	screen  screen
-	// stuck is true once the terminal has not taken a piece of output.
+	// stuck is true once the terminal has not accepted output within stuckPatience.
 	stuck atomic.Bool
-	// rights has a value when the right to type may have changed; right is how.
+	// rights has a value if the right to type may have changed; right is the newest.
 	rights chan struct{}
 	right  atomic.Pointer[rightToType]
 }
@@ -59,8 +59,8 @@ type rightToType struct {
 	typist  string
 }
 
-// run attaches the terminal until the command has ended or its user has left.
-// However it ends, the terminal is as it was.
+// run attaches the terminal until the command has ended or the user has detached. It
+// always restores the terminal.
 func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	signals, stop := c.app.signals(syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGPIPE,
 		syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
@@ -73,8 +73,8 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	defer leave(nil)
 	others.Go(func() { c.obey(ctx, signals) })
 	err := c.attach(ctx, o, &others)
-	// From here on everything is as if we had not been there.
-	_ = c.put(ctx, c.app.stdout, []byte(c.screen.undo())) // there is nobody to be told
+	// A failed restore cannot be reported: the terminal is where it would be shown.
+	_ = c.put(ctx, c.app.stdout, []byte(c.screen.undo()))
 	c.terminal.restore()
 	var status endStatus
 	if errors.As(err, &status) {
@@ -83,7 +83,7 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	return c.left(ctx, err)
 }
 
-// left says how it goes on with a command that runs on.
+// left tells the user how to reach a command that keeps running.
 func (c *console) left(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	var sig interrupted
@@ -91,7 +91,7 @@ func (c *console) left(ctx context.Context, err error) error {
 		return err
 	}
 	if c.id != "" && (sig == 0 || !c.fleeting) {
-		c.teller(ctx).say("Left. The command runs on: `agbox attach %s` goes on with it, `agbox kill %s` ends it.", c.id, c.id)
+		c.teller(ctx).say("Detached. The command keeps running: `agbox attach %s` reconnects to it, `agbox kill %s` ends it.", c.id, c.id)
 	}
 	if sig != 0 {
 		return exitStatus(codeSignal + int(sig))
@@ -99,7 +99,8 @@ func (c *console) left(ctx context.Context, err error) error {
 	return nil
 }
 
-// attach shows the command, one that runs already as it is now.
+// attach connects to the command. For one that already runs, it first shows the current
+// screen.
 func (c *console) attach(ctx context.Context, o client.AttachOptions, others *sync.WaitGroup) error {
 	if o.Create == nil {
 		if err := c.resume(ctx, &o); err != nil {
@@ -154,8 +155,8 @@ func (c *console) show(ctx context.Context, sess *client.Session) error {
 
 var errStuck = errors.New("the terminal takes no output")
 
-// put writes to the terminal. Once ctx has ended it waits for that no longer than
-// a moment, and never again after it was in vain.
+// put writes to the terminal. After ctx has ended it waits at most stuckPatience; if the
+// terminal has not accepted the output by then, all later calls fail at once.
 func (c *console) put(ctx context.Context, w io.Writer, p []byte) error {
 	if c.stuck.Load() {
 		return errStuck
@@ -164,7 +165,7 @@ func (c *console) put(ctx context.Context, w io.Writer, p []byte) error {
 		return nil
 	}
 	written := make(chan error, 1)
-	go func() { // of a terminal that is stuck it ends with the process
+	go func() { // if the terminal is stuck, it ends with the process
 		defer c.terminal.restoreOnPanic()
 		_, err := w.Write(p)
 		written <- err
@@ -203,7 +204,7 @@ func (p putWriter) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// typed takes keys, or the error that ends them. It returns false when no more are wanted.
+// typed handles keys, or the error that ended the input. It returns false to stop reading.
 func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
 	defer c.terminal.restoreOnPanic()
 	sess := c.session.Load()
@@ -222,7 +223,7 @@ func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
 		case errors.Is(err, client.ErrLookingOn):
 			_ = c.put(ctx, c.app.stderr, []byte("\a"))
 		case errors.Is(err, client.ErrInputClosed):
-			// It is about to end; the detach keys still count.
+			// The command is about to end; the detach keys still work.
 		case err != nil:
 			return false
 		}
@@ -238,7 +239,7 @@ func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
 	return !detach
 }
 
-// obey does what signals ask for until ctx ends.
+// obey handles signals until ctx ends.
 func (c *console) obey(ctx context.Context, signals <-chan os.Signal) {
 	defer c.terminal.restoreOnPanic()
 	for {
@@ -251,7 +252,7 @@ func (c *console) obey(ctx context.Context, signals <-chan os.Signal) {
 			case sig == syscall.SIGPIPE:
 			case sig == syscall.SIGTSTP:
 				c.terminal.restore()
-				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // as it would be without us
+				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // the default action of SIGTSTP
 			case sess == nil && sig != syscall.SIGWINCH && sig != syscall.SIGCONT:
 				c.leave(interrupted(sig))
 				return
@@ -276,7 +277,7 @@ func (c *console) resize(sess *client.Session) {
 	}
 }
 
-// nudge has the program draw its screen anew: the size changes and changes back.
+// nudge makes the program redraw its screen by changing the size and changing it back.
 func (c *console) nudge(ctx context.Context) {
 	sess, size := c.session.Load(), c.terminal.size()
 	if size == nil {
@@ -298,8 +299,8 @@ func (c *console) rightChanged(granted bool, typist string) {
 	}
 }
 
-// tellRights says who types whenever that has changed, and has the program draw once
-// we may; told is what the user takes for granted.
+// tellRights tells the user who types whenever that changes, and makes the program
+// redraw once we may type. told is what the user already knows.
 func (c *console) tellRights(ctx context.Context, told rightToType) {
 	defer c.terminal.restoreOnPanic()
 	for {
@@ -324,10 +325,10 @@ func (c *console) tellRights(ctx context.Context, told rightToType) {
 	}
 }
 
-// say tells who types, on a line of its own: the terminal is raw, so the carriage
-// has to be returned too.
+// say tells who types, on a line of its own. The terminal is raw, so a new line needs a
+// carriage return too.
 func (c *console) say(ctx context.Context, r rightToType) {
-	text := "You type now."
+	text := "You can type now."
 	if !r.granted {
 		text = lookingOn(r.typist, c.id)
 	}
@@ -337,12 +338,12 @@ func (c *console) say(ctx context.Context, r rightToType) {
 // lookingOn says who types, and how to type instead.
 func lookingOn(typist, id string) string {
 	if typist == "" {
-		return "You look on: nobody types here. Ctrl-C leaves."
+		return "You are watching; nobody types. Ctrl-C disconnects."
 	}
-	return fmt.Sprintf("You look on while %s types. Ctrl-C leaves; `agbox attach --take-over %s` has you type instead.", typistName(typist), id)
+	return fmt.Sprintf("You are watching; %s types. Ctrl-C disconnects; `agbox attach --take-over %s` lets you type instead.", typistName(typist), id)
 }
 
-// endStatus is the end of the command, on its way as an error.
+// endStatus carries the end of the command as an error.
 type endStatus struct{ end *agboxv1.LogEnd }
 
 func (endStatus) Error() string { return "the command has ended" }

@@ -25,21 +25,21 @@ func (a *app) cpCommand() *cobra.Command {
 		Use:   "cp [flags] SRC... DST",
 		Short: "Copy files and directories into, out of and between sandboxes",
 		Long: `Copy files and directories, with mode, owner, times, symbolic and hard links.
-SANDBOX:PATH is a path in a sandbox, from its root; anything else is one here. A
+SANDBOX:PATH is a path in a sandbox, from its root; anything else is a local path. A
 local name with a colon needs a "./" before it.
 
-If DST is a directory, each SRC is copied into it; of a SRC that ends in "/." only
-what is in it. Otherwise DST is the name of the copy, in a directory that exists.
+If DST is a directory, each SRC is copied into it; if SRC ends in "/.", only its
+content. Otherwise DST is the name of the copy, and its parent directory must exist.
 "-" as SRC unpacks a tar archive from standard input in the directory DST; "-" as
 DST writes SRC to standard output as a tar archive.
 
-The sandbox need not have a shell or tar. Nothing is written outside DST, whatever
-is in an archive: names and links that lead out of it end the copy, and what is
-copied out loses setuid and setgid. Devices and FIFOs are left out, and of a whole
-sandbox what is in /proc and /sys. Out of a sandbox, owners are kept for root
-only; everybody else gets files of their own.
+The sandbox needs neither a shell nor tar. Nothing is ever written outside DST: a
+name or link that leads out of it makes the copy fail. Files copied out lose setuid
+and setgid. Devices and FIFOs are skipped; a copy of a whole sandbox also skips the
+content of /proc and /sys. When copying out, only root keeps the owners; for other
+users, the copies belong to the user.
 
-If the daemon goes away in the middle, it is waited for and the copy begins again.`,
+If the daemon restarts during a copy, agbox waits for it and starts the copy again.`,
 		Example: `  agbox cp ./src demo:/work
   agbox cp demo:/work/dist/. ./dist
   agbox cp a.txt b.txt demo:/tmp/
@@ -52,13 +52,13 @@ If the daemon goes away in the middle, it is waited for and the copy begins agai
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.Follow, "follow-link", "L", false, "copy what SRC leads to if it is a symbolic link")
-	f.StringVarP(&o.User, "user", "u", "", "`USER[:GROUP]` in the sandbox whose rights are used; root when not given")
-	f.BoolVar(&o.NoOwner, "no-owner", false, "give the copies to whoever makes them instead of the owners of SRC")
+	f.BoolVarP(&o.Follow, "follow-link", "L", false, "if SRC is a symbolic link, copy its target")
+	f.StringVarP(&o.User, "user", "u", "", "`USER[:GROUP]` whose permissions are used in the sandbox (default root)")
+	f.BoolVar(&o.NoOwner, "no-owner", false, "do not keep the owners of SRC: the copies belong to the copying user")
 	f.BoolVar(&o.Special, "special", false, "copy devices and FIFOs too")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
-	// Owners are kept anyway; hands that know docker cp type it.
-	f.BoolP("archive", "a", false, "keep owners, as it does anyway")
+	// Users of docker cp type -a. Owners are always kept.
+	f.BoolP("archive", "a", false, "no effect: owners are always kept")
 	_ = f.MarkHidden("archive")
 	return cmd
 }
@@ -104,7 +104,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 		return err
 	})
 	if total.Skipped > 0 {
-		a.say("%s left out; --special copies such files too.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
+		a.say("%s skipped. --special copies such files too.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
 	}
 	if err == nil {
 		bar.end(total)
@@ -112,7 +112,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	return err
 }
 
-// check refuses what cannot be meant.
+// check refuses invalid combinations of arguments.
 func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources []string, dst copyArg) error {
 	for _, arg := range sources {
 		src := parseCopyArg(arg)
@@ -120,16 +120,16 @@ func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources
 		case arg == "":
 			return usagef("SRC is empty.")
 		case src.sandbox == "" && dst.sandbox == "":
-			return usagef("Neither %s nor the destination names a sandbox; write SANDBOX:PATH.", arg)
+			return usagef("Neither %s nor the destination is in a sandbox: write SANDBOX:PATH.", arg)
 		case (src.pipe || dst.pipe) && len(sources) > 1:
-			return usagef("\"-\" goes with one SRC only.")
+			return usagef("With \"-\", give only one SRC.")
 		}
 	}
 	if dst.path == "" && !dst.pipe {
 		return usagef("DST is empty.")
 	}
 	if out, ok := a.stdout.(*os.File); dst.pipe && ok && term.IsTerminal(int(out.Fd())) {
-		return usagef("Standard output is a terminal. Send the archive to a file or to tar.")
+		return usagef("Standard output is a terminal. Redirect the archive to a file or to tar.")
 	}
 	if len(sources) == 1 {
 		return nil
@@ -141,7 +141,7 @@ func (o *cpOptions) check(ctx context.Context, a *app, c *client.Client, sources
 		isDir = st.IsDir()
 	}
 	if err == nil && !isDir {
-		return usagef("Several files can only be copied into a directory that exists, and %s is none.", dst.path)
+		return usagef("Several files can be copied only into an existing directory, and %s is not one.", dst.path)
 	}
 	return err
 }
@@ -171,7 +171,7 @@ func (o *cpOptions) toPipe(ctx context.Context, a *app, c *client.Client, src co
 // fromPipe unpacks standard input.
 func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst copyArg) (client.Copied, error) {
 	if a.stdin != nil && term.IsTerminal(int(a.stdin.Fd())) {
-		return client.Copied{}, usagef("Standard input is a terminal. Give it a tar archive, for example with `tar c . | agbox cp - SANDBOX:PATH`.")
+		return client.Copied{}, usagef("Standard input is a terminal. Pipe a tar archive into it, for example `tar c . | agbox cp - SANDBOX:PATH`.")
 	}
 	r, w := io.Pipe()
 	stop, err := readInput(a.stdin, func(p []byte, err error) bool {
@@ -191,7 +191,7 @@ func (o *cpOptions) fromPipe(ctx context.Context, a *app, c *client.Client, dst 
 		return client.Copied{}, err
 	}
 	defer stop()
-	defer func() { _ = r.CloseWithError(errors.New("the copy is over")) }() // before stop, which waits for the writer
+	defer func() { _ = r.CloseWithError(errors.New("the copy has ended")) }() // before stop: it waits for the writer
 	defer context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })()
 	return c.WriteArchive(ctx, dst.sandbox, dst.path, "", r, o.CopyOptions)
 }
@@ -206,7 +206,7 @@ func (a *app) completeCopy(cmd *cobra.Command, args []string, prefix string) ([]
 		name, text, _ := strings.Cut(entry, "\t")
 		list[i] = name + ":\t" + text
 	}
-	// Without a space: a path follows. With none of that name, local files are meant.
+	// No space after the colon: a path follows. If no sandbox matches, offer local files.
 	if len(list) == 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

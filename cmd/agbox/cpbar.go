@@ -7,10 +7,10 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// paintEvery is the time between two looks of a progress bar.
+// paintEvery is the shortest time between two updates of a progress line.
 const paintEvery = 100 * time.Millisecond
 
-// copyBar shows on a terminal how a copy goes on. Anything else gets nothing.
+// copyBar shows the progress of a copy on a terminal. Without one it prints nothing.
 type copyBar struct {
 	app     *app
 	width   int
@@ -29,10 +29,10 @@ func newCopyBar(a *app, quiet bool) *copyBar {
 	return b
 }
 
-// begin names what is copied now.
+// begin sets the source that is copied now.
 func (b *copyBar) begin(source string) { b.source = source }
 
-// add counts. It is called by one goroutine at a time.
+// add adds to the counts. Only one goroutine at a time may call it.
 func (b *copyBar) add(files, bytes int64, restarted bool) {
 	if restarted {
 		b.files, b.bytes = 0, 0
@@ -51,11 +51,11 @@ func (b *copyBar) add(files, bytes int64, restarted bool) {
 	if b.files > 0 {
 		line = fmt.Sprintf("%s  %s", plural(int(b.files), "file", "files"), line)
 	}
-	// A line that wraps could not be painted over.
+	// A line that wraps could not be overwritten.
 	fmt.Fprintf(b.app.stderr, "\r\x1b[K%s", cut(line+"  "+printable(b.source), b.width-1))
 }
 
-// clear takes the line away.
+// clear erases the line.
 func (b *copyBar) clear() {
 	if !b.painted.IsZero() {
 		fmt.Fprint(b.app.stderr, "\r\x1b[K")
@@ -63,7 +63,7 @@ func (b *copyBar) clear() {
 	}
 }
 
-// end says on a terminal what was copied.
+// end prints what was copied, on a terminal only.
 func (b *copyBar) end(done client.Copied) {
 	if b.width > 0 {
 		took := b.app.now().Sub(b.began)

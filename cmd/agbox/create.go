@@ -14,7 +14,7 @@ import (
 
 const (
 	// acceptBound is how long the daemon may take to accept a sandbox, or its removal.
-	// Unless a signal comes the request is not cancelled before, so that its fate is known.
+	// Only a signal cancels the request earlier: its outcome would be unknown.
 	acceptBound = 15 * time.Second
 	// hurriedBound is acceptBound for a removal after a signal.
 	hurriedBound = 5 * time.Second
@@ -34,16 +34,16 @@ func (a *app) createCommand() *cobra.Command {
 	var command []string
 	cmd := &cobra.Command{
 		Use:   "create [NAME] [flags] [-- COMMAND ARGS...]",
-		Short: "Make a sandbox and wait until it is ready",
-		Long: `Make a sandbox and wait until commands can run in it. Its id alone goes to
-stdout, the progress to stderr. A sandbox that does not become ready is removed
-again.
+		Short: "Create a sandbox and wait until it is ready",
+		Long: `Create a sandbox and wait until commands can run in it. Only the sandbox id goes
+to stdout; progress goes to stderr. A sandbox that does not become ready is
+removed.
 
-The sandbox is described by a file, by flags, or by both: agbox.yaml in this
-folder is used unless --image is given, -f names another. Flags come over the
-file: single values replace, maps merge by key, lists append. COMMAND, which is
-a list too, runs beside the supervisor instead of the main command of the image.
-` + "`agbox init` writes a file to begin with; docs/spec.md explains all of it." + `
+A file, flags, or both describe the sandbox. The file is agbox.yaml in this
+folder, unless --image is given or -f names another file. Flags override the file:
+single values replace, maps merge by key, lists append. COMMAND runs as the
+sandbox's own command instead of the image's; as a list, it appends to a command
+in the file. ` + "`agbox init` writes a starter file; docs/spec.md explains every field." + `
 `,
 		Example: `  agbox create demo --image debian:12 --label team=red --env CI=1 --idle-ttl 2h
   agbox create -f agbox.yaml --memory 4g --cpus 2 -p 8080:80
@@ -67,13 +67,13 @@ a list too, runs beside the supervisor instead of the main command of the image.
 	})
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.id, "id", "", "choose the `ID`, so that the command can be repeated safely")
+	f.StringVar(&o.id, "id", "", "`ID` of the sandbox; with it, the command can be repeated safely")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the sandbox is accepted")
-	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, to look at it")
+	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, for inspection")
 	return cmd
 }
 
-// request makes the request for a sandbox that has an id.
+// request makes the request for a sandbox, and chooses an id if none was given.
 func (o *createOptions) request(a *app, args, command []string) (*client.SpecInput, error) {
 	name := ""
 	if len(args) > 0 {
@@ -102,12 +102,12 @@ func (o *createOptions) run(ctx context.Context, a *app, c *client.Client, input
 // create makes the sandbox and returns its id.
 func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) (string, error) {
 	in := input.Request
-	// May start a daemon and take long, so a signal ends it at once, and the request a moment later.
+	// Starting a daemon may take long: a signal cancels this at once, but the request only after answerGrace.
 	if err := c.Connect(ctx); err != nil {
 		return "", err
 	}
 	if hasFiles(in) || len(in.GetCreateSpec().GetBuiltinTools()) > 0 {
-		// For what a file says that has no meaning here, what a tool lacks, and all problems at once.
+		// Resolve first: it reports notices about ignored fields and missing tools, and all problems at once.
 		out, err := a.resolved(ctx, c, in)
 		if err != nil {
 			return "", err
@@ -122,7 +122,7 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return c.CreateSandbox(ctx, in) })
 	if err != nil {
 		if errors.Is(err, client.ErrDaemonUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			a.say("It is not known whether sandbox %s was accepted: `agbox inspect %s` tells, `agbox rm -f %[1]s` removes it.", in.GetSandboxId(), in.GetSandboxId())
+			a.say("It is unknown whether sandbox %s was accepted. `agbox inspect %[1]s` shows it; `agbox rm -f %[1]s` removes it.", in.GetSandboxId())
 		}
 		return "", err
 	}
@@ -135,8 +135,8 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	return id, nil
 }
 
-// accepted makes a request that leaves something behind, within a bound. The end of
-// ctx ends it only after answerGrace.
+// accepted makes a request that leaves something behind, within a bound. When ctx ends,
+// the request has answerGrace more to complete.
 func accepted[T any](ctx context.Context, bound time.Duration, request func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := outlasting(ctx, answerGrace)
 	defer cancel()
@@ -145,45 +145,46 @@ func accepted[T any](ctx context.Context, bound time.Duration, request func(cont
 	return request(ctx)
 }
 
-// wait waits until the sandbox is ready and removes one that fails, or is interrupted.
+// wait waits until the sandbox is ready. It removes a sandbox that fails or is
+// interrupted.
 func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
 	id := h.GetSandboxId()
 	p := &progress{app: a}
 	_, err := c.WaitReady(ctx, id, client.OnEvent(h.GetLastEventSequence(), p.show))
 	p.clear()
-	// A sandbox that was made by an earlier command with the same --id is not ours to remove.
+	// Do not remove a sandbox that an earlier command created with the same --id.
 	ours := o.id == "" || h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	var failure *client.Error
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil && ours:
-		a.say("Interrupted: sandbox %s is being removed.", id)
+		a.say("Interrupted. Removing sandbox %s.", id)
 		o.remove(ctx, a, c, id)
 		return err
 	case ours && errors.As(err, &failure) && failure.Metadata["sandbox_id"] == id && !errors.Is(err, client.ErrWrongState):
 		a.say("%s", err)
 		if o.keepFailed {
-			a.say("The failed sandbox is kept: `agbox inspect %s` shows it, `agbox rm %s` removes it.", id, id)
+			a.say("The failed sandbox is kept. `agbox inspect %s` shows it; `agbox rm %s` removes it.", id, id)
 		} else {
 			o.remove(ctx, a, c, id)
 		}
 		return toldError{err}
 	}
-	a.say("Sandbox %s may be there: `agbox inspect %s` tells, `agbox rm %s` removes it.", id, id, id)
+	a.say("Sandbox %s may exist. `agbox inspect %s` shows it; `agbox rm %s` removes it.", id, id, id)
 	return err
 }
 
 // remove removes a failed or interrupted sandbox.
 func (o *createOptions) remove(ctx context.Context, a *app, c *client.Client, id string) {
 	if a.removeSandbox(ctx, c, id) {
-		a.say("Sandbox %s was removed; nothing is left of it.", id)
+		a.say("Sandbox %s was removed.", id)
 	}
 }
 
-// removeSandbox removes a sandbox and waits for that, also when a signal has ended
-// ctx. Another signal ends the wait. It says what it could not do, and tells whether
-// the sandbox is gone.
+// removeSandbox removes a sandbox and waits until it is gone, even if a signal has ended
+// ctx. Another signal ends the wait. It prints what failed, and returns whether the
+// sandbox is gone.
 func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (gone bool) {
 	bound := acceptBound
 	if ctx.Err() != nil {
@@ -197,7 +198,7 @@ func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (g
 	case errors.Is(err, client.ErrNotFound):
 		return true
 	case err != nil:
-		a.say("Sandbox %s could not be removed (%v) `agbox rm -f %[1]s` tries again.", id, err)
+		a.say("Sandbox %s could not be removed (%v) Try again with `agbox rm -f %[1]s`.", id, err)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanUpBound)

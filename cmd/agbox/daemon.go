@@ -14,15 +14,15 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// stopBound is how long a daemon may take to finish what it is at.
+// stopBound is how long the daemon may take to stop.
 const stopBound = time.Minute
 
 func (a *app) daemonCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon COMMAND",
-		Short: "Run, start, stop, upgrade or look at the daemon",
-		Long: `The daemon owns the sandboxes. It is started by the first command that needs it;
-stopping it touches no sandbox and no running command.`,
+		Short: "Run, start, stop or upgrade the daemon, or show its status",
+		Long: `The daemon owns the sandboxes. The first command that needs it starts it. Stopping
+it affects no sandbox and no running command.`,
 	}
 	onlyCommands(cmd)
 	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand())
@@ -68,19 +68,19 @@ func (a *app) daemonStartCommand() *cobra.Command {
 			case err != nil:
 				return err
 			case p.Started:
-				_, err = fmt.Fprintf(a.stdout, "agboxd runs (pid %d). Its log is %s\n", p.PID, p.Log)
+				_, err = fmt.Fprintf(a.stdout, "agboxd is running (pid %d). Log: %s\n", p.PID, p.Log)
 			default:
-				_, err = fmt.Fprintf(a.stdout, "agboxd runs already (pid %d).\n", p.PID)
+				_, err = fmt.Fprintf(a.stdout, "agboxd is already running (pid %d).\n", p.PID)
 			}
 			return err
 		},
 	}
 }
 
-// ownSocketOnly refuses --socket where the daemon itself chooses the path.
+// ownSocketOnly refuses --socket: a daemon derives the path from its environment.
 func (a *app) ownSocketOnly() error {
 	if a.socket != "" {
-		return usagef("The daemon takes its socket from AGBOX_HOME or XDG_RUNTIME_DIR: set one of them instead of --socket.")
+		return usagef("The daemon derives its socket path from AGBOX_HOME or XDG_RUNTIME_DIR: set one of them instead of --socket.")
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (a *app) ownSocketOnly() error {
 func (a *app) daemonStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
-		Short: "Stop the daemon; sandboxes and commands run on",
+		Short: "Stop the daemon; sandboxes and commands keep running",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.noAutostart = true
 			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -96,13 +96,13 @@ func (a *app) daemonStopCommand() *cobra.Command {
 				defer cancel()
 				pid, err := c.StopDaemon(ctx)
 				if errors.Is(err, client.ErrDaemonUnreachable) && errors.Is(err, client.ErrUnavailable) {
-					a.say("agboxd is not running: nothing listens on %s.", c.Socket())
+					a.say("agboxd is not running: no process listens on %s.", c.Socket())
 					return nil
 				}
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands run on.\n", pid)
+				_, err = fmt.Fprintf(a.stdout, "agboxd (pid %d) has stopped. Sandboxes and commands keep running.\n", pid)
 				return err
 			})(cmd, args)
 		},
@@ -113,7 +113,7 @@ func (a *app) daemonStatusCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
 		Use:   "status [flags]",
-		Short: "Show whether and how the daemon runs",
+		Short: "Show whether the daemon runs, with its version, paths and engine",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.noAutostart = true
 			return a.with(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -153,13 +153,13 @@ func printStatusJSON(a *app, socket string, p *agboxv1.PingResponse) error {
 func printStatus(a *app, socket string, p *agboxv1.PingResponse) error {
 	engine := fmt.Sprintf("Docker %s (API %s)", p.GetEngine().GetVersion(), p.GetEngine().GetApiVersion())
 	if !p.GetEngine().GetReachable() {
-		// Without an error it has not been asked yet: the daemon has only just started.
-		engine = "not reached yet"
+		// No error means the daemon has just started and has not contacted the engine yet.
+		engine = "not contacted yet"
 		if why := p.GetEngine().GetError(); why != "" {
 			engine = "not reachable: " + printable(why)
 		}
 	}
-	_, err := fmt.Fprintf(a.stdout, "agboxd runs.\n  pid      %d\n  version  %s\n  started  %s\n  socket   %s\n  data     %s\n  install  %s\n  engine   %s\n",
+	_, err := fmt.Fprintf(a.stdout, "agboxd is running.\n  pid      %d\n  version  %s\n  started  %s\n  socket   %s\n  data     %s\n  install  %s\n  engine   %s\n",
 		p.GetPid(), p.GetVersion(), a.since(p.GetStartedAt()), socket, p.GetDataDir(), p.GetInstallId(), engine)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 // defaultDetachKeys are docker's.
 const defaultDetachKeys = "ctrl-p,ctrl-q"
 
-// parseDetachKeys takes keys such as ctrl-p,ctrl-q or ctrl-],d; none when empty.
+// parseDetachKeys reads keys such as ctrl-p,ctrl-q or ctrl-],d; empty means none.
 func parseDetachKeys(text string) ([]byte, error) {
 	if text == "" {
 		return nil, nil
@@ -17,7 +17,7 @@ func parseDetachKeys(text string) ([]byte, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		key, ok := parseKey(word)
 		if !ok {
-			return nil, usagef("%q is not a key: use one character, or ctrl- with a letter or one of @ [ \\ ] ^ _, with commas between, as in %s.", word, defaultDetachKeys)
+			return nil, usagef("%q is not a key. Separate keys with commas, as in %s; a key is one character, or ctrl- and a letter or one of @ [ \\ ] ^ _.", word, defaultDetachKeys)
 		}
 		keys = append(keys, key)
 	}
@@ -38,8 +38,8 @@ func parseKey(word string) (byte, bool) {
 	return 0, false
 }
 
-// detachFilter finds the detach keys in what is typed. The first of them are held
-// back until the next key shows whether they are detach keys.
+// detachFilter finds the detach keys in typed input. It holds back the first keys of
+// the sequence until the next key shows whether the sequence goes on.
 //
 // The proxy of github.com/moby/term is not used: it misses the keys if the first is
 // typed twice (ctrl-p ctrl-p ctrl-q), and it is a reader that must own the terminal.
@@ -48,8 +48,7 @@ type detachFilter struct {
 	held []byte
 }
 
-// take returns what of the typed bytes goes to the command, and whether the
-// detach keys followed it.
+// take returns the bytes that go to the command, and whether the detach keys followed.
 func (f *detachFilter) take(typed []byte) (out []byte, detach bool) {
 	if len(f.keys) == 0 {
 		return typed, false

@@ -12,21 +12,21 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-const doctorLong = `Compare what agbox knows with what the container engine and the disk show, and
-say of each thing what the daemon does about it, and why:
+const doctorLong = `Compare the records of agbox with the container engine and the disk. For each
+finding, show the action that the daemon takes, and why:
 
-  leave    nothing: all is well, or a person has to decide (marked with "!")
-  repair   bring the sandbox and its container together again
-  remove   remove what belongs to no sandbox
-  adopt    take up again what a lost database knew
+  leave    no action: nothing is wrong, or you have to decide (marked with "!")
+  repair   make the sandbox's container match its record again
+  remove   remove something that belongs to no sandbox
+  adopt    take over a sandbox that the database has lost
 
-Without --fix nothing is changed. Containers of other installs are never touched.
-Where the database is lost or damaged and the daemon cannot start, agbox doctor
-looks at the install without it; --fix then adopts the sandboxes of a lost
-database. A damaged one is never changed.
+Without --fix, nothing is changed. Containers of other installs are never touched.
+If the daemon cannot start because the database is lost or damaged, agbox doctor
+inspects the install without the daemon. With --fix it then adopts the sandboxes of
+a lost database. It never changes a damaged database.
 
-Exit codes: 0 all is well, or --fix has done all there was to do; 1 something is
-left to be done, by --fix or by a person; others as "agbox help exit-codes" says.`
+Exit codes: 0 nothing is wrong, or --fix has fixed everything; 1 problems remain, for
+--fix or for you; others as in "agbox help exit-codes".`
 
 type doctorOptions struct {
 	fix    bool
@@ -37,7 +37,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:               "doctor [flags]",
-		Short:             "Find what is out of order, and mend it with --fix",
+		Short:             "Find problems of this install; fix them with --fix",
 		Long:              doctorLong,
 		Args:              arguments(0, 0, ""),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -45,7 +45,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			return o.run(ctx, a, c)
 		}),
 	}
-	cmd.Flags().BoolVar(&o.fix, "fix", false, "do what is found to be done")
+	cmd.Flags().BoolVar(&o.fix, "fix", false, "take the actions that are shown")
 	addFormat(cmd, &o.format)
 	return cmd
 }
@@ -69,8 +69,8 @@ func (o *doctorOptions) run(ctx context.Context, a *app, c *client.Client) error
 	return err
 }
 
-// offline looks without a daemon. What it finds explains why there is none; if
-// it finds nothing wrong, the daemon's own words are all there is.
+// offline inspects the install without a daemon. Its findings explain why the daemon
+// cannot start. If it finds no problem, it returns the error of the start.
 func (o *doctorOptions) offline(ctx context.Context, unreachable error) (*agboxv1.DoctorResponse, error) {
 	out, err := client.DoctorOffline(ctx, client.DaemonConfig{}, o.fix)
 	switch {
@@ -145,12 +145,12 @@ func doctorRow(f *agboxv1.DoctorFinding) []string {
 	return []string{action, enumWord(f.GetKind().String(), "DOCTOR_KIND_"), orDash(name), orDash(f.GetSandboxId()), printable(why)}
 }
 
-// enumWord is a value of an enum as people read it.
+// enumWord is the readable form of an enum value.
 func enumWord(value, prefix string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(value, prefix)), "_", " ")
 }
 
-// doctorClosing sums the findings up and says what to do.
+// doctorClosing summarizes the findings and says what to do.
 func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
 	var fixable, person, failed int
 	for _, f := range out.GetFindings() {
@@ -165,22 +165,22 @@ func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
 	}
 	var said []string
 	if n := len(doneOf(out)); n > 0 {
-		said = append(said, fmt.Sprintf("%s.", plural(n, "thing was put in order", "things were put in order")))
+		said = append(said, fmt.Sprintf("%s.", plural(n, "problem was fixed", "problems were fixed")))
 	}
 	if failed > 0 {
-		said = append(said, fmt.Sprintf("%s; the table says why.", plural(failed, "thing could not be done", "things could not be done")))
+		said = append(said, fmt.Sprintf("%s; the table says why.", plural(failed, "action failed", "actions failed")))
 	}
 	if fixable > 0 {
-		said = append(said, fmt.Sprintf("%s: \"agbox doctor --fix\" does it.", plural(fixable, "thing is to be done", "things are to be done")))
+		said = append(said, fmt.Sprintf("%s: run \"agbox doctor --fix\".", plural(fixable, "problem can be fixed", "problems can be fixed")))
 	}
 	if person > 0 {
-		said = append(said, fmt.Sprintf("%s, marked with \"!\".", plural(person, "thing needs you", "things need you")))
+		said = append(said, fmt.Sprintf("%s, marked with \"!\".", plural(person, "problem needs you", "problems need you")))
 	}
 	if len(said) == 0 {
-		said = append(said, "All is well.")
+		said = append(said, "No problems found.")
 	}
 	if n := out.GetOtherInstallContainers(); n > 0 {
-		said = append(said, fmt.Sprintf("%s, left alone.", plural(int(n), "container of other installs", "containers of other installs")))
+		said = append(said, fmt.Sprintf("%s not touched.", plural(int(n), "container of other installs was", "containers of other installs were")))
 	}
 	if out.GetOffline() {
 		said = append(said, offlineSentence(out, fix))
@@ -190,9 +190,9 @@ func doctorClosing(out *agboxv1.DoctorResponse, fix bool) string {
 
 func offlineSentence(out *agboxv1.DoctorResponse, fix bool) string {
 	if fix && allWell(out) {
-		return "No daemon runs; the next command starts it."
+		return "The daemon is not running; the next command starts it."
 	}
-	return "No daemon runs, and it cannot start before this is mended."
+	return "The daemon is not running and cannot start until this is fixed."
 }
 
 func plural(n int, one, many string) string {

@@ -23,9 +23,9 @@ func (a *app) eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [SANDBOX] [-f] [flags]",
 		Short: "Show what happened to one sandbox or to all",
-		Long: `Show what happened to one sandbox, or to all in the order in which it was
-recorded, one line each. The number after the sandbox counts the events of that
-sandbox.`,
+		Long: `Show the events of one sandbox, or of all sandboxes in the order in which they were
+recorded, one per line. The number after the sandbox is the sequence number of the
+event within that sandbox.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -36,8 +36,8 @@ sandbox.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what happens from now on")
-	f.Uint64Var(&o.since, "since-seq", 0, "start after event number `N`; over all sandboxes N is a position (see -o json)")
+	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new events")
+	f.Uint64Var(&o.since, "since-seq", 0, "start after event number `N`; without SANDBOX, N is a position (see -o json)")
 	addFormat(cmd, &o.format)
 	return cmd
 }
@@ -86,7 +86,7 @@ func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEv
 	return err
 }
 
-// eventDetails is what is worth a reader's attention in an event.
+// eventDetails are the details of an event that its line shows.
 func eventDetails(ev *agboxv1.SandboxEvent) string {
 	var words []string
 	add := func(format, value string) {
@@ -127,7 +127,7 @@ func eventDetails(ev *agboxv1.SandboxEvent) string {
 	return strings.Join(words, " ")
 }
 
-// hookWord says where in the spec a command stands.
+// hookWord names the place of a hook's command in the spec.
 func hookWord(h *agboxv1.HookRef) string {
 	if h.GetService() == "" {
 		return fmt.Sprintf("post_create %d", h.GetIndex()+1)

@@ -22,7 +22,7 @@ type execOptions struct {
 	tty        bool
 	detachKeys string
 	limits     execLimits
-	// fleeting is true when the sandbox goes with us, unless its user leaves it by the detach keys.
+	// fleeting is true if the sandbox is removed when agbox ends, except after the detach keys.
 	fleeting bool
 }
 
@@ -30,19 +30,19 @@ func (a *app) execCommand() *cobra.Command {
 	var o execOptions
 	cmd := &cobra.Command{
 		Use:   "exec [flags] SANDBOX [--] COMMAND ARGS...",
-		Short: "Run a command and end with its exit code",
-		Long: `Run a command in a sandbox. Its output appears while it runs, stdout and stderr
-apart, and agbox ends with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the
-command; three times Ctrl-C within two seconds leaves it running and ends agbox
-alone. A signal ends agbox if the daemon does not answer within a second. Flags
-after SANDBOX belong to the command.
+		Short: "Run a command and exit with its code",
+		Long: `Run a command in a sandbox. Its stdout and stderr appear while it runs, and agbox
+exits with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the command. Pressing
+Ctrl-C three times within two seconds ends only agbox; the command keeps running. If
+the daemon does not answer within a second, a signal ends agbox. Flags after SANDBOX
+belong to the command.
 
-With -i the command reads our standard input, and with -it it runs on a terminal
-that behaves like ours. Ctrl-P Ctrl-Q leaves it running then; so does a lost
-connection or a closed window, and "agbox attach" goes on with it.
+With -i the command reads the standard input of agbox. With -it it runs on a
+terminal of its own, connected to yours. Then Ctrl-P Ctrl-Q, a lost connection or
+a closed window leaves it running; "agbox attach" reconnects to it.
 
 With --timeout and --idle-timeout the sandbox itself ends the command in time,
-whatever becomes of agbox and of the daemon.`,
+even if agbox and the daemon are gone.`,
 		Example: `  agbox exec demo -- ls -l /
   agbox exec -u nobody -w /tmp -e DEBUG=1 demo sh -c 'id; pwd'
   agbox exec -it demo bash
@@ -66,8 +66,8 @@ whatever becomes of agbox and of the daemon.`,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and leave it running")
-	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass our standard input on to the command")
+	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and run it in the background")
+	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass standard input to the command")
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
 	o.addProcessFlags(cmd)
 	o.limits.add(cmd)
@@ -78,14 +78,14 @@ whatever becomes of agbox and of the daemon.`,
 // addProcessFlags adds the flags that say as whom and where a command runs.
 func (o *execOptions) addProcessFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&o.user, "user", "u", "", "`USER[:GROUP]` to run as; the image's when not given")
-	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in; the image's when not given")
+	f.StringVarP(&o.user, "user", "u", "", "`USER[:GROUP]` to run as (default: the image's)")
+	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in (default: the image's)")
 	f.StringVar(&o.name, "name", "", "`NAME` for the command while it runs")
-	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for the command; KEY alone takes the value from here (repeatable)")
+	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for the command; KEY alone takes the value from this environment (repeatable)")
 }
 
 func addDetachKeys(cmd *cobra.Command, keys *string) {
-	cmd.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "`KEYS` that leave a command on a terminal; none when empty")
+	cmd.Flags().StringVar(keys, "detach-keys", defaultDetachKeys, "`KEYS` that detach from a command on a terminal; empty disables them")
 }
 
 // commandOf returns the command in the arguments that follow SANDBOX, which may
@@ -106,7 +106,7 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	case o.stdin && o.tty && !o.detach:
 		return o.onTerminal(ctx, a, c, in)
 	}
-	// SIGPIPE is asked for only so that a closed stdout is an error of the write and not our end.
+	// Catch SIGPIPE so that writing to a closed stdout fails instead of killing agbox.
 	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGPIPE}
 	if o.tty {
 		kinds = append(kinds, syscall.SIGWINCH)
@@ -116,7 +116,7 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 	return s.inForeground(ctx, kinds, func(ctx context.Context) error { return o.start(ctx, s, in) })
 }
 
-// request is the command as it is asked for.
+// request makes the request for the command.
 func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv1.CreateExecRequest, error) {
 	env, err := a.environment(o.env)
 	if err != nil {
@@ -152,7 +152,7 @@ func (o *execOptions) onTerminal(ctx context.Context, a *app, c *client.Client, 
 	}
 	t := a.terminal()
 	if t == nil {
-		return usagef("With -it the command gets our terminal, but standard input is none. Leave out -t to pass a file or a pipe on, or -i to only look on.")
+		return usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}
 	f := &console{app: a, client: c, terminal: t, keys: detachFilter{keys: keys}, fleeting: o.fleeting}
 	return f.run(ctx, client.AttachOptions{

@@ -18,7 +18,7 @@ type execLimits struct {
 	maxLog               string
 }
 
-// limitFlag is a time as people write it; unset until it is given.
+// limitFlag is an optional duration, such as 10m.
 type limitFlag struct {
 	given bool
 	value time.Duration
@@ -50,10 +50,10 @@ func (f *limitFlag) proto() *durationpb.Duration {
 
 func (l *execLimits) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(&l.timeout, "timeout", "end the command when it has run for this `TIME`, for example 10m; agbox then ends with 124")
-	f.Var(&l.idle, "idle-timeout", "end it when it has written nothing for this `TIME`; likewise 124")
-	f.Var(&l.grace, "grace", "`TIME` between SIGTERM and SIGKILL of the two; 5s when not given")
-	f.StringVar(&l.maxLog, "max-log", "", "keep at most `SIZE` of each output, for example 100m; what goes beyond is counted and dropped")
+	f.Var(&l.timeout, "timeout", "end the command after this `TIME`, for example 10m; agbox then exits with 124")
+	f.Var(&l.idle, "idle-timeout", "end it after this `TIME` without output; agbox then exits with 124")
+	f.Var(&l.grace, "grace", "`TIME` between SIGTERM and SIGKILL after a timeout (default 5s)")
+	f.StringVar(&l.maxLog, "max-log", "", "keep at most `SIZE` of each output, for example 100m; more is dropped and counted")
 }
 
 // apply puts the limits into a request.
@@ -63,11 +63,11 @@ func (l *execLimits) apply(in *agboxv1.CreateExecRequest) error {
 		*limitFlag
 	}{{"timeout", &l.timeout}, {"idle-timeout", &l.idle}} {
 		if flag.given && flag.value < time.Millisecond {
-			return usagef("--%s %s is too short: give at least 1ms, or leave it out for no limit.", flag.name, flag.value)
+			return usagef("--%s %s is too short: give at least 1ms, or omit it for no limit.", flag.name, flag.value)
 		}
 	}
 	if l.grace.given && !l.timeout.given && !l.idle.given {
-		return usagef("--grace goes with --timeout or --idle-timeout. For a kill by hand there is `agbox kill --grace`.")
+		return usagef("--grace needs --timeout or --idle-timeout. To end a command yourself, use `agbox kill --grace`.")
 	}
 	in.Timeout, in.IdleTimeout, in.Grace = l.timeout.proto(), l.idle.proto(), l.grace.proto()
 	if l.maxLog == "" {
@@ -78,14 +78,13 @@ func (l *execLimits) apply(in *agboxv1.CreateExecRequest) error {
 		return usagef("--max-log: %v.", err)
 	}
 	if size == 0 {
-		return usagef("--max-log 0 would keep nothing: give at least 1, or leave it out for the daemon's own limit.")
+		return usagef("--max-log 0 would keep no output: give at least 1, or omit it to use the daemon's limit.")
 	}
 	in.MaxLogBytes = uint64(size)
 	return nil
 }
 
-// endMarks says behind the state of an exec what a reader of a list should know;
-// inspect tells more.
+// endMarks are short remarks that ps shows after the state of an exec.
 func endMarks(e *agboxv1.ExecStatus) string {
 	var marks []string
 	add := func(is bool, mark string) {
@@ -103,7 +102,7 @@ func endMarks(e *agboxv1.ExecStatus) string {
 	return " (" + strings.Join(marks, ", ") + ")"
 }
 
-// cpuTime is the processor time of an exec that has ended.
+// cpuTime is the CPU time of an exec that has ended: user and system.
 func cpuTime(e *agboxv1.ExecStatus) string {
 	if e.GetUserTime() == nil {
 		return "-"
@@ -118,7 +117,7 @@ func cpuTime(e *agboxv1.ExecStatus) string {
 	return sum.Round(time.Millisecond).String()
 }
 
-// peakMemory is the most memory that an exec held, in a unit that fits.
+// peakMemory is the peak memory of an exec, in a suitable unit.
 func peakMemory(e *agboxv1.ExecStatus) string {
 	if e.GetPeakMemoryBytes() == 0 {
 		return "-"

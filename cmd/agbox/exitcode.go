@@ -33,19 +33,19 @@ const (
 // ownExitCodes marks a command whose exit code is that of another process.
 const ownExitCodes = "agbox-own-exit-codes"
 
-// exitRow is one row of the table that decides the exit code and is shown as help.
+// exitRow is one row of the table that maps errors to exit codes; the help shows it.
 type exitRow struct {
 	code    int
 	meaning string
-	// reasons lead here whatever their gRPC code is; they win over classes.
+	// reasons map to this code whatever their gRPC code is; they take precedence over classes.
 	reasons []agboxv1.ErrorReason
-	// classes are the gRPC codes of all other errors that lead here.
+	// classes are the gRPC codes of all other errors that map to this code.
 	classes []codes.Code
 }
 
-// exitTable has no row for errors that fit none: they are codeFailure.
+// exitTable maps errors to exit codes. An error that matches no row is codeFailure.
 var exitTable = []exitRow{
-	{code: codeOK, meaning: "all went well"},
+	{code: codeOK, meaning: "success"},
 	{code: codeFailure, meaning: "any other failure", reasons: []agboxv1.ErrorReason{
 		agboxv1.ErrorReason_STORE_FAILED,
 		agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
@@ -53,7 +53,7 @@ var exitTable = []exitRow{
 	}},
 	{code: codeUsage, meaning: "the command line or the request is not valid",
 		classes: []codes.Code{codes.InvalidArgument, codes.OutOfRange}},
-	{code: codeNotFound, meaning: "there is no such sandbox, exec, image or file",
+	{code: codeNotFound, meaning: "the sandbox, exec, image or file does not exist",
 		classes: []codes.Code{codes.NotFound}},
 	{code: codeConflict, meaning: "the name or id is taken, or the state does not allow it",
 		classes: []codes.Code{codes.AlreadyExists, codes.FailedPrecondition}},
@@ -61,7 +61,7 @@ var exitTable = []exitRow{
 		classes: []codes.Code{codes.Unavailable}},
 	{code: codeNoEngine, meaning: "the container engine (Docker) is not reachable",
 		reasons: []agboxv1.ErrorReason{agboxv1.ErrorReason_ENGINE_UNAVAILABLE}},
-	{code: codeExhausted, meaning: "too much at once, or a limit is reached",
+	{code: codeExhausted, meaning: "too many requests, or a limit is reached",
 		classes: []codes.Code{codes.ResourceExhausted}},
 }
 
@@ -96,12 +96,12 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 	code := int(e.GetExitCode())
 	switch e.GetErrorCode() {
 	case agboxv1.ErrorReason_EXEC_TIMEOUT.String(), agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String():
-		return codeTimeout // as timeout(1) does; the status has the real one
+		return codeTimeout // like timeout(1); the status has the real exit code
 	}
 	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
 		return code
 	}
-	// Without the status of a process only the shell's two codes mean something.
+	// If no process ran, only the shell's codes 126 and 127 are meaningful.
 	if code == codeNotRunable || code == codeNoCommand {
 		return code
 	}
@@ -110,18 +110,18 @@ func execExitCode(e *agboxv1.ExecStatus) int {
 
 func exitCodesTopic() *cobra.Command {
 	var b strings.Builder
-	b.WriteString("Exit codes of all commands but exec, shell, attach, run, claude and codex:\n\n")
+	b.WriteString("Exit codes of all commands except exec, shell, attach, run, claude and codex:\n\n")
 	for _, row := range exitTable {
 		fmt.Fprintf(&b, "  %-6d %s\n", row.code, row.meaning)
 	}
 	fmt.Fprintf(&b, "  %d+n  signal n ended agbox, for example %d after Ctrl-C\n", codeSignal, codeSignal+2)
-	b.WriteString("\nThose end with the code of the command:\n\n")
+	b.WriteString("\nThese commands exit with the code of the command that they run:\n\n")
 	fmt.Fprintf(&b, "  %-6s the command's own exit code\n", "n")
 	fmt.Fprintf(&b, "  %d+n  signal n ended the command\n", codeSignal)
 	fmt.Fprintf(&b, "  %-6d --timeout or --idle-timeout ended the command\n", codeTimeout)
-	fmt.Fprintf(&b, "  %-6d agbox itself failed, or how the command ended is not known\n", codeExecAgbox)
+	fmt.Fprintf(&b, "  %-6d agbox itself failed, or the exit code of the command is unknown\n", codeExecAgbox)
 	fmt.Fprintf(&b, "  %-6d the command cannot be executed\n", codeNotRunable)
 	fmt.Fprintf(&b, "  %-6d the command was not found\n", codeNoCommand)
-	b.WriteString("\nagbox logs ends with 0 when it has read the output, whatever the command's code was.")
+	b.WriteString("\nagbox logs exits with 0 when it has read all output, whatever the command's exit code was.")
 	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: b.String()}
 }

@@ -100,7 +100,7 @@ func TestATerminalIsAskedForInASentence(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q", args, code, errs)
 		}
 	}
-	if code, _, errs := agbox(t, socket, "attach", "--look-on", "--share", "x"); code != 125 || !strings.Contains(errs, "exclude") {
+	if code, _, errs := agbox(t, socket, "attach", "--look-on", "--share", "x"); code != 125 || !strings.Contains(errs, "only one of") {
 		t.Errorf("attach: code %d, stderr %q", code, errs)
 	}
 }

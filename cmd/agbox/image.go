@@ -59,7 +59,7 @@ func (a *app) imageLsCommand() *cobra.Command {
 	return cmd
 }
 
-// shortImage is the beginning of an image's id, which is enough for the engine.
+// shortImage shortens an image's id; the engine accepts the short form.
 func shortImage(id string) string {
 	id = strings.TrimPrefix(printable(id), "sha256:")
 	return id[:min(len(id), 12)]
@@ -71,8 +71,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 		Use:   "pull IMAGE [flags]",
 		Short: "Pull an image",
 		Long: `Pull an image and print its id. Credentials come from the Docker configuration and
-the credential helpers of whom the daemon runs as: 'docker login' is all that is
-needed.`,
+credential helpers of the user that the daemon runs as: log in with 'docker login'.`,
 		Args:              arguments(1, 1, "one IMAGE"),
 		ValidArgsFunction: a.completeImages(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -113,9 +112,9 @@ func (a *app) imageBuildCommand() *cobra.Command {
 	var o buildOptions
 	cmd := &cobra.Command{
 		Use:   "build [FOLDER] [flags]",
-		Short: "Build an image of a folder with a Dockerfile",
-		Long: `Build an image of FOLDER, by default this one, and print its id. The output of the
-build goes to stderr. What FOLDER's .dockerignore names is left out.`,
+		Short: "Build an image from a folder with a Dockerfile",
+		Long: `Build an image from FOLDER, by default the current one, and print its id. The output
+of the build goes to stderr. Files that FOLDER's .dockerignore names are excluded.`,
 		Example: `  agbox image build -t my/agent:1
   agbox image build -t my/agent:1 -f docker/Dockerfile --build-arg VERSION=3 .`,
 		Args: arguments(0, 1, "one FOLDER"),
@@ -128,14 +127,14 @@ build goes to stderr. What FOLDER's .dockerignore names is left out.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.tags, "tag", "t", nil, "`NAME` of the image, with a tag if you like (repeatable)")
+	f.StringArrayVarP(&o.tags, "tag", "t", nil, "`NAME` of the image, optionally with a tag (repeatable)")
 	f.StringVarP(&o.file, "file", "f", "", "`PATH` of the Dockerfile within FOLDER")
-	f.StringArrayVar(&o.args, "build-arg", nil, "set `KEY=VALUE`, or KEY as it is here (repeatable)")
+	f.StringArrayVar(&o.args, "build-arg", nil, "set `KEY=VALUE`; KEY alone takes the value from this environment (repeatable)")
 	f.StringVar(&o.target, "target", "", "stop at the stage `NAME`")
 	f.StringVar(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
-	f.BoolVar(&o.noCache, "no-cache", false, "build every step anew")
-	f.BoolVar(&o.pull, "pull", false, "look for newer base images")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but the id")
+	f.BoolVar(&o.noCache, "no-cache", false, "do not use the build cache")
+	f.BoolVar(&o.pull, "pull", false, "pull newer base images")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print only the id")
 	return cmd
 }
 
@@ -155,7 +154,7 @@ func (o *buildOptions) run(ctx context.Context, a *app, c *client.Client, dir st
 	}
 	id, err := c.BuildImage(ctx, options, dir, func(text string) {
 		if !o.quiet {
-			// Lines stay lines; nothing in them steers the terminal.
+			// Keep line breaks; escape other control characters.
 			for line := range strings.Lines(text) {
 				body, ended := strings.CutSuffix(line, "\n")
 				fmt.Fprint(a.stderr, printable(body))

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// starter is a sandbox file to begin with. Prose stands behind "# ", what may be
-// switched on behind "#" alone.
+// starter is the file that init writes. Its comments begin with "# ", its disabled
+// fields with "#" alone.
 //
 //go:embed starter.yaml
 var starter []byte
@@ -20,9 +20,9 @@ func (a *app) initCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "init [flags]",
-		Short: "Write an " + defaultSpecFile + " to begin with",
-		Long: `Write an ` + defaultSpecFile + ` into this folder. It describes a sandbox of one image, and
-shows in comments what else can be said.`,
+		Short: "Write a starter " + defaultSpecFile,
+		Long: `Write an ` + defaultSpecFile + ` into this folder. It describes a sandbox with an image
+and shows the other fields in comments.`,
 		Args:              arguments(0, 0, "nothing"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
@@ -30,7 +30,7 @@ shows in comments what else can be said.`,
 			return a.writeStarter(force)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "replace a file that is there")
+	cmd.Flags().BoolVar(&force, "force", false, "replace an existing file")
 	return cmd
 }
 
@@ -41,7 +41,7 @@ func (a *app) writeStarter(force bool) error {
 	}
 	file, err := os.OpenFile(defaultSpecFile, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		a.say("There is an %s in this folder already: --force replaces it.", defaultSpecFile)
+		a.say("This folder already has an %s. Use --force to replace it.", defaultSpecFile)
 		return exitStatus(codeConflict)
 	}
 	if err == nil {
@@ -49,10 +49,10 @@ func (a *app) writeStarter(force bool) error {
 		err = errors.Join(err, file.Close())
 	}
 	if err != nil {
-		a.say("The file %s cannot be written: %v.", defaultSpecFile, err)
+		a.say("Cannot write %s: %v.", defaultSpecFile, err)
 		return exitStatus(codeFailure)
 	}
-	a.say("Wrote %s: `agbox config validate` checks it, `agbox create` makes the sandbox.", defaultSpecFile)
+	a.say("Wrote %s. `agbox config validate` checks it; `agbox create` creates the sandbox.", defaultSpecFile)
 	return nil
 }
 

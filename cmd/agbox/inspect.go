@@ -18,9 +18,9 @@ func (a *app) inspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect REF... [flags]",
 		Short: "Show everything about sandboxes or commands",
-		Long: `Show everything about sandboxes or commands, each named by id, prefix or name;
-a command also as SANDBOX/NAME.
-With -o json the answer is always an array; an element has the key sandbox or
+		Long: `Show everything about sandboxes or commands. REF is an id, the beginning of an id, or
+a name; a command can also be named as SANDBOX/NAME.
+With -o json the output is always an array; each element has the key sandbox or
 the key exec.`,
 		Args:              arguments(1, -1, "a SANDBOX or EXEC"),
 		ValidArgsFunction: a.completeBoth,
@@ -61,7 +61,7 @@ func inspect(ctx context.Context, a *app, c *client.Client, refs []string, out f
 	return failed
 }
 
-// find looks for a sandbox, then for an exec; SANDBOX/EXEC can only be the latter.
+// find looks for a sandbox, then for an exec; SANDBOX/EXEC can only be an exec.
 func find(ctx context.Context, c *client.Client, ref string) (proto.Message, error) {
 	within := strings.Contains(ref, "/")
 	if !within {
@@ -80,7 +80,7 @@ func find(ctx context.Context, c *client.Client, ref string) (proto.Message, err
 		return &agboxv1.GetExecResponse{Exec: exec}, nil
 	case !within && errors.Is(err, client.ErrNotFound) && errors.As(err, &e):
 		return nil, &client.Error{Code: e.Code, Reason: e.Reason, Metadata: e.Metadata, Message: fmt.Sprintf(
-			"There is no sandbox and no command %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
+			"No sandbox or command is named %s. `agbox ls -a` and `agbox ps` list them.", printable(ref))}
 	}
 	return nil, err
 }

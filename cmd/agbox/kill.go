@@ -25,13 +25,13 @@ func (a *app) killCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill [-s SIGNAL] EXEC... [flags]",
 		Short: "End a command, or send it a signal",
-		Long: `End commands: SIGTERM to the process group and, after the grace period, SIGKILL
-to everything that the command has started and that is left, wherever it has
-hidden. The sandbox sees to that by itself: agbox does not wait for it, but
-"agbox logs -f EXEC" does. A command that has ended already is no error. With -s
-send that one signal and nothing else.
+		Long: `End commands: SIGTERM goes to the process group. After the grace period, SIGKILL
+goes to every remaining process that the command has started, also outside its
+process group. The sandbox does this by itself and agbox does not wait for it;
+"agbox logs -f EXEC" does. A command that has already ended is not an error. With
+-s, only that one signal is sent.
 
-EXEC is an id, the beginning of one, or a name, alone or as SANDBOX/NAME.
+EXEC is an id, the beginning of an id, or a name, alone or as SANDBOX/NAME.
 SANDBOX/main is the sandbox's own command.`,
 		Example: `  agbox kill demo/main
   agbox kill -s INT $job`,
@@ -42,10 +42,10 @@ SANDBOX/main is the sandbox's own command.`,
 		}),
 	}
 	cmd.Flags().StringVarP(&o.signal, "signal", "s", "", "`SIGNAL` by name or number, for example INT")
-	// The flag is there, so this cannot fail.
+	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions(usualSignals, cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s; 5s when not given")
-	// The default is the daemon's, so the help shows none: that is what pflag does for 0s.
+	cmd.Flags().DurationVar(&o.grace, "grace", client.DefaultGrace, "`TIME` between SIGTERM and SIGKILL, for example 10s (default 5s)")
+	// The daemon has the default. pflag shows no default for 0s.
 	cmd.Flags().Lookup("grace").DefValue = "0s"
 	return cmd
 }
@@ -53,9 +53,9 @@ SANDBOX/main is the sandbox's own command.`,
 func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
 	switch {
 	case o.signal != "" && o.grace >= 0:
-		return usagef("--grace goes with the ending of a command, and -s sends one signal and nothing else: leave one of them out.")
+		return usagef("-s sends a single signal, so --grace has no effect: omit one of them.")
 	case o.grace != client.DefaultGrace && o.grace < 0:
-		return usagef("--grace %s is below zero: give 0s for SIGKILL at once.", o.grace)
+		return usagef("--grace %s is negative: use 0s for SIGKILL at once.", o.grace)
 	case o.signal == "":
 		return a.each(ctx, refs, func(ref string) error { return o.end(ctx, a, c, ref) })
 	}
@@ -77,7 +77,7 @@ func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref str
 	return err
 }
 
-// usualSignals are what a shell offers.
+// usualSignals are the signals that shell completion offers.
 var usualSignals = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "WINCH"}
 
 // parseSignal takes INT, SIGINT, int and 2.

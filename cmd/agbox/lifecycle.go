@@ -9,20 +9,20 @@ import (
 
 // change moves sandboxes from one state to another.
 type change struct {
-	// ask has the daemon begin.
+	// ask requests the change from the daemon.
 	ask func(ctx context.Context, id string) error
-	// wait returns when it has come to its end; nil does not wait.
+	// wait returns when the change is complete; nil does not wait.
 	wait func(ctx context.Context, id string) error
-	// ignore tells which errors of the look-up and of ask to pass over; nil passes over none.
+	// ignore tells which errors of the look-up and of ask to ignore; nil ignores none.
 	ignore func(error) bool
 }
 
-// apply asks for all changes first and then waits for each, so that many
-// sandboxes take about as long as one. It prints the ids of those that are done.
+// apply requests all changes first and then waits for each, so many sandboxes take
+// about as long as one. It prints the ids of the sandboxes that are done.
 func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []string) error {
 	var ids []string
 	failed := a.each(ctx, refs, func(ref string) error {
-		// The id outlives the name, which is free as soon as a sandbox is deleted.
+		// Use the id: the name is free again as soon as the sandbox is deleted.
 		out, err := c.GetSandbox(ctx, ref)
 		if err == nil {
 			err = ch.ask(ctx, out.GetSandbox().GetSandboxId())

@@ -31,26 +31,26 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd = &cobra.Command{
 		Use:   "logs [-f] {EXEC | --sandbox SANDBOX} [flags]",
 		Short: "Show the output of a command, or of all commands of a sandbox",
-		Long: `Show the output of a command, stdout on stdout and stderr on stderr, in the order
-in which it was written. Its bytes pass unchanged, also what steers a terminal;
---strip-ansi takes that out. With -t, or of a whole sandbox, lines appear when
-they are complete.
+		Long: `Show the output of a command in the order in which it was written: its stdout on
+stdout and its stderr on stderr. The bytes are unchanged and include escape
+sequences; --strip-ansi removes those. With -t or --sandbox, a line appears when it
+is complete.
 
 With --sandbox, each line begins with the name of its command, or with the first
-characters of its id and the command. With -f these are the commands that run
-and those that are started later, until the sandbox is deleted; without it, all
-that are kept, one after the other.
+characters of its id and of the command. With -f it shows the running commands and
+those started later, until the sandbox is deleted. Without -f it shows all commands
+whose output is kept, one after the other.
 
-TIME is a duration before now (10m, 1h30m, 2d), a date or time here
+TIME is a duration before now (10m, 1h30m, 2d), a local date or time
 (2026-05-04, 2026-05-04T15:04), or RFC 3339 (2026-05-04T15:04:05Z).
 
-With --service, the output of a service of the sandbox itself, of which the
-engine keeps the last 10 MiB; of the other flags only -f and -n go with it.
+With --service it shows the output of a service of the sandbox. The engine keeps the
+last 10 MiB of it. Of the other flags, only -f and -n can be used.
 
 With -o json each piece of output is one line with exec_id, stream (stdout or
-stderr), offset (bytes before it in the stream), time, and data; data_base64
-takes the place of data where the bytes are not UTF-8. The last line of a command
-has exec_id and end.`,
+stderr), offset (bytes before it in the stream), time, and data. If the bytes are
+not UTF-8, data_base64 replaces data. The last line of a command has exec_id and
+end.`,
 		Example: `  agbox logs -f -n 20 job
   agbox logs --since 10m --stderr -t job
   agbox logs -f --sandbox demo
@@ -67,23 +67,23 @@ has exec_id and end.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "wait for more until the command has ended")
+	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output until the command has ended")
 	f.StringVar(&o.sandbox, "sandbox", "", "show all commands of `SANDBOX`")
-	f.StringVar(&o.service, "service", "", "with --sandbox, show what the service `NAME` has put out itself")
-	f.StringVar(&o.since, "since", "", "show what was written from `TIME` on")
-	f.StringVar(&o.until, "until", "", "show what was written before `TIME`; with -f end then")
-	f.StringVarP(&o.tail, "tail", "n", "", "begin with the last `N` lines, or all; of each command with --sandbox")
-	f.BoolVarP(&o.print.times, "timestamps", "t", false, "begin each line with the time when it was begun")
+	f.StringVar(&o.service, "service", "", "with --sandbox, show the output of the service `NAME`")
+	f.StringVar(&o.since, "since", "", "show output written at or after `TIME`")
+	f.StringVar(&o.until, "until", "", "show output written before `TIME`; with -f, end at that time")
+	f.StringVarP(&o.tail, "tail", "n", "", "begin with the last `N` lines, or all; with --sandbox, of each command")
+	f.BoolVarP(&o.print.times, "timestamps", "t", false, "begin each line with the time of its first byte")
 	f.BoolVar(&o.stdout, "stdout", false, "show stdout only")
 	f.BoolVar(&o.stderr, "stderr", false, "show stderr only")
-	f.BoolVar(&o.print.strip, "strip-ansi", false, "take colours and other escape sequences out")
+	f.BoolVar(&o.print.strip, "strip-ansi", false, "remove colours and other escape sequences")
 	addFormat(cmd, &o.format)
-	// The flag is there: it cannot fail to register.
+	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.completeSandboxes(-1))
 	return cmd
 }
 
-// part is what the flags choose.
+// part is the part of the output that the flags select.
 func (o *logsOptions) part(now time.Time, tailGiven bool) (client.LogOptions, error) {
 	part := client.LogOptions{Follow: o.follow}
 	var err error
@@ -120,7 +120,7 @@ func (o *logsOptions) run(ctx context.Context, a *app, c *client.Client, ref str
 	if o.sandbox != "" {
 		return o.runSandbox(ctx, a, c, part, p)
 	}
-	// A name may pass to another command while we follow; the id stays.
+	// Follow by id: another command may get the name meanwhile.
 	e, err := c.GetExec(ctx, ref)
 	if err != nil {
 		return err
@@ -155,9 +155,9 @@ func (o *logsOptions) runSandbox(ctx context.Context, a *app, c *client.Client, 
 func (o *logsOptions) runService(ctx context.Context, a *app, c *client.Client, part client.LogOptions) error {
 	switch {
 	case o.sandbox == "":
-		return usagef("--service needs --sandbox: it names a service of that sandbox.")
+		return usagef("--service needs --sandbox, which names the sandbox of the service.")
 	case o.since != "", o.until != "", o.stdout, o.stderr, o.print != (logsStyle{}), o.format != formatText, part.TailLines != nil && *part.TailLines == 0:
-		return usagef("Of the other flags only -f and -n, of 1 or more, go with --service.")
+		return usagef("With --service, the only other flags allowed are -f and -n with 1 or more.")
 	}
 	in := &agboxv1.ServiceLogsRequest{SandboxId: o.sandbox, Service: o.service, Follow: o.follow}
 	if part.TailLines != nil {
@@ -166,8 +166,8 @@ func (o *logsOptions) runService(ctx context.Context, a *app, c *client.Client, 
 	return c.ServiceLogs(ctx, in, a.stdout, a.stderr)
 }
 
-// flushed shows what was held back before a reading ends with err.
+// flushed prints held output before logs fails with err.
 func flushed(p *logPrinter, err error) error {
-	_ = p.flushAll() // err is what the reader must know
+	_ = p.flushAll() // err matters more than a failure to print
 	return err
 }

@@ -80,7 +80,7 @@ func TestEachCommandHasItsPrefix(t *testing.T) {
 
 func TestDroppedBytesAreSaidAtTheEnd(t *testing.T) {
 	_, stderr := printed(t, logsStyle{}, formatText, false, logOver("e", &agboxv1.LogEnd{Exec: &agboxv1.ExecStatus{StderrDroppedBytes: 7}}))
-	if want := "agbox: 7 bytes of stderr were not kept, because the log was full.\n"; stderr != want {
+	if want := "agbox: 7 bytes of stderr were dropped, because the log was full.\n"; stderr != want {
 		t.Errorf("got %q, want %q", stderr, want)
 	}
 }

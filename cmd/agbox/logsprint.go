@@ -16,34 +16,34 @@ import (
 )
 
 const (
-	// heldLine is how much of a line is held until it is complete, in bytes; of a
-	// longer one the beginning appears earlier.
+	// heldLine is how much of an incomplete line is held, in bytes. A longer line is
+	// printed in parts.
 	heldLine = 64 << 10
-	// lineStamp is the time before a line: microseconds, in the zone of the reader.
+	// lineStamp is the time before a line: microseconds, local time zone.
 	lineStamp = "2006-01-02T15:04:05.000000Z07:00"
-	// prefixCommand is how much of a command stands before its lines.
+	// prefixCommand is how much of a command a line's prefix shows, in characters.
 	prefixCommand = 24
-	// prefixID is how much of an id does.
+	// prefixID is how much of an id it shows, in characters.
 	prefixID = 6
 )
 
 // logsStyle is how output is shown.
 type logsStyle struct {
-	// times puts a time before each line.
+	// times prints a time before each line.
 	times bool
-	// strip takes escape sequences out.
+	// strip removes escape sequences.
 	strip bool
 }
 
-// logPrinter writes output as it comes. Output that is shown as it is passes byte
-// by byte; lines that begin with something are held until they are complete.
+// logPrinter prints output as it arrives. Lines with a prefix or a time are held until
+// they are complete; other output is written at once.
 type logPrinter struct {
 	app    *app
 	style  logsStyle
 	format format
 	execs  map[string]*printedExec
-	// prefix is set when lines begin with the name of their command; colour tells
-	// whether these differ in colour, and width how wide the widest was so far.
+	// prefix is set if lines begin with the name of their command. colour gives the
+	// names colours. width is that of the widest name so far, in characters.
 	prefix, colour bool
 	width          int
 	// seen counts the commands.
@@ -59,12 +59,12 @@ type printedExec struct {
 
 // printedOutput is what is held of one output.
 type printedOutput struct {
-	// line is the beginning of a line, begun its time; open tells that a part of
-	// the line was written.
+	// line is the held beginning of a line, begun its time. open tells that a part of
+	// the line was printed already.
 	line  []byte
 	begun time.Time
 	open  bool
-	// rest is the beginning of a character, restAt its place, for JSON.
+	// rest is an incomplete UTF-8 character and restAt its offset, for JSON.
 	rest   []byte
 	restAt uint64
 	ansi   ansiFilter
@@ -74,10 +74,10 @@ func (a *app) logPrinter(style logsStyle, f format) *logPrinter {
 	return &logPrinter{app: a, style: style, format: f, execs: make(map[string]*printedExec)}
 }
 
-// prefixes has each line begin with its command.
+// prefixes makes each line begin with its command.
 func (p *logPrinter) prefixes(colour bool) { p.prefix, p.colour = true, colour }
 
-// stdoutColours tells whether colours make sense there.
+// stdoutColours tells whether to use colours on stdout.
 func (a *app) stdoutColours() bool {
 	if value, set := a.lookupEnv("NO_COLOR"); set && value != "" {
 		return false
@@ -121,7 +121,7 @@ func (p *logPrinter) of(e *agboxv1.ExecStatus) *printedExec {
 	return x
 }
 
-// logPrefix names a command in as few characters as will do.
+// logPrefix is a short name of a command.
 func logPrefix(e *agboxv1.ExecStatus) string {
 	if e.GetName() != "" {
 		return printable(e.GetName())
@@ -130,7 +130,7 @@ func logPrefix(e *agboxv1.ExecStatus) string {
 	return id[:min(len(id), prefixID)] + " " + cut(shellWords(e.GetCommand()), prefixCommand)
 }
 
-// prefixColours are those of the names, in turn; none is the colour of an error.
+// prefixColours are the colours of the names, used in turn. Red is for errors.
 var prefixColours = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 
 func (p *logPrinter) head(x *printedExec, begun time.Time) string {
@@ -151,7 +151,7 @@ func (p *logPrinter) head(x *printedExec, begun time.Time) string {
 	return head
 }
 
-// lines writes the lines that are complete and holds the rest.
+// lines prints complete lines and holds the rest.
 func (p *logPrinter) lines(w io.Writer, x *printedExec, out *printedOutput, data []byte, at time.Time) error {
 	for len(data) > 0 {
 		if len(out.line) == 0 && !out.open {
@@ -173,7 +173,7 @@ func (p *logPrinter) lines(w io.Writer, x *printedExec, out *printedOutput, data
 	return nil
 }
 
-// flush writes what is held of a line.
+// flush prints the held part of a line.
 func (p *logPrinter) flush(w io.Writer, x *printedExec, out *printedOutput) error {
 	if len(out.line) == 0 {
 		return nil
@@ -188,8 +188,8 @@ func (p *logPrinter) flush(w io.Writer, x *printedExec, out *printedOutput) erro
 	return err
 }
 
-// flushExec writes what is held of a command, and ends its last lines where
-// those of others may follow.
+// flushExec prints the held output of a command. It completes the command's last lines,
+// because lines of other commands may follow.
 func (p *logPrinter) flushExec(x *printedExec) error {
 	for i, w := range []io.Writer{p.app.stdout, p.app.stderr} {
 		out := &x.outputs[i]
@@ -219,7 +219,7 @@ func (p *logPrinter) flushAll() error {
 	return nil
 }
 
-// end says what the output alone does not tell.
+// end prints held output and the notices about a command that has ended.
 func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.LogEnd) error {
 	delete(p.execs, e.GetExecId()) // the colours and widths of the others stay
 	if p.format == formatJSON {
@@ -241,21 +241,21 @@ func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.Log
 	return nil
 }
 
-// droppedWords tells of output that was not kept; empty where all was.
+// droppedWords says how much output was dropped; empty if none was.
 func droppedWords(e *agboxv1.ExecStatus) string {
 	out, errs := e.GetStdoutDroppedBytes(), e.GetStderrDroppedBytes()
 	switch {
 	case out == 0 && errs == 0:
 		return ""
 	case errs == 0:
-		return fmt.Sprintf("%d bytes of stdout were not kept, because the log was full.", out)
+		return fmt.Sprintf("%d bytes of stdout were dropped, because the log was full.", out)
 	case out == 0:
-		return fmt.Sprintf("%d bytes of stderr were not kept, because the log was full.", errs)
+		return fmt.Sprintf("%d bytes of stderr were dropped, because the log was full.", errs)
 	}
-	return fmt.Sprintf("%d bytes of stdout and %d bytes of stderr were not kept, because the log was full.", out, errs)
+	return fmt.Sprintf("%d bytes of stdout and %d bytes of stderr were dropped, because the log was full.", out, errs)
 }
 
-// jsonPiece is a line of -o json. Its names are those of the .proto files.
+// jsonPiece is a line of -o json, with the field names of the .proto files.
 type jsonPiece struct {
 	ExecID string          `json:"exec_id"`
 	Stream string          `json:"stream,omitempty"`
@@ -266,8 +266,8 @@ type jsonPiece struct {
 	End    json.RawMessage `json:"end,omitempty"`
 }
 
-// json writes a piece. The beginning of a character waits for its end, unless
-// last says that it will not come.
+// json prints a piece. It holds an incomplete character at the end until the rest
+// arrives; last means that nothing more will arrive.
 func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutput, offset uint64, at time.Time, data []byte, last bool) error {
 	if rest := out.rest; len(rest) > 0 {
 		out.rest = nil
@@ -304,8 +304,7 @@ func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutpu
 	return p.jsonLine(piece)
 }
 
-// jsonRest writes the beginnings of characters that are held, whose ends will not
-// come.
+// jsonRest prints held incomplete characters at the end of the output.
 func (p *logPrinter) jsonRest(id string, x *printedExec) error {
 	for i, stream := range []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDOUT, agboxv1.LogStream_LOG_STREAM_STDERR} {
 		out := &x.outputs[i]
@@ -336,8 +335,8 @@ func (p *logPrinter) jsonLine(piece jsonPiece) error {
 	return enc.Encode(piece)
 }
 
-// cutCharacter returns how many bytes at the end of data are the beginning of a
-// character that goes on.
+// cutCharacter returns how many bytes at the end of data are an incomplete UTF-8
+// character.
 func cutCharacter(data []byte) int {
 	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
 		b := data[len(data)-n]

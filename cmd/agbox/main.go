@@ -1,5 +1,5 @@
 // Command agbox is the command line of agbox: sandboxes, the commands that run
-// in them, and their output. It speaks with agboxd through package client only.
+// in them, and their output. It talks to agboxd only through package client.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 	os.Exit(newApp().run(context.Background(), os.Args[1:]))
 }
 
-// newApp ties the program to the process it runs in.
+// newApp returns an app that uses the real process: its files, environment and signals.
 func newApp() *app {
 	signals, restore := processSignals()
 	return &app{
@@ -34,11 +34,11 @@ func newApp() *app {
 	}
 }
 
-// processSignals gives the signals of this process to subscriptions, which have one
-// channel together: what comes between two parts of a command waits for the second.
-// A kind is the subscription's that was first to ask for it, and ends with that, or
-// with restore. Signals of the kinds given to restore then do what they do by default,
-// also those that nobody has taken from the channel yet.
+// processSignals returns a function that subscribes to the signals of this process.
+// All subscriptions share one channel, so a signal between two parts of a command waits
+// for the second part. A kind stays subscribed until the subscription that first asked
+// for it ends, or until restore. restore gives the given kinds their default action,
+// also for signals that are still in the channel.
 func processSignals() (subscribe func(...os.Signal) (<-chan os.Signal, func()), restore func(...os.Signal)) {
 	ch := make(chan os.Signal, 8)
 	var mu sync.Mutex // guards held
@@ -76,7 +76,7 @@ func processSignals() (subscribe func(...os.Signal) (<-chan os.Signal, func()), 
 		defer mu.Unlock()
 		var own []os.Signal
 		for _, kind := range kinds {
-			if held[kind] || kind == syscall.SIGHUP && signal.Ignored(kind) { // as nohup has it
+			if held[kind] || kind == syscall.SIGHUP && signal.Ignored(kind) { // nohup ignores SIGHUP on purpose
 				continue
 			}
 			held[kind] = true
@@ -95,7 +95,7 @@ func processSignals() (subscribe func(...os.Signal) (<-chan os.Signal, func()), 
 	return subscribe, restore
 }
 
-// usualWidth is the width of a terminal since there are terminals.
+// usualWidth is the assumed width, in columns, of a terminal that reports none.
 const usualWidth = 80
 
 // terminalWidth is the width of the terminal behind stderr in columns, 0 if
@@ -106,7 +106,7 @@ func terminalWidth() int {
 	case err != nil:
 		return 0
 	case width <= 0:
-		return usualWidth // a terminal that does not know its size
+		return usualWidth
 	}
 	return width
 }

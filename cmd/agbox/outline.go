@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printOutline writes what is set in a message as indented lines that read like
+// printOutline writes the set fields of a message as indented lines that read like
 // YAML, with the field names of the .proto files.
 func printOutline(w io.Writer, m proto.Message) error {
 	var o outline
@@ -68,7 +68,7 @@ func (o *outline) items(f protoreflect.FieldDescriptor, list protoreflect.List, 
 	}
 }
 
-// value writes one value after its key. A message goes below it, further in.
+// value writes one value after its key. A message goes on the lines below, indented.
 func (o *outline) value(f protoreflect.FieldDescriptor, v protoreflect.Value, key, indent string) {
 	if f.Kind() != protoreflect.MessageKind {
 		fmt.Fprintf(o, "%s %s\n", key, scalar(f, v))
@@ -83,7 +83,7 @@ func (o *outline) value(f protoreflect.FieldDescriptor, v protoreflect.Value, ke
 		var inner outline
 		inner.fields(v.Message(), indent+"  ")
 		if text := inner.String(); strings.HasSuffix(key, "-") && text != "" {
-			// The first field of a list's item stands beside the dash.
+			// The first field of a list item goes on the line of the dash.
 			fmt.Fprintf(o, "%s %s", key, strings.TrimPrefix(text, indent+"  "))
 			return
 		}
@@ -106,7 +106,8 @@ func scalar(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return v.String()
 }
 
-// plainOrQuoted quotes what would be read as something else, or would steer the terminal.
+// plainOrQuoted quotes strings that YAML would read differently or that hold control
+// characters.
 func plainOrQuoted(s string) string {
 	quote := s == "" || strings.TrimSpace(s) != s || strings.IndexFunc(s, unprintable) >= 0 ||
 		strings.ContainsAny(s[:1], "-?:,[]{}#&*!|>'\"%@`") || strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")

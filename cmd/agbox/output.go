@@ -32,19 +32,19 @@ func (f *format) Set(value string) error {
 		*f = v
 		return nil
 	}
-	return fmt.Errorf("there are text and json")
+	return fmt.Errorf("use text or json")
 }
 
 // addFormat adds -o to a command.
 func addFormat(cmd *cobra.Command, f *format) {
 	*f = formatText
 	cmd.Flags().VarP(f, "output", "o", "text or json")
-	// The names of the flag's values cannot fail to register: the flag is there.
+	// It fails only for a flag that does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// jsonValue is a message with the names of the .proto files. Fields that are
-// not set are there too, so that a reader need not ask.
+// jsonValue is a message as JSON, with the field names of the .proto files. It has
+// unset fields too, so scripts need not check whether a key exists.
 func jsonValue(m proto.Message) (json.RawMessage, error) {
 	return protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(m)
 }

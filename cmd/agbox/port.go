@@ -17,9 +17,9 @@ func (a *app) portCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "port SANDBOX [flags]",
 		Short: "List the ports that a sandbox publishes on this machine",
-		Long: `List the ports that a sandbox and its services publish on this machine. Where the
-spec has host_port 0 the engine picks a free port at each start, so it may be
-another one after a stop.`,
+		Long: `List the ports that a sandbox and its services publish on this machine. With
+host_port 0 in the spec, the engine picks a free port at each start, so the port may
+change after a stop.`,
 		Args:              arguments(1, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -30,7 +30,7 @@ another one after a stop.`,
 	return cmd
 }
 
-// portLine is a port for programs.
+// portLine is a port in the JSON output.
 type portLine struct {
 	Container     string `json:"container"` // "primary", or the service's name
 	ContainerPort uint32 `json:"container_port"`

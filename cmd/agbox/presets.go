@@ -25,7 +25,7 @@ type presetOptions struct {
 	noWorkspace bool
 }
 
-// presetCommands makes the command of each tool that is a program.
+// presetCommands makes a command for each tool that has a preset.
 func (a *app) presetCommands() []*cobra.Command {
 	var all []*cobra.Command
 	for _, tool := range projections.All() {
@@ -42,23 +42,23 @@ func (a *app) presetCommand(tool *projections.Tool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   tool.Name + " [flags] [-- ARGS...]",
 		Short: "Run " + tool.Name + " on a copy of this folder",
-		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on this folder and with your login: as "agbox run
---workspace . --tool %[1]s" does. ARGS go to %[1]s.
+		Long: fmt.Sprintf(`Run %[1]s in a sandbox of its own, on this folder and with your login, like
+"agbox run --workspace . --tool %[1]s". ARGS go to %[1]s.
 
-This folder is copied in, so that nothing %[1]s does reaches it. The sandbox is kept
-at the end, and how to get the work out of it is said then. --mount-workspace .
-gives %[1]s the folder itself instead, to write to; --rm removes the sandbox.
+This folder is copied in, so %[1]s cannot change the original. The sandbox is kept at
+the end, and agbox prints how to copy the work out. With --mount-workspace . %[1]s
+gets the folder itself, writable. With --rm the sandbox is removed at the end.
 
-The image must have %[1]s. It is that of --image, of a sandbox file, or of the
-variable %[2]s. In an image with Node.js it can be installed
-by --post-create '%[3]s'.`, tool.Name, p.ImageEnv, p.Install),
+The image must contain %[1]s. --image, a sandbox file or the variable %[2]s
+names it. In an image with Node.js, --post-create installs %[1]s:
+  --post-create '%[3]s'`, tool.Name, p.ImageEnv, p.Install),
 		Example: fmt.Sprintf(`  agbox %[1]s --image node:22 --post-create '%[3]s'
   %[2]s=my/%[1]s agbox %[1]s -- --help`, tool.Name, p.ImageEnv, p.Install),
 		Annotations:       map[string]string{ownExitCodes: tool.Name},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
-				return usagef("%q is no flag of agbox %s. Write -- before what is for %[2]s itself.", args[0], tool.Name)
+				return usagef("%q is not a flag of agbox %s. Write -- before arguments for %[2]s itself.", args[0], tool.Name)
 			}
 			return nil
 		},
@@ -69,7 +69,7 @@ by --post-create '%[3]s'.`, tool.Name, p.ImageEnv, p.Install),
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.BoolVar(&o.noWorkspace, "no-workspace", false, "leave this folder out")
+	f.BoolVar(&o.noWorkspace, "no-workspace", false, "do not copy this folder in")
 	o.addFlags(cmd)
 	return cmd
 }
@@ -85,7 +85,7 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 	left, err := o.session(ctx, a, c, append(slices.Clone(o.tool.Preset.Command), args...))
 	var code exitStatus
 	if errors.As(err, &code) && int(code) == codeNoCommand {
-		a.say("The image has no %s. Take one that does, or install it with --post-create '%s'.", o.tool.Preset.Command[0], o.tool.Preset.Install)
+		a.say("The image does not contain %s. Use an image that does, or install it with --post-create '%s'.", o.tool.Preset.Command[0], o.tool.Preset.Install)
 		if left != "" {
 			o.discard(ctx, a, c, left)
 		}
@@ -97,7 +97,7 @@ func (o *presetOptions) run(ctx context.Context, a *app, c *client.Client, args 
 	return err
 }
 
-// chooseImage looks for an image where none is named.
+// chooseImage takes the image from the environment if neither flags nor files name one.
 func (o *presetOptions) chooseImage(a *app) error {
 	if o.image != "" || o.file != "" || len(o.devcontainers)+len(o.composes) > 0 {
 		return nil
@@ -108,20 +108,20 @@ func (o *presetOptions) chooseImage(a *app) error {
 	p := o.tool.Preset
 	image, _ := a.lookupEnv(p.ImageEnv)
 	if image == "" {
-		return usagef("Name an image that has %[1]s: with --image, by the variable %[2]s, or in an %[3]s here. An image with Node.js does with --post-create '%[4]s'.",
+		return usagef("Name an image that contains %[1]s, with --image, the variable %[2]s or an %[3]s in this folder. An image with Node.js works with --post-create '%[4]s'.",
 			p.Command[0], p.ImageEnv, defaultSpecFile, p.Install)
 	}
 	o.image = image
 	return nil
 }
 
-// complete adds the tools and this folder to what the flags and files say.
+// complete adds the tools and this folder to the spec of the flags and files.
 func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) error {
 	if o.file == "-" {
-		return usagef("Standard input belongs to %s: name a sandbox file by -f.", o.tool.Name)
+		return usagef("Standard input goes to %s: name a sandbox file with -f.", o.tool.Name)
 	}
 	quiet := *a
-	quiet.stderr = io.Discard // it is all told when the sandbox is made
+	quiet.stderr = io.Discard // create prints the same notices
 	input, err := o.request(&quiet, nil, nil)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) 
 		}
 		out, err := c.ResolveSpec(ctx, asked)
 		if err == nil && out.GetCreateSpec() != nil {
-			spec = out.GetCreateSpec() // what is wrong is told when the sandbox is made
+			spec = out.GetCreateSpec() // create reports the problems
 		}
 	}
 	o.tools = append(o.tools, o.missingTools(a, spec)...)
@@ -148,8 +148,8 @@ func (o *presetOptions) complete(ctx context.Context, a *app, c *client.Client) 
 	return nil
 }
 
-// missingTools are those of the preset that the spec does not have; of those that
-// come along only if they are here, the ones that are.
+// missingTools are the preset's tools that the spec does not have. Optional ones are
+// included only if this machine has them.
 func (o *presetOptions) missingTools(a *app, spec *agboxv1.CreateSpec) []string {
 	var names []string
 	for _, name := range o.tool.Preset.Tools {
@@ -166,7 +166,7 @@ func (o *presetOptions) missingTools(a *app, spec *agboxv1.CreateSpec) []string 
 	return names
 }
 
-// tellOfWork says how to get at what the tool has done.
+// tellOfWork prints how to get the tool's work out of the sandbox.
 func (o *presetOptions) tellOfWork(a *app, id string) {
 	parts := []string{fmt.Sprintf("Sandbox %s is kept.", id)}
 	if o.workspace != "" {
@@ -176,6 +176,6 @@ func (o *presetOptions) tellOfWork(a *app, id string) {
 		}
 		parts = append(parts, fmt.Sprintf("`agbox cp %s:%s/. DIR` copies its work out,", id, target))
 	}
-	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` goes on in it, `agbox rm %[1]s` removes it.", id, o.tool.Preset.Command[0]))
+	parts = append(parts, fmt.Sprintf("`agbox exec -it %s %s` continues in it, `agbox rm %[1]s` removes it.", id, o.tool.Preset.Command[0]))
 	a.say("%s", strings.Join(parts, " "))
 }

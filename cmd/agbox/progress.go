@@ -7,22 +7,22 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// progress shows on stderr how a sandbox comes up. A terminal gets one line
-// that is painted over; anything else gets one plain line for each phase that may
-// take long.
+// progress shows on stderr how a sandbox starts. On a terminal it overwrites one line.
+// Elsewhere it prints a line for each phase that may take long.
 type progress struct {
 	app   *app
 	phase string
-	// services is what was said of them last: what fails is started again and again.
+	// services is the last line about services: failing services are restarted often,
+	// and the same line is not printed twice.
 	services string
 	painted  bool
 }
 
-// phases says in words what the daemon is at.
+// phases are the words for the daemon's phases.
 var phases = map[string]string{
 	"image":     "getting the image",
-	"network":   "making the network",
-	"container": "making the container",
+	"network":   "creating the network",
+	"container": "creating the container",
 	"start":     "starting",
 	"copy":      "copying files in",
 	"services":  "starting services",
@@ -67,10 +67,10 @@ func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
 	p.put(d.GetPhase(), line, long)
 }
 
-// put shows a line; long tells that what it says may take long.
+// put shows a line; long tells that the phase may take long.
 func (p *progress) put(phase, line string, long bool) {
 	if width := p.app.width(); width > 0 {
-		// A line that wraps could not be painted over.
+		// A line that wraps could not be overwritten.
 		fmt.Fprintf(p.app.stderr, "\r\x1b[K%s", cut(line, width-1))
 		p.painted = true
 		return
@@ -81,7 +81,7 @@ func (p *progress) put(phase, line string, long bool) {
 	p.phase = phase
 }
 
-// clear takes the painted line away.
+// clear erases the line.
 func (p *progress) clear() {
 	if p.painted {
 		fmt.Fprint(p.app.stderr, "\r\x1b[K")

@@ -11,10 +11,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// commandWidth is how much of a command the table shows.
+// commandWidth is how much of a command the table shows, in characters.
 const commandWidth = 60
 
-// usedColumn is where the table tells what a command has used.
+// usedColumn is the index of the columns for CPU time and peak memory.
 const usedColumn = 6
 
 type psOptions struct {
@@ -27,13 +27,13 @@ func (a *app) psCommand() *cobra.Command {
 	var o psOptions
 	cmd := &cobra.Command{
 		Use:   "ps [-a] [SANDBOX] [flags]",
-		Short: "List running commands; with -a those that have ended too",
-		Long: `List running commands, newest first, of SANDBOX or of all sandboxes; with -a also
-those that have ended and are still kept, with the processor time and the most
-memory that each has used.
+		Short: "List running commands; with -a also ended ones",
+		Long: `List the running commands of SANDBOX, or of all sandboxes, newest first. With -a,
+also list commands that have ended and are still kept; for those it shows the CPU
+time and the peak memory.
 
-The command of the sandbox itself, which its file or its image names, is one of
-them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
+The list includes the sandbox's own command, which comes from its file or its image.
+Its name is main: "agbox logs SANDBOX/main" shows its output.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
@@ -41,7 +41,7 @@ them. It has the name main: "agbox logs SANDBOX/main" shows its output.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.all, "all", "a", false, "list the commands that have ended too")
+	f.BoolVarP(&o.all, "all", "a", false, "also list commands that have ended")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	addFormat(cmd, &o.format)
 	return cmd
@@ -68,7 +68,7 @@ func (o *psOptions) run(ctx context.Context, a *app, c *client.Client, sandbox s
 	rows := make([][]string, len(list))
 	for i, e := range list {
 		rows[i] = a.execRow(e)
-		if o.all { // only what has ended has used something
+		if o.all { // only commands that have ended have these figures
 			rows[i] = slices.Insert(rows[i], usedColumn, cpuTime(e), peakMemory(e))
 		}
 	}

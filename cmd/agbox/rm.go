@@ -21,7 +21,7 @@ func (a *app) rmCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm {SANDBOX... | --label KEY=VALUE} [flags]",
 		Aliases: []string{"delete"},
-		Short:   "Remove sandboxes with all that runs in them",
+		Short:   "Remove sandboxes and everything that runs in them",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && len(o.labels) == 0 {
 				return usagef("%s needs a SANDBOX or --label.", cmd.CommandPath())
@@ -34,7 +34,7 @@ func (a *app) rmCommand() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.force, "force", "f", false, "a sandbox that is not there is no error")
+	f.BoolVarP(&o.force, "force", "f", false, "do not fail for sandboxes that do not exist")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
 	return cmd

@@ -9,13 +9,13 @@ import (
 )
 
 const rootLong = `agbox gives each coding agent a sandbox: a container it may do anything in, on
-a network of its own. Commands in it keep running, with their output and exit
-codes, whatever happens to this program or to the daemon.
+a network of its own. If this program or the daemon ends, commands keep running
+in the sandbox, and their output and exit codes are kept.
 
 Example:
   box=$(agbox create demo --image debian:12)   # waits until it is ready
-  agbox exec demo -- sh -c 'echo hello; id'    # streams, ends with the exit code
-  job=$(agbox exec -d demo -- make test)       # goes on in the background
+  agbox exec demo -- sh -c 'echo hello; id'    # shows the output, exits with its code
+  job=$(agbox exec -d demo -- make test)       # runs in the background
   agbox logs -f $job
   agbox rm demo`
 
@@ -57,8 +57,8 @@ const (
 	groupRest      = "rest"
 )
 
-// onlyCommands makes cmd a group: alone it shows its help, and a word that is none
-// of its commands is a mistake and not a way to ask for help.
+// onlyCommands makes cmd a group: without arguments it shows its help; an unknown
+// command is a usage error.
 func onlyCommands(cmd *cobra.Command) {
 	const fewTypos = 2
 	cmd.SuggestionsMinimumDistance = fewTypos
@@ -67,7 +67,7 @@ func onlyCommands(cmd *cobra.Command) {
 			return nil
 		}
 		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return usagef("%s has no command %q: do you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
+			return usagef("%s has no command %q. Did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
 		}
 		return usagef("%s has no command %q.", cmd.CommandPath(), args[0])
 	}
@@ -75,10 +75,10 @@ func onlyCommands(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 }
 
-// flagParsers are what the flag library lets through of the errors of strconv.
+// flagParsers matches the strconv errors that the flag library passes on unchanged.
 var flagParsers = regexp.MustCompile(`strconv\.Parse(Bool|Int|Uint|Float): parsing ".*": (.*)$`)
 
-// flagProblem is an error of a flag in words for whom typed it.
+// flagProblem replaces strconv's words in a flag error with plain ones.
 func flagProblem(err error) string {
 	return flagParsers.ReplaceAllStringFunc(err.Error(), func(found string) string {
 		parts := flagParsers.FindStringSubmatch(found)
@@ -86,9 +86,9 @@ func flagProblem(err error) string {
 		case parts[1] == "Bool":
 			return "write true or false"
 		case parts[2] == strconv.ErrRange.Error():
-			return "that is too much"
+			return "the number is too large"
 		case parts[1] == "Uint":
-			return "write a whole number from 0 on"
+			return "write a whole number, 0 or more"
 		}
 		return "write a number"
 	})
@@ -106,13 +106,13 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	onlyCommands(root)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s.", flagProblem(err)) })
-	root.PersistentFlags().StringVar(&a.socket, "socket", "", "the daemon's Unix `PATH`, instead of the one of this install")
-	root.PersistentFlags().BoolVar(&a.noAutostart, "no-autostart", false, "do not start the daemon when none runs")
+	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`PATH` of the daemon's Unix socket, instead of this install's")
+	root.PersistentFlags().BoolVar(&a.noAutostart, "no-autostart", false, "do not start the daemon if it is not running")
 	root.AddGroup(
 		&cobra.Group{ID: groupSandboxes, Title: "Sandboxes:"},
 		&cobra.Group{ID: groupExecs, Title: "Commands in a sandbox:"},
 		&cobra.Group{ID: groupAgents, Title: "Agents in sandboxes of their own:"},
-		&cobra.Group{ID: groupRest, Title: "The rest:"},
+		&cobra.Group{ID: groupRest, Title: "Other commands:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {

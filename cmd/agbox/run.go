@@ -24,16 +24,16 @@ func (a *app) runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [flags] IMAGE|-f FILE [--] COMMAND ARGS...",
-		Short: "Make a sandbox, run a command in it and end with its exit code",
-		Long: `Make a sandbox as "agbox create" does, run a command in it as "agbox exec" does,
-and end with its exit code. With --rm the sandbox is removed at the end, however
-that comes: also after Ctrl-C, a closed terminal or a failure. A command that is
-left running by the detach keys, or because agbox itself was killed, keeps its
-sandbox until it has ended and a minute, or --idle-ttl, has passed.
+		Short: "Create a sandbox, run a command in it and exit with its code",
+		Long: `Create a sandbox like "agbox create", run a command in it like "agbox exec", and
+exit with the command's exit code. With --rm the sandbox is always removed at the
+end, also after Ctrl-C, a closed terminal or a failure. If the command keeps
+running, because of the detach keys or because agbox was killed, the sandbox is
+removed one minute (or --idle-ttl) after the command has ended.
 
-The image is named first, unless a sandbox file is used: with -f, or with the
-agbox.yaml of this folder where "--" comes first. Flags after IMAGE belong to the
-command.`,
+The first argument is the image, unless a sandbox file is used: with -f, or with
+the agbox.yaml of this folder if "--" is the first argument. Flags after IMAGE
+belong to the command.`,
 		Example: `  agbox run --rm debian:12 -- sh -c 'id; uname -a'
   agbox run --rm -it --workspace . debian:12 bash
   agbox run --rm -f agbox.yaml -- make test`,
@@ -45,7 +45,7 @@ command.`,
 		command = args
 		if cmd.ArgsLenAtDash() != 0 && o.file == "" && len(args) > 0 {
 			if o.image != "" {
-				return usagef("The image is named twice, as %s and as %s. Leave --image out, or write -- before the command.", o.image, args[0])
+				return usagef("The image is given twice, as %s and as %s. Omit --image, or write -- before the command.", o.image, args[0])
 			}
 			o.image, command = args[0], commandOf(args)
 		}
@@ -58,51 +58,51 @@ command.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass our standard input on to the command")
+	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass standard input to the command")
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
 	o.addFlags(cmd)
 	return cmd
 }
 
-// addFlags adds the flags that all commands have which make a sandbox for themselves.
+// addFlags adds the flags that all commands share that create their own sandbox.
 func (o *runOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVar(&o.remove, "rm", false, "remove the sandbox at the end, however that comes")
+	f.BoolVar(&o.remove, "rm", false, "always remove the sandbox at the end")
 	f.StringVar(&o.name, "name", "", "`NAME` of the sandbox")
 	addDetachKeys(cmd, &o.detachKeys)
 	o.createOptions.addFlags(cmd)
-	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, to look at it")
+	f.BoolVar(&o.keepFailed, "keep-failed", false, "keep a sandbox that fails, for inspection")
 }
 
-// run makes the sandbox, runs the command and sees to the end of both.
+// run creates the sandbox and runs the command. It says so if the sandbox is kept.
 func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command []string) error {
 	left, err := o.session(ctx, a, c, command)
 	if left != "" && err != nil && a.width() > 0 {
-		// Unlike a container that has ended, it goes on using memory.
-		a.say("Sandbox %s is kept: `agbox rm %[1]s` removes it, and --rm does by itself.", left)
+		// Unlike an exited container, it keeps using memory.
+		a.say("Sandbox %s is kept. Remove it with `agbox rm %[1]s`, or use --rm next time.", left)
 	}
 	return err
 }
 
-// session is run; it returns the id of a sandbox that it has left, else "".
+// session does the work of run. It returns the id of the sandbox if it was kept, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
 	exec := execOptions{stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove}
 	if o.stdin && o.tty && a.terminal() == nil {
-		return "", usagef("With -it the command gets our terminal, but standard input is none. Leave out -t to pass a file or a pipe on, or -i to only look on.")
+		return "", usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}
 	if _, err := parseDetachKeys(o.detachKeys); err != nil {
 		return "", err
 	}
-	// Whatever ends us is to be heard of, now or by make and exec: the sandbox would be left behind.
-	_, deaf := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer deaf()
+	// Subscribe before the first step: a signal between two steps would leave the sandbox behind.
+	_, unsubscribe := a.signals(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer unsubscribe()
 	id, err := o.make(ctx, a, c)
 	if err != nil {
 		return "", err
 	}
 	err = exec.run(ctx, a, c, append([]string{id, "--"}, command...))
 	switch {
-	case err == nil: // an exit code is an error too: its user has left the command
+	case err == nil: // an exit code is an error too, so the user has detached from the command
 		return id, nil
 	case o.remove:
 		o.discard(ctx, a, c, id)
@@ -111,7 +111,7 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 	return id, err
 }
 
-// make makes the sandbox. A signal removes what there is of it.
+// make creates the sandbox. On a signal it removes the sandbox.
 func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string, error) {
 	var names []string
 	if o.name != "" {
@@ -122,7 +122,7 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	id := ""
 	if err == nil {
 		if o.remove {
-			// The daemon sees to it where we cannot.
+			// The daemon removes it if agbox is killed.
 			in.Request.CreateSpec.IdleAction = agboxv1.IdleAction_IDLE_ACTION_REMOVE
 		}
 		id, err = o.create(making, a, c, in)
@@ -132,7 +132,7 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	switch {
 	case !errors.As(context.Cause(making), &sig):
 		return id, err
-	case err == nil: // it came when all was made
+	case err == nil: // the signal came after the sandbox was ready
 		o.discard(ctx, a, c, id)
 	case !errors.Is(err, context.Canceled):
 		return "", err
@@ -140,7 +140,7 @@ func (o *runOptions) make(ctx context.Context, a *app, c *client.Client) (string
 	return "", exitStatus(codeSignal + int(sig))
 }
 
-// discard removes the sandbox. A signal ends the wait for that.
+// discard removes the sandbox and waits until it is gone. A signal ends the wait.
 func (o *runOptions) discard(ctx context.Context, a *app, c *client.Client, id string) {
 	ctx, done := a.interruptible(ctx)
 	defer done()

@@ -8,35 +8,37 @@ import (
 	"sync"
 )
 
-// screen follows in the output of a program how it has changed the terminal, so
-// that somebody else's terminal can be made the same, and ours be made as it was.
+// screen tracks the terminal modes that a program sets in its output. Another terminal
+// can then be set to the same modes, and ours can be restored.
 type screen struct {
 	// mu guards the fields below.
 	mu sync.Mutex
-	// changed holds the private modes that are not as they are at first.
+	// changed holds the private modes that differ from their defaults.
 	changed map[int]bool
-	// keypad tells that the keypad sends its own codes.
+	// keypad tells that the keypad is in application mode.
 	keypad bool
-	// entered is the place in the output where the alternate screen began.
+	// entered is the offset in the output where the alternate screen began.
 	entered uint64
 
-	// at counts the bytes seen; sequence is an escape sequence that has begun there.
+	// at is the offset of the next byte; sequence is an incomplete escape sequence and
+	// began its offset.
 	at       uint64
 	began    uint64
 	sequence []byte
 }
 
-// The private modes that are followed, and whether they are set at first.
+// screenModes are the private modes that are tracked, and their defaults.
 var screenModes = map[int]bool{
 	1: false, 7: true, 25: true, 47: false,
 	1000: false, 1002: false, 1003: false, 1004: false, 1005: false, 1006: false, 1015: false,
 	1047: false, 1049: false, 2004: false,
 }
 
-// alternateModes are the ways to another screen without history.
+// alternateModes switch to the alternate screen, which has no history.
 var alternateModes = []int{47, 1047, 1049}
 
-// longestSequence is the longest that is recognized; longer ones do not matter here.
+// longestSequence is the longest sequence that is recognized, in bytes. None of the
+// tracked ones is longer.
 const longestSequence = 64
 
 // Write takes output; it never fails.
@@ -67,7 +69,7 @@ func (s *screen) take(b byte) {
 	case n == 2 && (b == '=' || b == '>'):
 		s.keypad = b == '='
 	case n > 2 && (b < 0x40 || b > 0x7e) && n < longestSequence:
-		return // not its end yet
+		return // incomplete
 	case n > 3 && s.sequence[2] == '?' && (b == 'h' || b == 'l'):
 		for word := range strings.SplitSeq(string(s.sequence[3:n-1]), ";") {
 			if mode, err := strconv.Atoi(word); err == nil {
@@ -95,8 +97,8 @@ func (s *screen) set(mode int, on bool) {
 	s.changed[mode] = on
 }
 
-// alternate tells whether the program is on the screen without history, as
-// editors and pagers are.
+// alternate tells whether the program uses the alternate screen, as editors and pagers
+// do.
 func (s *screen) alternate() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,10 +109,10 @@ func (s *screen) alternateLocked() bool {
 	return slices.ContainsFunc(alternateModes, func(mode int) bool { return s.changed[mode] })
 }
 
-// again is what puts a fresh terminal into the same modes.
+// again is the output that sets a fresh terminal to the same modes.
 func (s *screen) again() string { return s.sequences(func(on bool) bool { return on }, "\x1b=") }
 
-// undo is what puts the terminal back into its first modes.
+// undo is the output that sets the terminal back to its defaults.
 func (s *screen) undo() string {
 	text := s.sequences(func(on bool) bool { return !on }, "\x1b>")
 	if text != "" {

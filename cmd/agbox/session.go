@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// Three presses of Ctrl-C within this time leave the command alone.
+	// This many presses of Ctrl-C within this time detach from the command.
 	leavePresses = 3
 	leaveWithin  = 2 * time.Second
-	// brokenPatience is how long a command may go on writing to a reader that
-	// is gone, after SIGPIPE, until it is cancelled.
+	// brokenPatience is how long a command may keep writing after its reader is gone
+	// and it got SIGPIPE. Then it is cancelled.
 	brokenPatience = time.Second
 )
 
-// passBound is how long the daemon may take to pass a signal on: as long as one that
-// went away is waited for.
+// passBound is how long the daemon may take to deliver a signal: as long as the client
+// waits for a daemon that restarts.
 var passBound = client.DefaultReconnect
 
-// errLeft is the cause of a session that its user left.
-var errLeft = errors.New("left by its user")
+// errLeft is the cancellation cause of a session that the user detached from.
+var errLeft = errors.New("the user detached")
 
 // session is a command in the foreground: its output comes here, signals go there.
 type session struct {
 	app    *app
 	client *client.Client
-	// id is that of the exec, also before it is accepted.
+	// id is the exec's id. It is set even before the exec is accepted.
 	id string
-	// runsOn tells that the command goes on when its user leaves it.
+	// runsOn tells that the command keeps running after the user detaches.
 	runsOn bool
-	// detached tells that signals are for agbox alone.
+	// detached tells that signals end agbox and are not sent to the command.
 	detached bool
 
 	leave context.CancelCauseFunc
@@ -50,13 +50,13 @@ type session struct {
 	accept  sync.Once
 	// over is set once the daemon says that the command has ended.
 	over atomic.Bool
-	// relayed is waited for by whoever made the session.
+	// relayed counts the session's goroutines; the maker of the session waits for it.
 	relayed sync.WaitGroup
 	// resized tells the command the size of our terminal; nil while it has none.
 	resized atomic.Pointer[func()]
 }
 
-// newSession is a session with the exec of the given id, which may not exist yet.
+// newSession returns a session for an exec id; the exec need not exist yet.
 func (a *app) newSession(c *client.Client, id string) *session {
 	return &session{app: a, client: c, id: id, started: make(chan struct{})}
 }
@@ -74,8 +74,8 @@ func (s *session) accepted() bool {
 	}
 }
 
-// inForeground does what a command in the foreground needs, with signals of the given
-// kinds going to the exec, until it is over or its user leaves it.
+// inForeground calls do and forwards signals of the given kinds to the exec, until do
+// returns or the user detaches.
 func (s *session) inForeground(ctx context.Context, kinds []os.Signal, do func(context.Context) error) error {
 	signals, stop := s.app.signals(kinds...)
 	defer stop()
@@ -91,9 +91,9 @@ func (s *session) inForeground(ctx context.Context, kinds []os.Signal, do func(c
 	switch {
 	case !s.runsOn || s.over.Load():
 	case !s.accepted():
-		s.app.say("It is not known whether the command was accepted: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", s.id, s.id)
+		s.app.say("It is unknown whether the command was accepted. `agbox logs -f %s` shows its output; `agbox kill %s` ends it.", s.id, s.id)
 	default:
-		s.app.say("Left. The command runs on: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", s.id, s.id)
+		s.app.say("Detached. The command keeps running: `agbox logs -f %s` shows its output, `agbox kill %s` ends it.", s.id, s.id)
 	}
 	return exitStatus(codeSignal + int(sig))
 }
@@ -104,27 +104,27 @@ func (s *session) quit(cause error) {
 	s.app.restore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP)
 }
 
-// relay is what a session knows of the signals that it got.
+// relay forwards the signals of a session to its command.
 type relay struct {
 	*session
-	// early came before the exec was accepted; 0 if none did. late then tells that the
-	// answer was waited for long enough.
+	// early is a signal from before the exec was accepted; 0 if none came. late then
+	// fires when the wait for the daemon's answer times out.
 	early syscall.Signal
 	late  <-chan time.Time
-	// presses are the times of each Ctrl-C.
+	// presses are the times of the Ctrl-C presses.
 	presses []time.Time
-	// passing are the signals that the daemon has not answered for yet.
+	// passing are the signals that the daemon has not acknowledged yet.
 	passing []passing
 }
 
-// passing is a signal on its way.
+// passing is a signal that was sent and not acknowledged yet.
 type passing struct {
 	since time.Time
 	done  chan struct{}
 }
 
-// relay passes signals on until ctx ends. One that arrives before the command is
-// accepted waits for that for a moment, and then ends the session.
+// relay forwards signals until ctx ends. A signal that arrives before the command is
+// accepted waits a moment for that, and then ends the session.
 func (s *session) relay(ctx context.Context, signals <-chan os.Signal) {
 	r := &relay{session: s}
 	started := s.started
@@ -145,7 +145,7 @@ func (s *session) relay(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// passEarly passes on what came before the exec was accepted.
+// passEarly forwards the signal that came before the exec was accepted.
 func (r *relay) passEarly(ctx context.Context) {
 	if early := r.early; early != 0 {
 		r.early, r.late = 0, nil
@@ -153,7 +153,7 @@ func (r *relay) passEarly(ctx context.Context) {
 	}
 }
 
-// obey does what a signal asks for.
+// obey handles one signal.
 func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGPIPE:
@@ -163,7 +163,7 @@ func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 			(*tell)()
 		}
 		return
-	case syscall.SIGHUP: // only run asks for it; otherwise it ends agbox alone
+	case syscall.SIGHUP: // only run subscribes to it; elsewhere it ends only agbox
 		r.quit(interrupted(sig))
 		return
 	case syscall.SIGINT:
@@ -184,7 +184,7 @@ func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 	}
 }
 
-// stuck tells whether the daemon leaves a signal unanswered.
+// stuck tells whether the daemon has not acknowledged a signal in time.
 func (r *relay) stuck() bool {
 	r.passing = slices.DeleteFunc(r.passing, func(p passing) bool {
 		select {
@@ -197,8 +197,8 @@ func (r *relay) stuck() bool {
 	return len(r.passing) > 0 && time.Since(r.passing[0].since) >= answerGrace
 }
 
-// pass sends the command a signal that agbox got. If the daemon does not take it the
-// session ends.
+// pass forwards a signal to the command. If the daemon does not accept it, the session
+// ends.
 func (r *relay) pass(ctx context.Context, sig syscall.Signal) {
 	if r.detached {
 		r.quit(interrupted(sig))
@@ -222,7 +222,7 @@ func (r *relay) pass(ctx context.Context, sig syscall.Signal) {
 	})
 }
 
-// send signals the command. That it has ended is no error.
+// send signals the command. It is not an error if the command has ended.
 func (s *session) send(ctx context.Context, sig syscall.Signal) error {
 	err := s.client.SignalExec(ctx, s.id, sig)
 	if errors.Is(err, client.ErrWrongState) {
@@ -238,8 +238,8 @@ func (s *session) run(ctx context.Context, in *agboxv1.CreateExecRequest) error 
 	return s.copy(ctx, s.client.RunLogs(ctx, in))
 }
 
-// attach does the same over a session, which passes our stdin on if wanted. With
-// a terminal of its own the command gets the size of ours.
+// attach is like run, over a session. With withInput it passes stdin to the command. A
+// command on a terminal gets the size of ours.
 func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput bool) error {
 	sess, err := s.client.AttachExec(ctx, o)
 	if err != nil {
@@ -258,12 +258,12 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 	}
 	s.start()
 	if withInput {
-		// Our input waits while somebody else types. Where nobody does, the command has ended.
+		// Our input waits while another client types. If no client types, the command has ended.
 		if typist := sess.Attached().GetTypist(); typist != "" && !sess.MayType() {
 			s.app.say("%s", lookingOn(typist, s.id))
 		}
 		stop, err := readInput(s.app.stdin, func(p []byte, err error) bool {
-			if err != nil { // what breaks off is an end as well, as a pipe to the command would show it
+			if err != nil { // a read error ends the input too, as it would on a pipe
 				_ = sess.CloseWrite()
 				return false
 			}
@@ -274,7 +274,7 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 			return err
 		}
 		defer stop()
-		defer sess.Detach() // or a Write would go on waiting
+		defer sess.Detach() // before stop: it ends a Write that is waiting
 	}
 	return s.copy(ctx, sess.Items())
 }
@@ -291,7 +291,7 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 		case item.End != nil:
 			err := s.app.ended(item.End)
 			if lost := cmp.Or(stdout.lost, stderr.lost); lost != nil {
-				s.app.say("Output could not be written (%v): `agbox logs %s` shows all of it.", lost, s.id)
+				s.app.say("Output could not be written (%v). `agbox logs %s` shows all of it.", lost, s.id)
 				return toldError{lost}
 			}
 			return err
@@ -304,18 +304,18 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 	return errors.New("the output ended without an exit status")
 }
 
-// ended says what the exit code alone does not tell.
+// ended prints what the exit code does not tell, and returns the exit code.
 func (a *app) ended(end *agboxv1.LogEnd) error {
 	e := end.GetExec()
 	if end.GetNotice() != "" {
 		a.say("%s", end.GetNotice())
 	}
 	if n := e.GetStdoutDroppedBytes() + e.GetStderrDroppedBytes(); n > 0 {
-		a.say("%d bytes of the output were not kept, because the log is full.", n)
+		a.say("%d bytes of the output were dropped, because the log is full.", n)
 	}
 	if err := client.ExecError(e); err != nil {
 		a.say("%s", err)
-	} else if e.GetError() != "" { // cancelled, or killed for want of memory
+	} else if e.GetError() != "" { // cancelled, or killed because memory ran out
 		a.say("%s", e.GetError())
 	}
 	return exitStatus(execExitCode(e))
@@ -327,12 +327,13 @@ type sink struct {
 	// broken is when writing first failed; zero while it works.
 	broken    time.Time
 	cancelled bool
-	// lost is why output is missing though somebody may wait for it, as on a full disk.
+	// lost is a write error other than a closed pipe, such as a full disk: output is
+	// missing though its reader still exists.
 	lost error
 }
 
-// write passes output on. When our own reader is gone the command gets SIGPIPE,
-// as it would on a pipe of its own, and is cancelled if it writes on all the same.
+// write passes output on. If our own reader is gone, the command gets SIGPIPE, as it
+// would on a pipe of its own. It is cancelled if it keeps writing.
 func (s *session) write(ctx context.Context, to *sink, data []byte) {
 	if to.broken.IsZero() {
 		if _, err := to.w.Write(data); err != nil {

@@ -19,9 +19,9 @@ func (a *app) shellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell SANDBOX [flags]",
 		Short: "Open a shell on this terminal",
-		Long: `Open a shell in a sandbox, on a terminal that behaves like ours: the login shell
-of the user if the image has it, else bash, zsh, ash or sh. It is a command like
-any other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" goes on with it.`,
+		Long: `Open a shell in a sandbox, on a terminal connected to yours: the login shell of the
+user if the image has it, else bash, zsh, ash or sh. It is a command like any
+other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" reconnects to it.`,
 		Example: `  agbox shell demo
   agbox shell demo --user root`,
 		Annotations:       map[string]string{ownExitCodes: "shell"},
@@ -38,7 +38,7 @@ any other: Ctrl-P Ctrl-Q leaves it running, and "agbox attach" goes on with it.`
 
 func (o *execOptions) shell(ctx context.Context, a *app, c *client.Client, sandbox string) error {
 	if a.terminal() == nil {
-		return usagef("A shell needs a terminal, and standard input is none. To pass commands on from a file or a pipe use `agbox exec -i %s sh`.", sandbox)
+		return usagef("A shell needs a terminal, but standard input is not one. To run commands from a file or a pipe, use `agbox exec -i %s sh`.", sandbox)
 	}
 	path, err := o.findShell(ctx, c, sandbox)
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *execOptions) shell(ctx context.Context, a *app, c *client.Client, sandb
 	return o.onTerminal(ctx, a, c, in)
 }
 
-// findShellScript prints the path of the best shell for whoever runs it.
+// findShellScript prints the path of the best shell for the user who runs it.
 const findShellScript = `me=$(id -u 2>/dev/null) || me=0
 login=
 while IFS=: read -r _ _ uid _ _ _ shell; do
@@ -63,10 +63,10 @@ for shell in "$login" bash zsh ash sh; do
 done
 printf %s "$0"`
 
-// shells are tried one after the other where there is no sh to ask.
+// shells are tried in turn until one can run findShellScript.
 var shells = []string{"sh", "bash", "zsh", "ash"}
 
-// findShell asks in the sandbox for the best shell.
+// findShell runs findShellScript in the sandbox.
 func (o *execOptions) findShell(ctx context.Context, c *client.Client, sandbox string) (string, error) {
 	for _, shell := range shells {
 		var found bytes.Buffer
@@ -86,6 +86,6 @@ func (o *execOptions) findShell(ctx context.Context, c *client.Client, sandbox s
 		}
 		return found.String(), nil
 	}
-	return "", &client.Error{Code: codes.NotFound, Message: "There is no shell in the image of sandbox " + sandbox +
-		". Run its programs with `agbox exec`, or bring a shell in with a mount or another image."}
+	return "", &client.Error{Code: codes.NotFound, Message: "The image of sandbox " + sandbox +
+		" has no shell. Run its programs with `agbox exec`, or add a shell with a mount or another image."}
 }

@@ -241,7 +241,7 @@ func TestRunDoesNotSayThatACommandRunsOnWhoseSandboxItRemoves(t *testing.T) {
 			}
 		}
 		code := c.exec(t.Context(), strings.Fields(args)...)
-		if removed := i == 1; code != 130 || strings.Contains(c.errs.String(), "The command runs on") == removed {
+		if removed := i == 1; code != 130 || strings.Contains(c.errs.String(), "The command keeps running") == removed {
 			t.Errorf("%s: code %d, %q", args, code, c.errs.String())
 		}
 	}
@@ -260,7 +260,7 @@ func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	if err != nil || string(in.GetConfigYaml()) == "" || in.GetConfigDir() != dir || in.GetConfigPath() != "agbox.yaml" || in.GetHomeDir() != "/home/me" {
 		t.Fatalf("got %v, %v", in, err)
 	}
-	if said := c.errs.String(); said != "agbox: Using the agbox.yaml here.\n" {
+	if said := c.errs.String(); said != "agbox: Using the agbox.yaml in this folder.\n" {
 		t.Errorf("said %q", said)
 	}
 	if len(in.GetBaseFiles()) != 2 || in.GetBaseFiles()[0].GetPath() != filepath.Join(dir, "sub/compose.yaml") || in.GetBaseFiles()[1].GetFormat() != agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER {
@@ -275,7 +275,7 @@ func TestTheFileOfTheFolderIsUsedAndThatIsSaid(t *testing.T) {
 	}
 
 	c, in, err = flags(t, "--image", "y")
-	if err != nil || in.GetConfigYaml() != nil || !strings.Contains(c.errs.String(), "not used, because --image is given") {
+	if err != nil || in.GetConfigYaml() != nil || !strings.Contains(c.errs.String(), "because --image is given") {
 		t.Errorf("got %v, %v, %q", in, err, c.errs.String())
 	}
 	c, in, err = flags(t, "--image", "y", "-f", "other.yaml")
@@ -304,13 +304,13 @@ func TestConfigShowsWhatWouldBeStored(t *testing.T) {
 	if code != 0 || out != want {
 		t.Errorf("code %d, stdout\n%s", code, out)
 	}
-	if want := "agbox: Using the agbox.yaml here.\nagbox: note: " + dir + "/compose.yaml:1:31: services.web.tty: tty of service web is not supported and was left out.\n"; errs != want {
+	if want := "agbox: Using the agbox.yaml in this folder.\nagbox: note: " + dir + "/compose.yaml:1:31: services.web.tty: tty of service web is not supported and was left out.\n"; errs != want {
 		t.Errorf("stderr %q", errs)
 	}
 	if code, out, _ := agbox(t, socket, "config", "show", "-o", "json", "agbox.yaml"); code != 0 || !strings.Contains(out, `"image": "good"`) {
 		t.Errorf("code %d, stdout\n%s", code, out)
 	}
-	if code, out, _ := agbox(t, socket, "config", "validate"); code != 0 || out != "The description is valid: a sandbox of the image good with 1 service.\n" {
+	if code, out, _ := agbox(t, socket, "config", "validate"); code != 0 || out != "The sandbox spec is valid. Image: good, with 1 service.\n" {
 		t.Errorf("code %d, stdout %q", code, out)
 	}
 	code, out, errs = agbox(t, socket, "config", "validate", "bad.yaml")
@@ -385,7 +385,7 @@ func TestRunSaysOnATerminalThatItsSandboxIsKept(t *testing.T) {
 		c := newCLI(t, socket)
 		c.width = func() int { return 80 }
 		c.exec(t.Context(), strings.Fields(args)...)
-		if strings.Contains(c.errs.String(), " is kept: `agbox rm ") != kept {
+		if strings.Contains(c.errs.String(), " is kept. Remove it with `agbox rm ") != kept {
 			t.Errorf("%s: %q", args, c.errs.String())
 		}
 	}

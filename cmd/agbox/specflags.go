@@ -24,7 +24,7 @@ import (
 // defaultSpecFile is used when it is in the current folder.
 const defaultSpecFile = "agbox.yaml"
 
-// specOptions are the flags that describe a sandbox. They come over the files.
+// specOptions are the flags that describe a sandbox. They override the files.
 type specOptions struct {
 	file           string
 	devcontainers  []string
@@ -49,74 +49,74 @@ type specOptions struct {
 	privileged, newPrivileges     *bool
 	seccompUnconfined, readOnly   *bool
 	dangerousMounts               *bool
-	// trust agrees to what the files ask of the host, without a question.
+	// trust grants what the files request of the host, without a question.
 	trust bool
 }
 
 // addFlags adds the flags to a command.
 func (o *specOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.SortFlags = false // as they stand here, which is by what they are about
+	f.SortFlags = false // keep them grouped by topic
 	text := func(p *string, name, short, usage string) { f.StringVarP(p, name, short, "", usage) }
 	list := func(p *[]string, name, short, usage string) {
 		f.StringArrayVarP(p, name, short, nil, usage+" (repeatable)")
 	}
 	flag := func(p **bool, name, usage string) { f.VarPF(boolFlag{p}, name, "", usage).NoOptDefVal = "true" }
 	text(&o.file, "file", "f", "the sandbox `FILE`, instead of the "+defaultSpecFile+" in this folder; - is standard input")
-	list(&o.devcontainers, "devcontainer", "", "a devcontainer.json `FILE` below the sandbox file")
-	list(&o.composes, "compose", "", "a compose `FILE` below the sandbox file, for its services")
+	list(&o.devcontainers, "devcontainer", "", "a devcontainer.json `FILE` as a base; the sandbox file overrides it")
+	list(&o.composes, "compose", "", "a compose `FILE` as a base, for its services; the sandbox file overrides it")
 	text(&o.composePrimary, "compose-primary", "", "the `SERVICE` of the compose file that is the primary container")
-	text(&o.image, "image", "", "`IMAGE` of the sandbox; one that is not here is pulled")
+	text(&o.image, "image", "", "`IMAGE` of the sandbox; pulled if missing")
 	text(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
 	text(&o.pull, "pull", "", "`WHEN` to pull: if_missing, always or never")
 	list(&o.labels, "label", "", "`KEY=VALUE` to select the sandbox by")
-	list(&o.env, "env", "e", "`KEY=VALUE` for all commands; KEY alone takes the value from here")
-	list(&o.mounts, "mount", "", "bind `SOURCE:TARGET[:rw]`, read-only unless rw")
-	list(&o.copies, "copy", "", "copy `SOURCE:TARGET` in")
-	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` in")
-	text(&o.mountWorkspace, "mount-workspace", "", "bind the project `DIR[:TARGET]`, writable")
-	list(&o.excludes, "exclude", "", "`PATTERN` to leave out of the workspace, as in .gitignore")
-	flag(&o.useGitignore, "use-gitignore", "leave out of the workspace what its .gitignore files name")
-	list(&o.tools, "tool", "", "`NAME` of a built-in tool to bring in, for example git")
-	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; 127.0.0.1 and a free port unless given")
+	list(&o.env, "env", "e", "`KEY=VALUE` for all commands; KEY alone takes the value from this environment")
+	list(&o.mounts, "mount", "", "bind-mount `SOURCE:TARGET[:rw]`, read-only unless rw")
+	list(&o.copies, "copy", "", "copy SOURCE into the sandbox, `SOURCE:TARGET`")
+	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` into the sandbox")
+	text(&o.mountWorkspace, "mount-workspace", "", "bind-mount the project `DIR[:TARGET]`, writable")
+	list(&o.excludes, "exclude", "", "`PATTERN` to exclude from the workspace, as in .gitignore")
+	flag(&o.useGitignore, "use-gitignore", "exclude from the workspace what its .gitignore files name")
+	list(&o.tools, "tool", "", "`NAME` of a built-in tool to add, for example git")
+	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; default: a free port on 127.0.0.1")
 	list(&o.tmpfs, "tmpfs", "", "a folder in memory, `TARGET[:SIZE]`")
 	list(&o.volumes, "volume", "", "a volume of the sandbox, `NAME:TARGET[:ro]`")
-	list(&o.services, "service", "", "a service, `NAME=IMAGE` or the YAML of one; required unless it says otherwise")
+	list(&o.services, "service", "", "a service, `NAME=IMAGE` or its YAML; required unless the YAML says otherwise")
 	text(&o.cpus, "cpus", "", "`NUMBER` of processors, for example 1.5")
 	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g")
-	text(&o.disk, "disk", "", "`SIZE` of the container's own files, where the engine can limit it")
+	text(&o.disk, "disk", "", "`SIZE` limit of the container's own files, if the engine supports it")
 	text(&o.gpus, "gpus", "", "`WHICH` GPUs: all, a number, or ids separated by commas")
 	text(&o.shm, "shm-size", "", "`SIZE` of /dev/shm")
-	f.Uint32Var(&o.pids, "pids-limit", 0, "most processes and threads at once (`NUMBER`; 4096 unless given)")
+	f.Uint32Var(&o.pids, "pids-limit", 0, "`NUMBER` of processes and threads at most (default 4096)")
 	list(&o.ulimits, "ulimit", "", "`NAME=SOFT[:HARD]`, for example nofile=1024")
-	text(&o.user, "user", "u", "`USER` of commands that name none")
-	text(&o.workdir, "workdir", "w", "working `DIR` of commands that name none")
-	text(&o.hostname, "hostname", "", "host `NAME` inside")
-	list(&o.postCreate, "post-create", "", "`COMMAND` for the shell, run once before the sandbox is ready")
-	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0: never")
-	text(&o.idleAction, "idle-action", "", "`WHAT` to do then: stop or remove (default stop)")
-	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: as the daemon is set)")
-	list(&o.capAdd, "cap-add", "", "`CAPABILITY` beside the default ones, for example SYS_PTRACE")
-	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to take away, or ALL")
-	list(&o.devices, "device", "", "device `PATH` to pass on, for example /dev/kvm")
-	flag(&o.privileged, "privileged", "give up all safety")
-	flag(&o.newPrivileges, "allow-new-privileges", "let set-user-ID programs such as sudo gain rights")
+	text(&o.user, "user", "u", "default `USER` of commands")
+	text(&o.workdir, "workdir", "w", "default working `DIR` of commands")
+	text(&o.hostname, "hostname", "", "host `NAME` of the sandbox")
+	list(&o.postCreate, "post-create", "", "shell `COMMAND` to run once before the sandbox is ready")
+	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0 means never")
+	text(&o.idleAction, "idle-action", "", "`WHAT` to do after --idle-ttl: stop or remove (default stop)")
+	text(&o.revival, "revival", "", "`WHAT` to do when the sandbox's container ends by itself: fail, revive or reap (default: the daemon's setting)")
+	list(&o.capAdd, "cap-add", "", "`CAPABILITY` to add to the default ones, for example SYS_PTRACE")
+	list(&o.capDrop, "cap-drop", "", "`CAPABILITY` to drop, or ALL")
+	list(&o.devices, "device", "", "`PATH` of a host device to add, for example /dev/kvm")
+	flag(&o.privileged, "privileged", "run privileged: no isolation from the host")
+	flag(&o.newPrivileges, "allow-new-privileges", "let set-user-ID programs such as sudo gain privileges")
 	flag(&o.seccompUnconfined, "seccomp-unconfined", "run without the seccomp filter")
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
-	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are refused otherwise, for example of the engine's socket")
-	f.BoolVar(&o.trust, "trust", false, "let the sandbox file have what it asks of this machine, without a question")
+	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are otherwise refused, for example of the engine's socket")
+	f.BoolVar(&o.trust, "trust", false, "grant what the sandbox file requests of this machine, without asking")
 	for name, words := range map[string][]string{
 		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),
 		"pull":        document.EnumWords(agboxv1.PullPolicy(0).Descriptor()),
 		"revival":     document.EnumWords(agboxv1.RevivalPolicy(0).Descriptor()),
 		"tool":        projections.Names(),
 	} {
-		// The flags are there, so this cannot fail.
+		// It fails only for a flag that does not exist.
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
-// sandboxRequest makes the request for a sandbox out of files and flags.
+// sandboxRequest makes the request for a sandbox from files and flags.
 func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*client.SpecInput, error) {
 	spec, err := o.fields(a)
 	if err != nil {
@@ -129,10 +129,10 @@ func (o *specOptions) sandboxRequest(a *app, name string, command []string) (*cl
 	}
 	req := input.Request
 	if o.image == "" && req.GetConfigYaml() == nil && len(req.GetBaseFiles()) == 0 {
-		return nil, usagef("Name an image, for example --image debian:12, or write a sandbox file: `agbox init` makes one.")
+		return nil, usagef("Name an image, for example with --image debian:12, or write a sandbox file: `agbox init` writes a starter.")
 	}
 	req.CreateSpec = spec
-	// Whoever wrote the files may be a stranger, or an agent in an earlier sandbox.
+	// A stranger, or an agent in an earlier sandbox, may have written the files.
 	req.UntrustedFiles = true
 	return input, nil
 }
@@ -150,10 +150,10 @@ func (o *specOptions) files(a *app) client.SpecFiles {
 		return files
 	}
 	if o.image != "" {
-		a.say("The %s here is not used, because --image is given: -f %[1]s uses it as well.", defaultSpecFile)
+		a.say("Ignoring the %s in this folder because --image is given. Add -f %[1]s to use both.", defaultSpecFile)
 		return files
 	}
-	a.say("Using the %s here.", defaultSpecFile)
+	a.say("Using the %s in this folder.", defaultSpecFile)
 	files.File = defaultSpecFile
 	return files
 }
@@ -221,7 +221,7 @@ func flagError(name string, err error) error {
 	return usagef("--%s: %s.", name, document.Sentence(err))
 }
 
-// eachValue reads the values of a flag that may stand several times.
+// eachValue reads the values of a repeatable flag.
 func eachValue[T any](keep func(error), flag string, values []string, read func(string) (T, error)) []T {
 	var all []T
 	for _, value := range values {
@@ -235,8 +235,8 @@ func eachValue[T any](keep func(error), flag string, values []string, read func(
 	return all
 }
 
-// here makes a path of the command line absolute: it belongs to the current
-// folder, whatever the folder of the sandbox file. The daemon knows what "~" is.
+// here makes a path from the command line absolute. It is relative to the current
+// folder, not to that of the sandbox file. The daemon expands "~".
 func here(path string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		return path
@@ -249,17 +249,17 @@ func here(path string) string {
 
 func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	if o.workspace != "" && o.mountWorkspace != "" {
-		return nil, usagef("--workspace copies the project in and --mount-workspace binds it: give one of the two.")
+		return nil, usagef("--workspace copies the project and --mount-workspace mounts it: give only one of them.")
 	}
 	text := o.workspace + o.mountWorkspace
 	if text == "" {
 		if len(o.excludes) > 0 || o.useGitignore != nil {
-			// For the workspace of the file.
+			// These apply to the workspace of the file.
 			return &agboxv1.WorkspaceSpec{ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}, nil
 		}
 		return nil, nil
 	}
-	// Also a copy says that it is one: the file may have the workspace bound.
+	// Set Mount for a copy too: it must override a file that mounts the workspace.
 	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
 	if at := strings.LastIndex(text, ":/"); at > 0 {
 		text, w.Target = text[:at], text[at+1:]
@@ -268,7 +268,7 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	return w, nil
 }
 
-// security is nil where no flag speaks of it, so that it is not in the spec.
+// security is nil if no security flag is given; the spec then has no security section.
 func (o *specOptions) security() *agboxv1.SecuritySpec {
 	s := &agboxv1.SecuritySpec{
 		CapAdd: o.capAdd, CapDrop: o.capDrop, Devices: o.devices, Privileged: o.privileged, AllowNewPrivileges: o.newPrivileges,
@@ -280,8 +280,8 @@ func (o *specOptions) security() *agboxv1.SecuritySpec {
 	return s
 }
 
-// boolFlag is a flag that says nothing unless it is given, so that =false takes
-// back what a file says.
+// boolFlag is a flag with three values: true, false and not given. So =false can
+// override a file.
 type boolFlag struct{ p **bool }
 
 func (f boolFlag) Set(text string) error {
@@ -300,10 +300,10 @@ func (f boolFlag) String() string {
 	return strconv.FormatBool(**f.p)
 }
 
-// Type tells the help that it needs no value.
+// Type makes the help show the flag without a value.
 func (boolFlag) Type() string { return "bool" }
 
-// enumFlag reads the word for a value; none leaves it to the daemon.
+// enumFlag reads the word for an enum value; empty leaves the choice to the daemon.
 func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.EnumNumber, error) {
 	if word == "" {
 		return 0, nil
@@ -316,7 +316,7 @@ func enumFlag(flag, word string, d protoreflect.EnumDescriptor) (protoreflect.En
 	return 0, usagef("--%s %q is not %s or %s.", flag, word, strings.Join(words[:last], ", "), words[last])
 }
 
-// serviceFlag reads NAME=IMAGE, or a service as it stands in a sandbox file.
+// serviceFlag reads NAME=IMAGE, or the YAML of a service in a sandbox file.
 func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 	if name, image, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, "{:\n ") {
 		return &agboxv1.ServiceSpec{Name: name, Image: image, Required: proto.Bool(true)}, nil
@@ -331,14 +331,13 @@ func serviceFlag(text string) (*agboxv1.ServiceSpec, error) {
 		return nil, errors.New(strings.TrimPrefix(p.GetField()+": ", ": ") + strings.TrimSuffix(p.GetMessage(), "."))
 	}
 	if service.Required == nil {
-		service.Required = proto.Bool(true) // in a request it would not be
+		service.Required = proto.Bool(true) // the default in a request is false
 	}
 	return service, nil
 }
 
-// resolved asks the daemon what it would make of a request, tells what there is
-// to tell, and fails when there are problems. The answer is nil if an older daemon
-// cannot say.
+// resolved asks the daemon to resolve a request, prints its notices and problems, and
+// fails if there are problems. The answer is nil if the daemon is too old for the call.
 func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
 	out, err := c.ResolveSpec(ctx, in)
 	var failure *client.Error
@@ -360,12 +359,12 @@ func (a *app) resolved(ctx context.Context, c *client.Client, in *agboxv1.Create
 	return out, nil
 }
 
-// problemLine is a problem as editors and terminals find its place.
+// problemLine formats a problem as FILE:LINE, which editors and terminals can open.
 func problemLine(p *agboxv1.SpecProblem) string {
 	return printable(document.Line(p))
 }
 
-// hasFiles tells whether a request has more than fields.
+// hasFiles tells whether a request contains files.
 func hasFiles(in *agboxv1.CreateSandboxRequest) bool {
 	return in.GetConfigYaml() != nil || len(in.GetBaseFiles()) > 0
 }

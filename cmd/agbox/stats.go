@@ -20,24 +20,24 @@ func (a *app) statsCommand() *cobra.Command {
 	var o statsOptions
 	cmd := &cobra.Command{
 		Use:   "stats [SANDBOX...] [flags]",
-		Short: "Show what containers of sandboxes use, every second",
-		Long: `Show every second what the running containers of sandboxes use, of all of them if
-none is named. CPU is in parts of one processor: 150 % is one and a half. NET and
-BLOCK are what was received and sent, read and written, since the start.
-With -o json each round is one line.`,
+		Short: "Show the resource usage of the containers of sandboxes, every second",
+		Long: `Show every second what the running containers of the sandboxes use; without SANDBOX,
+of all sandboxes. CPU is in percent of one processor: 150 % is one and a half. NET is
+the bytes received and sent, BLOCK the bytes read and written, since the start of the
+container. With -o json each round is one line.`,
 		Args:              arguments(0, -1, "SANDBOXES"),
 		ValidArgsFunction: a.completeSandboxes(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			return o.run(ctx, a, c, args)
 		}),
 	}
-	cmd.Flags().BoolVar(&o.noStream, "no-stream", false, "show it once")
+	cmd.Flags().BoolVar(&o.noStream, "no-stream", false, "show the usage once and exit")
 	addFormat(cmd, &o.format)
 	return cmd
 }
 
 func (o *statsOptions) run(ctx context.Context, a *app, c *client.Client, refs []string) error {
-	// Only a terminal is painted over.
+	// Overwrite the last table only on a terminal.
 	over := a.width() > 0 && !o.noStream
 	for round, err := range c.Stats(ctx, refs, o.noStream) {
 		if err != nil {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// input reads our standard input, and can be stopped while it waits.
+// input reads standard input and can be stopped while it waits.
 type input struct {
 	fd int
 	// tty tells that it is a terminal.
 	tty bool
-	// stopRead tells poll that stop has closed the other end.
+	// stop closes stopWrite, which wakes the poll on stopRead.
 	stopRead, stopWrite *os.File
 	state               atomic.Int32
 	done                chan struct{}
@@ -24,15 +24,15 @@ type input struct {
 // The states of an input.
 const (
 	stoppable int32 = iota
-	// direct is while a read goes on that cannot be stopped: one that the kernel
-	// answers with SIGTTIN because we are in the background.
+	// direct: in a read that cannot be stopped. In the background, the kernel
+	// answers a read of the terminal with SIGTTIN.
 	direct
 	stopped
 )
 
-// readInput calls take with each piece that arrives, until it returns false, and
-// last with an error: io.EOF at the end, another one where the input broke off. stop
-// ends that and waits for it.
+// readInput calls take with each piece of input until take returns false. The last call
+// has an error: io.EOF at the end of the input, else the read error. stop stops reading
+// and waits for the reader.
 func readInput(f *os.File, take func([]byte, error) bool) (stop func(), err error) {
 	if f == nil {
 		take(nil, io.EOF)
@@ -53,13 +53,13 @@ func readInput(f *os.File, take func([]byte, error) bool) (stop func(), err erro
 func (in *input) stop() {
 	_ = in.stopWrite.Close()
 	if in.state.Swap(stopped) == direct {
-		return // it ends with the process
+		return // the read cannot be interrupted; it ends with the process
 	}
 	<-in.done
 	_ = in.stopRead.Close()
 }
 
-// pieceSize is the most that is read at once, in bytes.
+// pieceSize is the largest read, in bytes.
 const pieceSize = 256 << 10
 
 func (in *input) run(take func([]byte, error) bool) {
@@ -120,7 +120,7 @@ func (in *input) read(buf []byte) (int, error) {
 	}
 }
 
-// foreground tells whether our process group has the terminal.
+// foreground tells whether our process group is the terminal's foreground group.
 func foreground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()

@@ -12,18 +12,18 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// terminal is the terminal on our standard input.
+// terminal is the terminal on standard input.
 type terminal struct {
 	fd int
 
 	// mu guards saved.
 	// Held across I/O: saved must be the state that the terminal was changed from.
 	mu sync.Mutex
-	// saved is how the terminal was; nil while it is like that.
+	// saved is the state before raw; nil if the terminal is not raw.
 	saved *term.State
 }
 
-// terminal returns the terminal on our stdin; nil if it is none.
+// terminal returns the terminal on stdin; nil if stdin is not a terminal.
 func (a *app) terminal() *terminal {
 	if a.stdin == nil || !term.IsTerminal(int(a.stdin.Fd())) {
 		return nil
@@ -31,8 +31,8 @@ func (a *app) terminal() *terminal {
 	return &terminal{fd: int(a.stdin.Fd())}
 }
 
-// raw has every key come to us as it is. In the background that is left for when
-// we get the terminal.
+// raw switches the terminal to raw mode. It does nothing in the background: SIGCONT
+// calls it again once agbox is in the foreground.
 func (t *terminal) raw() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,7 +46,7 @@ func (t *terminal) raw() error {
 	return err
 }
 
-// restore makes the terminal what it was before raw.
+// restore undoes raw.
 func (t *terminal) restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +56,8 @@ func (t *terminal) restore() {
 	}
 }
 
-// restoreOnPanic is for the goroutines of a session: a terminal that echoes
-// nothing would hide why we died.
+// restoreOnPanic restores the terminal before a panic ends the process: in raw mode
+// the panic's message would be hard to read. Each goroutine of a session defers it.
 func (t *terminal) restoreOnPanic() {
 	if p := recover(); p != nil {
 		t.restore()
@@ -65,7 +65,7 @@ func (t *terminal) restoreOnPanic() {
 	}
 }
 
-// size is the size of the terminal; nil if it does not know it.
+// size is the size of the terminal; nil if it is unknown.
 func (t *terminal) size() *agboxv1.TerminalSize {
 	columns, rows, err := term.GetSize(t.fd)
 	return terminalSize(rows, columns, err)
@@ -80,7 +80,7 @@ func terminalSize(rows, columns int, err error) *agboxv1.TerminalSize {
 	return &agboxv1.TerminalSize{Rows: uint32(min(rows, largestTerminal)), Columns: uint32(min(columns, largestTerminal))}
 }
 
-// outputSize is the size of the terminal on our stdout; nil if there is none.
+// outputSize is the size of the terminal on stdout; nil if there is none.
 func (a *app) outputSize() *agboxv1.TerminalSize {
 	f, ok := a.stdout.(*os.File)
 	if !ok {
@@ -90,10 +90,10 @@ func (a *app) outputSize() *agboxv1.TerminalSize {
 	return terminalSize(rows, columns, err)
 }
 
-// knownTerminals are those that nearly every image knows.
+// knownTerminals are TERM values that nearly every image has a description of.
 var knownTerminals = []string{"xterm", "xterm-256color", "screen", "screen-256color", "tmux", "tmux-256color", "linux", "vt100", "vt220"}
 
-// terminalName is the TERM of a command that runs on our terminal.
+// terminalName is the TERM for a command on our terminal.
 func (a *app) terminalName() string {
 	name, _ := a.lookupEnv("TERM")
 	switch {
@@ -105,7 +105,7 @@ func (a *app) terminalName() string {
 	return "xterm"
 }
 
-// writerName is what others see of us who look on: user and terminal.
+// writerName names us to the clients that watch: user and terminal.
 func (a *app) writerName() string {
 	user, _ := a.lookupEnv("USER")
 	where, _ := os.Readlink("/proc/self/fd/0")
@@ -123,7 +123,7 @@ func (a *app) writerName() string {
 	return name[:min(len(name), 48)]
 }
 
-// typistName is a writer without the part that was made at random.
+// typistName is a writer's name without its random suffix.
 func typistName(writer string) string {
 	if i := strings.LastIndexByte(writer, '-'); i > 0 {
 		return strings.Replace(writer[:i], "_", " on ", 1)

@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// ago says how long t lies back, in the largest unit that fits.
+// ago formats how long ago t was, in the largest unit that fits.
 func ago(now, t time.Time) string {
 	d := now.Sub(t)
 	for _, unit := range []struct {
@@ -36,7 +36,7 @@ func (a *app) since(t *timestamppb.Timestamp) string {
 	return ago(a.now(), t.AsTime())
 }
 
-// stamp is a point in time for people, in their zone, to the millisecond.
+// stamp formats a time in the local time zone, with milliseconds.
 func stamp(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
@@ -44,7 +44,7 @@ func stamp(t *timestamppb.Timestamp) string {
 	return t.AsTime().Local().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// orDash shows that a cell is empty.
+// orDash shows an empty cell as "-".
 func orDash(s string) string {
 	if s == "" {
 		return "-"
@@ -52,8 +52,8 @@ func orDash(s string) string {
 	return printable(s)
 }
 
-// printable keeps what came out of a sandbox or a request from steering the
-// terminal: control characters become escapes.
+// printable escapes control characters, so text from a sandbox or a request cannot
+// control the terminal.
 func printable(s string) string {
 	if strings.IndexFunc(s, unprintable) < 0 {
 		return s
@@ -69,7 +69,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// printableLines is printable for a text of several lines.
+// printableLines is like printable, but keeps line breaks and tabs.
 func printableLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
@@ -93,7 +93,7 @@ func cut(s string, n int) string {
 	return string(runes[:max(n-1, 0)]) + "…"
 }
 
-// shellWords writes a command so that a shell would read the same words.
+// shellWords quotes a command for the shell.
 func shellWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -109,7 +109,7 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// sandboxState is the state in a word, with what makes it doubtful.
+// sandboxState is the state in a word, with a remark if it is recovering or degraded.
 func sandboxState(h *agboxv1.SandboxHandle) string {
 	word := strings.ToLower(strings.TrimPrefix(h.GetState().String(), "SANDBOX_STATE_"))
 	switch {
@@ -125,7 +125,7 @@ func execState(e *agboxv1.ExecStatus) string {
 	return strings.ToLower(strings.TrimPrefix(e.GetState().String(), "EXEC_STATE_"))
 }
 
-// assignments reads KEY=VALUE pairs of a flag that may stand several times.
+// assignments reads the KEY=VALUE pairs of a repeatable flag.
 func assignments(flag string, pairs []string) (map[string]string, error) {
 	if len(pairs) == 0 {
 		return nil, nil
@@ -134,15 +134,15 @@ func assignments(flag string, pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return nil, usagef("--%s %s is not of the form KEY=VALUE.", flag, pair)
+			return nil, usagef("--%s %s is not valid: write KEY=VALUE.", flag, pair)
 		}
 		out[key] = value
 	}
 	return out, nil
 }
 
-// environment is assignments where KEY alone takes the value from our own
-// environment; one that is not set there stays unset.
+// environment is like assignments, but KEY alone takes the value from agbox's own
+// environment. A variable that is not set there is omitted.
 func (a *app) environment(pairs []string) (map[string]string, error) {
 	given := make([]string, 0, len(pairs))
 	for _, pair := range pairs {

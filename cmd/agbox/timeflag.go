@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// localTimes are the forms of a time without a zone, which is then that of the
-// reader.
+// localTimes are the layouts of times without a zone, which are local times.
 var localTimes = []string{
 	"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02T15:04:05.999999999",
 	"2006-01-02 15:04", "2006-01-02 15:04:05",
@@ -30,10 +29,10 @@ func timeFlag(flag, value string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("--%s %q is no time: give a duration like 10m or 2d, a date like 2026-05-04, or RFC 3339.", flag, value)
+	return time.Time{}, usagef("--%s %q is not a time: give a duration such as 10m or 2d, a date such as 2026-05-04, or RFC 3339.", flag, value)
 }
 
-// duration reads what time.ParseDuration reads, and days.
+// duration is like time.ParseDuration, but allows days.
 func duration(value string) (time.Duration, bool) {
 	var whole time.Duration
 	if days, rest, ok := strings.Cut(value, "d"); ok {

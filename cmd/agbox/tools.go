@@ -15,24 +15,26 @@ import (
 func (a *app) toolsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tools COMMAND",
-		Short: "Show the built-in tools that can be brought into a sandbox",
+		Short: "Show the built-in tools that can be added to a sandbox",
 	}
 	onlyCommands(cmd)
 	var f format
 	ls := &cobra.Command{
 		Use:   "ls [TOOL...]",
-		Short: "List the tools with what they would bring in from here",
-		Long: `List the built-in tools: what --tool NAME, or builtin_tools in a sandbox file,
-would bring into a sandbox from here, and what for that is missing. mount is bound
-read-only; copy is copied in, so that nothing that is done to it reaches this
-machine; cache is a folder of agbox's own that all sandboxes share and may write to:
-leave caches out of sandboxes that must not trust each other; file is a small file
-that agbox writes.`,
+		Short: "List the tools and what they would add from this machine",
+		Long: `List the built-in tools: what --tool NAME, or builtin_tools in a sandbox file, would
+add to a sandbox from this machine, and what is missing for it. HOW is one of:
+
+  mount  mounted read-only
+  copy   copied in, so changes in the sandbox do not reach this machine
+  cache  a folder of agbox that all sandboxes share and can write to; do not
+         enable caches in sandboxes that must not trust each other
+  file   a small file that agbox writes`,
 		ValidArgs: projections.Names(),
 		Args: func(_ *cobra.Command, args []string) error {
 			for _, name := range args {
 				if projections.Find(name) == nil {
-					return usagef("There is no built-in tool %q. There are %s.", name, strings.Join(projections.Names(), ", "))
+					return usagef("%q is not a built-in tool. The built-in tools are %s.", name, strings.Join(projections.Names(), ", "))
 				}
 			}
 			return nil
@@ -48,7 +50,7 @@ that agbox writes.`,
 	return cmd
 }
 
-// host is this machine as tools see it.
+// host is this machine as the tools see it: home, caches and environment.
 func (a *app) host() projections.Host {
 	h := projections.Host{Env: make(map[string]string)}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -116,7 +118,7 @@ func (a *app) listTools(names []string, f format) error {
 	return nil
 }
 
-// tilde shortens a path below the home.
+// tilde shortens a path below the home directory.
 func tilde(path, home string) string {
 	if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok && home != "" {
 		return "~/" + rest

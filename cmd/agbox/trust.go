@@ -17,10 +17,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// maxDiff bounds the lines of a difference on the screen. `agbox trust show` has all.
+// maxDiff bounds the lines of a diff on the screen. `agbox trust show` prints the whole content.
 const maxDiff = 40
 
-// trustStore is where answers are kept.
+// trustStore is where the answers are stored.
 func trustStore() (trust.Store, error) {
 	install, err := paths.FromEnv()
 	if err != nil {
@@ -29,8 +29,8 @@ func trustStore() (trust.Store, error) {
 	return trust.Store{Dir: install.Trust()}, nil
 }
 
-// question is what a person has to agree to before files that came with a folder
-// take effect; nil if they ask nothing of the host.
+// question is what a person must agree to before files that came with a folder take
+// effect; nil if the files request nothing of the host.
 func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trust.Question {
 	if len(input.Files) == 0 || len(asked.GetRequests())+len(input.Variables) == 0 {
 		return nil
@@ -52,8 +52,8 @@ func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trust.Quest
 	return q
 }
 
-// agree makes sure that a person has agreed to what the files ask of the host. It
-// asks on a terminal and refuses without one.
+// agree makes sure that a person has agreed to what the files request of the host. It
+// asks on a terminal, and fails without one.
 func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput, asked *agboxv1.HostRequests) error {
 	q := question(input, asked)
 	if q == nil {
@@ -71,15 +71,15 @@ func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput
 		return nil
 	case q.Path == "-" || a.terminal() == nil || a.width() == 0:
 		a.sayEach(strings.TrimSuffix(requestScreen(*q, before), "\n"))
-		return usagef("%s asks for the above, and nobody has agreed to it. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
+		return usagef("%s requests the above, and you have not agreed to it. Run `agbox trust review %s` on a terminal, or give --trust.", printable(q.Path), shellWords([]string{q.Path}))
 	}
 	return a.askForTrust(ctx, store, *q, before)
 }
 
-// askForTrust shows the question and keeps the answer yes.
+// askForTrust asks the question, and stores the answer if it is yes.
 func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Question, before *trust.Answer) error {
 	fmt.Fprint(a.stderr, "\n", requestScreen(q, before), "\n")
-	yes, err := a.confirm(ctx, "Allow this, and remember it for this content?")
+	yes, err := a.confirm(ctx, "Allow this, and remember the answer for this content?")
 	switch {
 	case err != nil:
 		return err
@@ -89,16 +89,16 @@ func (a *app) askForTrust(ctx context.Context, store trust.Store, q trust.Questi
 	return store.Remember(q, a.now())
 }
 
-// errNotTrusted is the answer no.
+// errNotTrusted means the person answered no.
 func errNotTrusted(path string) error {
-	return fmt.Errorf("%s was not trusted, so nothing was made", printable(path))
+	return fmt.Errorf("%s is not trusted, so nothing was created", printable(path))
 }
 
-// requestScreen is what a person sees before the decision. Nothing that a file says
-// steers the terminal.
+// requestScreen is what a person sees before the decision. Control characters from
+// files are escaped.
 func requestScreen(q trust.Question, before *trust.Answer) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s asks for things of this machine:\n\n", printable(q.Path))
+	fmt.Fprintf(&b, "%s requests access to this machine:\n\n", printable(q.Path))
 	var change trust.Change
 	if before != nil {
 		change = q.Since(before)
@@ -124,7 +124,7 @@ func requestScreen(q trust.Question, before *trust.Answer) string {
 		fmt.Fprintf(&b, " -  %s\n", printable(r.Text))
 	}
 	if danger {
-		b.WriteString("\n ! weakens the protection of this machine, or reaches beyond the folder of the file.\n")
+		b.WriteString("\n ! weakens the protection of this machine, or reaches outside the folder of the file.\n")
 	}
 	if before != nil {
 		fmt.Fprintf(&b, "\nYou agreed to an earlier version on %s. Since then:\n", before.TrustedAt.Local().Format("2006-01-02 15:04"))
@@ -133,7 +133,7 @@ func requestScreen(q trust.Question, before *trust.Answer) string {
 	return b.String()
 }
 
-// differences are the changed lines of all files, at most as many as are wanted.
+// differences are the changed lines of all files, at most most of them.
 func differences(change trust.Change, most int) string {
 	var lines []string
 	for _, f := range change.Files {
@@ -155,7 +155,7 @@ func differences(change trust.Change, most int) string {
 	var b strings.Builder
 	for i, line := range lines {
 		if i == most {
-			fmt.Fprintf(&b, "  ... and %d lines more\n", len(lines)-most)
+			fmt.Fprintf(&b, "  ... and %d more lines\n", len(lines)-most)
 			break
 		}
 		b.WriteString("  " + line + "\n")
@@ -163,8 +163,8 @@ func differences(change trust.Change, most int) string {
 	return b.String()
 }
 
-// confirm asks a question on the terminal. Anything but y or yes means no, and so
-// does the end of the input.
+// confirm asks a question on the terminal. Anything but y or yes means no, also the end
+// of the input.
 func (a *app) confirm(ctx context.Context, text string) (bool, error) {
 	fmt.Fprintf(a.stderr, "%s [y/N] ", text)
 	line := make(chan string, 1)
@@ -198,5 +198,5 @@ func (a *app) confirm(ctx context.Context, text string) (bool, error) {
 	}
 }
 
-// errOldDaemon is a daemon that cannot say what files ask for.
-var errOldDaemon = errors.New("this agboxd is older than this program and cannot say what the file asks of this machine: restart it with `agbox daemon stop` and `agbox daemon start`")
+// errOldDaemon means the daemon is too old to report what files request.
+var errOldDaemon = errors.New("this agboxd is older than this program and cannot report what the file requests of this machine: restart it with `agbox daemon stop` and `agbox daemon start`")

@@ -16,14 +16,14 @@ import (
 func (a *app) trustCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trust COMMAND",
-		Short: "Decide what sandbox files may have of this machine",
-		Long: `Decide what sandbox files may have of this machine.
+		Short: "Decide what sandbox files may access on this machine",
+		Long: `Decide what sandbox files may access on this machine.
 
-A sandbox file that comes with a folder may ask for mounts, copies from elsewhere,
-ports, tools and variables of this machine. You are asked once, and the answer
-holds for exactly this content: a file that changed is asked again, with the
-difference. A file that asks for nothing is used without a question. Flags are
-yours and are never asked about.`,
+A sandbox file that comes with a folder may request mounts, copies from other
+folders, ports, tools and variables of this machine. agbox asks you once, and your
+answer holds for exactly this content: if the file changes, agbox shows the
+difference and asks again. A file that requests nothing is used without a question.
+agbox never asks about flags, because you gave them yourself.`,
 	}
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{a.trustReviewCommand(), a.trustListCommand(), a.trustShowCommand(), a.trustRevokeCommand()} {
@@ -37,9 +37,9 @@ func (a *app) trustReviewCommand() *cobra.Command {
 	var o specOptions
 	cmd := &cobra.Command{
 		Use:   "review [FILE] [flags]",
-		Short: "Show what a sandbox file asks for, and decide",
-		Long: `Show what a sandbox file asks of this machine and decide about it, without making
-a sandbox. FILE is the agbox.yaml of this folder unless it is named.`,
+		Short: "Show what a sandbox file requests, and decide",
+		Long: `Show what a sandbox file requests of this machine and decide about it, without
+creating a sandbox. The default FILE is the agbox.yaml of this folder.`,
 		Args: arguments(0, 1, "one FILE"),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
 			input, out, err := o.resolve(ctx, a, c, args)
@@ -47,13 +47,13 @@ a sandbox. FILE is the agbox.yaml of this folder unless it is named.`,
 				return err
 			}
 			if question(input, out.GetHostRequests()) == nil {
-				_, err = fmt.Fprintln(a.stdout, "The description asks for nothing of this machine: it is used without a question.")
+				_, err = fmt.Fprintln(a.stdout, "The sandbox spec requests nothing of this machine, so no decision is needed.")
 				return err
 			}
 			if err := o.agree(ctx, a, input, out.GetHostRequests()); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s is trusted as it is now.\n", printable(input.Files[0].Path))
+			_, err = fmt.Fprintf(a.stdout, "%s is trusted with its current content.\n", printable(input.Files[0].Path))
 			return err
 		}),
 	}
@@ -61,7 +61,7 @@ a sandbox. FILE is the agbox.yaml of this folder unless it is named.`,
 	return cmd
 }
 
-// trusted runs a command on the kept answers, for which no daemon is needed.
+// trusted makes the RunE of a command on the stored answers. It needs no daemon.
 func (a *app) trusted(do func(store trust.Store, args []string) error) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		a.began = true
@@ -126,7 +126,7 @@ func (a *app) trustShowCommand() *cobra.Command {
 			for _, f := range answer.Files {
 				content := f.Content
 				if f.Secret {
-					content = "(its values are not kept)\n"
+					content = "(its values are not stored)\n"
 				}
 				fmt.Fprintf(a.stdout, "\n--- %s\n%s", printable(f.Path), printableLines(content))
 			}
@@ -138,7 +138,7 @@ func (a *app) trustShowCommand() *cobra.Command {
 func (a *app) trustRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke FILE...",
-		Short: "Forget that you trust a file, so that you are asked again",
+		Short: "Stop trusting a file; agbox asks again",
 		Args:  arguments(1, -1, "a FILE"),
 		RunE: a.trusted(func(store trust.Store, args []string) error {
 			for _, name := range args {
@@ -149,7 +149,7 @@ func (a *app) trustRevokeCommand() *cobra.Command {
 				if err := store.Revoke(answer.Path); err != nil {
 					return err
 				}
-				a.say("%s is not trusted any more. Sandboxes that were made of it keep what they have.", answer.Path)
+				a.say("%s is no longer trusted. Existing sandboxes keep their access.", answer.Path)
 			}
 			return nil
 		}),
@@ -171,5 +171,5 @@ func findAnswer(store trust.Store, name string) (*trust.Answer, error) {
 			return before, nil
 		}
 	}
-	return nil, usagef("%s is not trusted: `agbox trust ls` lists the files that are.", printable(path))
+	return nil, usagef("%s is not trusted. `agbox trust ls` lists the trusted files.", printable(path))
 }

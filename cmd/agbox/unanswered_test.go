@@ -116,7 +116,7 @@ func TestASignalEndsAgboxThoughTheDaemonDoesNotAnswer(t *testing.T) {
 			c := newCLI(t, socket)
 			defer c.onceAsked(h, syscall.SIGTERM).Wait()
 			code := c.exec(t.Context(), strings.Fields(line)...)
-			unsure := strings.Contains(c.errs.String(), "It is not known whether")
+			unsure := strings.Contains(c.errs.String(), "It is unknown whether")
 			if code != 143 || c.out.String() != "" || unsure != (line != "ls") {
 				t.Errorf("code %d, stdout %q, stderr %q", code, c.out.String(), c.errs.String())
 			}
@@ -203,7 +203,7 @@ func TestASignalThatTheDaemonDoesNotPassOnEndsAgbox(t *testing.T) {
 				defer cli.onceAsked(h, syscall.SIGTERM).Wait()
 			}
 			code := cli.exec(t.Context(), "exec", "demo", "wait")
-			if code != 143 || !strings.Contains(cli.errs.String(), "The command runs on") {
+			if code != 143 || !strings.Contains(cli.errs.String(), "The command keeps running") {
 				t.Errorf("code %d, stderr %q", code, cli.errs.String())
 			}
 			if state := h.execs[0].GetState(); state != agboxv1.ExecState_EXEC_STATE_RUNNING {
@@ -236,7 +236,7 @@ func TestADetachedCommandKeepsItsIdWhateverComes(t *testing.T) {
 		c := newCLI(t, socket)
 		defer c.onceAsked(h, syscall.SIGTERM).Wait()
 		code := c.exec(t.Context(), "exec", "-d", "demo", "wait")
-		if code != 143 || c.out.String() != h.execs[0].GetExecId()+"\n" || !strings.Contains(c.errs.String(), "The command runs on") {
+		if code != 143 || c.out.String() != h.execs[0].GetExecId()+"\n" || !strings.Contains(c.errs.String(), "The command keeps running") {
 			t.Errorf("code %d, stdout %q, stderr %q", code, c.out.String(), c.errs.String())
 		}
 		if len(h.signals) > 0 {

@@ -11,22 +11,22 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// upgradeBound is how long an upgrade may take: the check of the new binary, the
-// end of what is under way, the start.
+// upgradeBound is how long an upgrade may take: the check of the new binary, the end of
+// running work, the start.
 const upgradeBound = time.Minute
 
 func (a *app) daemonUpgradeCommand() *cobra.Command {
 	var binary string
 	cmd := &cobra.Command{
 		Use:   "upgrade [flags]",
-		Short: "Replace the running daemon by a newer agboxd, unnoticed by callers",
-		Long: `Replaces the running daemon by the agboxd that now stands at the path it was
-started from, or by the one that --binary names. The new one is checked first;
-one that is not fit changes nothing.
+		Short: "Replace the running daemon with a newer agboxd, without interruption",
+		Long: `Replace the running daemon with the agboxd that is now at the path it was started
+from, or with the one that --binary names. The new binary is checked first; if the
+check fails, nothing changes.
 
-The process id stays, callers wait for some milliseconds, and streams go on where
-they were. Sandboxes and commands are not touched. A daemon that gets SIGHUP does
-the same.`,
+The process id stays the same, callers wait for some milliseconds, and streams
+continue where they were. Sandboxes and commands are not affected. Sending SIGHUP to
+the daemon does the same.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.noAutostart = true
 			if binary != "" {
@@ -48,6 +48,6 @@ the same.`,
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&binary, "binary", "", "`PATH` of the new agboxd, which must have its agbox-init beside it")
+	cmd.Flags().StringVar(&binary, "binary", "", "`PATH` of the new agboxd; its agbox-init must be in the same folder")
 	return cmd
 }

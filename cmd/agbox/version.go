@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/version"
 )
 
-// glance bounds a question that is nice to have answered.
+// glance bounds optional requests, such as completion and the daemon's version.
 const glance = 2 * time.Second
 
 func (a *app) versionCommand() *cobra.Command {
@@ -49,7 +49,7 @@ func printVersion(ctx context.Context, a *app, out format) error {
 	return err
 }
 
-// daemonVersion asks a daemon that runs already; it is empty if none answers.
+// daemonVersion asks a running daemon for its version; empty if none answers.
 func (a *app) daemonVersion(ctx context.Context) string {
 	answer, err := a.glance(ctx, func(ctx context.Context, c *client.Client) (string, error) {
 		out, err := c.Ping(ctx)
@@ -61,7 +61,7 @@ func (a *app) daemonVersion(ctx context.Context) string {
 	return answer
 }
 
-// glance asks a running daemon one thing, quickly or not at all.
+// glance asks a running daemon without starting one. It fails after glance.
 func (a *app) glance(ctx context.Context, ask func(context.Context, *client.Client) (string, error)) (string, error) {
 	quiet := *a
 	quiet.noAutostart = true
