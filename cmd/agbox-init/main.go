@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor"
 )
 
-// gcPercent halves the garbage that stays in memory: there is one supervisor for
-// each sandbox, and its heap is so small that collecting it costs nothing.
+// gcPercent is half of Go's default, so half as much garbage stays in memory. There is
+// one supervisor per sandbox, and collecting its small heap costs almost nothing.
 const gcPercent = 50
 
 func main() {
@@ -38,7 +38,7 @@ func run() error {
 
 	supervisor.ReserveThreads()
 	debug.SetGCPercent(gcPercent)
-	// Nobody in the container may read the supervisor's memory or trace it.
+	// No process in the container may read the supervisor's memory or trace it.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
@@ -57,9 +57,9 @@ func run() error {
 	return s.Run(context.Background(), silence)
 }
 
-// silence points standard input and outputs nowhere: a write to an output that
-// the engine does not read would block for ever. Until the socket stands, errors
-// go to the container's own output.
+// silence redirects standard input, output and error to /dev/null: a write to an output
+// that the engine does not read would block forever. It is called once the socket
+// exists; until then, errors go to the container's output.
 func silence() {
 	in, out := nowhere()
 	_ = unix.Dup3(in, 0, 0)
@@ -71,8 +71,8 @@ func silence() {
 	}
 }
 
-// nowhere returns a descriptor to read from and one to write to: those of
-// /dev/null, or of a closed pipe where an image comes without it.
+// nowhere returns a descriptor to read from and one to write to: /dev/null, or closed
+// pipes if the image has no /dev/null.
 func nowhere() (in, out int) {
 	const flags = unix.O_RDWR | unix.O_CLOEXEC
 	if fd, err := unix.Open(os.DevNull, flags, 0); err == nil {

@@ -10,22 +10,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// newScratch is a command that is never run: it carries flags.
+// newScratch is a command that is never run; it only holds flags.
 func newScratch() *cobra.Command { return &cobra.Command{Use: "scratch"} }
 
-// known are the names of all settings. A command may have the flags of some only;
-// the file may always hold all.
+// known are the names of all settings. The file may set all of them, even if the
+// command has flags for only some.
 func (s *settings) known() []string { return addSettings(newScratch()).names }
 
 // configCommand shows the settings that a daemon would run with.
 func configCommand(usage *bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show the settings that \"agboxd run\" would have with these flags",
-		Long: `Show, as a configuration file, the settings that "agboxd run" would have with
-these flags, and where each of them comes from. The file is agboxd.yaml in the
-configuration folder of the install; its path is in the first line. It may set
-what the flags set, under the same names. Flags win.`,
+		Short: "Show the settings that \"agboxd run\" would use with these flags",
+		Long: `Show, as a configuration file, the settings that "agboxd run" would use with these
+flags, and where each comes from. The configuration file is agboxd.yaml in the
+configuration folder of the install; the first line shows its path. It can set
+everything that the flags set, under the same names. Flags override the file.`,
 		Args: cobra.NoArgs,
 	}
 	s := addSettings(cmd)
@@ -40,12 +40,12 @@ what the flags set, under the same names. Flags win.`,
 	return cmd
 }
 
-// print writes all settings so that the file could hold them.
+// print writes all settings in the format of the configuration file.
 func (s *settings) print(w io.Writer, file string) error {
 	var b strings.Builder
 	state := ""
 	if len(s.from) == 0 {
-		state = " (which is not there, or empty)"
+		state = " (missing or empty)"
 	}
 	fmt.Fprintf(&b, "# %s%s\n", file, state)
 	for _, name := range s.names {
@@ -58,7 +58,7 @@ func (s *settings) print(w io.Writer, file string) error {
 			source = "file"
 		}
 		text := flag.Value.String()
-		if text == "" { // the engine's or the adapter's own choice, which has no word
+		if text == "" { // the engine or the adapter chooses; there is no value to print
 			fmt.Fprintf(&b, "# %s: %s\n", name, source)
 			continue
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/agbox/agbox/daemon"
 )
 
-// doctorCommand is what "agbox doctor" runs where the daemon cannot start.
+// doctorCommand is what "agbox doctor" runs if the daemon cannot start.
 func doctorCommand(usage *bool) *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what keeps the daemon from starting; adopt what a lost database knew",
-		Long: `Look at an install whose daemon does not run, and write the findings to
-standard output as JSON. "agbox doctor" runs this by itself where it has to, and
-shows the findings to people.`,
+		Short: "Show why the daemon cannot start; adopt the sandboxes of a lost database",
+		Long: `Inspect an install whose daemon is not running, and write the findings to standard
+output as JSON. "agbox doctor" runs this command when needed and formats the
+findings.`,
 		Hidden: true,
 		Args:   cobra.NoArgs,
 	}
@@ -46,6 +46,6 @@ shows the findings to people.`,
 		_, err = fmt.Fprintf(os.Stdout, "%s\n", raw)
 		return err
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "adopt what a lost database knew")
+	cmd.Flags().BoolVar(&fix, "fix", false, "adopt the sandboxes of a lost database")
 	return cmd
 }

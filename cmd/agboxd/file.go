@@ -15,10 +15,10 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// fileError tells of everything that is wrong with the configuration file.
+// fileError lists every problem of the configuration file.
 type fileError struct {
 	path string
-	// problems are sentences, each with its line where it has one.
+	// problems are sentences; those about a line begin with its number.
 	problems []string
 }
 
@@ -26,9 +26,9 @@ func (e *fileError) Error() string {
 	return fmt.Sprintf("The configuration file %s is not valid; correct it or remove it.\n  %s", e.path, strings.Join(e.problems, "\n  "))
 }
 
-// readFile takes from the file what no flag sets. There may be no file. One that
-// is not all right is refused as a whole: a daemon that runs other than its
-// operator thinks is worse than one that does not start.
+// readFile reads the settings that no flag sets from the file, which may be missing. A
+// file with any problem is refused as a whole: a daemon with settings that its operator
+// does not expect is worse than one that does not start.
 func (s *settings) readFile(path string) error {
 	raw, err := readAll(path)
 	if err != nil || raw == nil {
@@ -49,14 +49,14 @@ func (s *settings) readFile(path string) error {
 	return file
 }
 
-// takeAll takes every setting of the file and reports what is wrong.
+// takeAll reads every setting of the file and reports the problems.
 func (s *settings) takeAll(root *document.Node, path string, report *document.Report) {
 	if root.Kind == document.Null {
 		return
 	}
 	if root.Kind != document.Map {
 		report.Problem(&document.Origin{File: path, Line: root.Line, Column: root.Column},
-			"The file does not consist of settings, one per line, such as \"resync: 10s\"")
+			"The file must consist of settings, one per line, such as \"resync: 10s\"")
 		return
 	}
 	for _, e := range root.Entries {
@@ -66,8 +66,8 @@ func (s *settings) takeAll(root *document.Node, path string, report *document.Re
 	}
 }
 
-// readAll reads the file, and no more of it than shows that it is too long; nil if
-// there is none.
+// readAll reads the file; nil if there is none. It reads at most one byte more than
+// allowed, which is enough to see that the file is too long.
 func readAll(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,20 +84,20 @@ func readAll(path string) ([]byte, error) {
 	return raw, nil
 }
 
-// take sets one setting and says in a sentence what is wrong with it; empty if nothing.
-// A name may be written with underscores, as the fields of a sandbox file are.
+// take sets one setting and returns its problem as a sentence; empty if there is none.
+// Underscores in the name are allowed, as in the fields of a sandbox file.
 func (s *settings) take(written string, value *document.Node) string {
 	name := strings.ReplaceAll(written, "_", "-")
 	if !slices.Contains(s.known(), name) {
-		return fmt.Sprintf("There is no setting %q; there are %s.", written, strings.Join(s.known(), ", "))
+		return fmt.Sprintf("There is no setting %q; the settings are %s.", written, strings.Join(s.known(), ", "))
 	}
 	if s.from[name] {
-		return fmt.Sprintf("The setting %q is here a second time; remove one of them.", name)
+		return fmt.Sprintf("The setting %q is given twice; remove one.", name)
 	}
 	s.from[name] = true
 	flag := s.cmd.Flags().Lookup(name)
 	if flag == nil {
-		return "" // doctor has the flag of one setting only
+		return "" // doctor has a flag for only one setting
 	}
 	_, isList := flag.Value.(rangesValue)
 	words, ok := scalars(value, isList)
@@ -107,30 +107,30 @@ func (s *settings) take(written string, value *document.Node) string {
 	case !ok:
 		return fmt.Sprintf("The setting %q needs one value.", name)
 	case flag.Changed:
-		// The flag wins, but the file must be right all the same: it is used without the
-		// flag next time. So its value is tried, and what the flag gave is put back.
+		// The flag overrides the file, but check the file's value too: without the flag it
+		// is used next time.
 		return s.try(name, words)
 	}
 	for _, word := range words {
 		if err := flag.Value.Set(word); err != nil {
-			return fmt.Sprintf("The setting %q is wrong: %v.", name, err)
+			return fmt.Sprintf("The setting %q is not valid: %v.", name, err)
 		}
 	}
 	return ""
 }
 
-// try tells what would be wrong with words of a setting that a flag has set.
+// try returns the problem of a value without setting it; empty if there is none.
 func (s *settings) try(name string, words []string) string {
 	scratch := addSettings(newScratch())
 	for _, word := range words {
 		if err := scratch.cmd.Flags().Lookup(name).Value.Set(word); err != nil {
-			return fmt.Sprintf("The setting %q is wrong: %v.", name, err)
+			return fmt.Sprintf("The setting %q is not valid: %v.", name, err)
 		}
 	}
 	return ""
 }
 
-// scalars returns the words of a value: its items where it may be a list.
+// scalars returns the words of a value: its items if list is set and it is a list.
 func scalars(value *document.Node, list bool) ([]string, bool) {
 	nodes := []*document.Node{value}
 	if list && value.Kind == document.List {

@@ -1,5 +1,5 @@
-// Command agboxd owns the sandboxes of one install. The CLI, agbox, starts it
-// when it is needed; "agboxd run" runs it in the foreground.
+// Command agboxd owns the sandboxes of one install. The CLI, agbox, starts it when
+// needed; "agboxd run" runs it in the foreground.
 package main
 
 import (
@@ -27,8 +27,8 @@ const (
 	exitRuns   = 4
 )
 
-// checkDatabase is the hidden command by which the daemon checks its database
-// in a process of its own: reading a truncated mapping kills the reader.
+// checkDatabase is a hidden command: the daemon checks its database in another
+// process, because reading a truncated memory mapping kills the reader.
 const checkDatabase = "check-database"
 
 func main() { os.Exit(run()) }
@@ -37,7 +37,7 @@ func run() int {
 	if len(os.Args) == 3 && os.Args[1] == checkDatabase {
 		return store.CheckMain(os.Args[2])
 	}
-	// Until the daemon listens to it: an upgrade that comes early must not end it.
+	// Ignore SIGHUP until the daemon handles it: an early upgrade request must not kill it.
 	signal.Ignore(syscall.SIGHUP)
 
 	usage := true
@@ -65,12 +65,12 @@ func command(usage *bool) *cobra.Command {
 		Long: `agboxd owns the sandboxes of agbox. "agbox daemon start" runs it in the
 background; "agboxd run" in the foreground.
 
-It ends on SIGTERM and SIGINT. Sandboxes and the commands in them run on, and
-the next daemon takes them over. On SIGHUP it becomes the agboxd that now stands
-at the path it was started from, as with "agbox daemon upgrade".
+It stops on SIGTERM and SIGINT. Sandboxes and their commands keep running, and the
+next daemon takes them over. On SIGHUP it replaces itself with the agboxd that is now
+at the path it was started from, like "agbox daemon upgrade".
 
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage or settings, 4 another
-daemon runs.`,
+Exit codes: 0 stopped by a signal, 1 failed, 2 invalid usage or settings, 4 another
+daemon is running.`,
 		Version:       version.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -85,13 +85,13 @@ daemon runs.`,
 	return root
 }
 
-// runCommand reads the settings of a daemon and hands them to begin.
+// runCommand reads the settings of a daemon and passes them to begin.
 func runCommand(usage *bool, begin func(context.Context, daemon.Config) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon in the foreground; its log goes to standard error",
-		Long: `Run the daemon in the foreground; its log goes to standard error. The flags can
-stand in a file too, which "agboxd config" names and shows.`,
+		Long: `Run the daemon in the foreground; its log goes to standard error. A configuration
+file can set the same settings; "agboxd config" shows its path and the result.`,
 		Args: cobra.NoArgs,
 	}
 	s := addSettings(cmd)

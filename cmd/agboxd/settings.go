@@ -16,23 +16,23 @@ import (
 const (
 	gib = 1 << 30
 
-	// defaultExecLog is far more than anybody reads, and than builds write; yet a
-	// command that writes without end does not fill a disk by itself.
+	// defaultExecLog is far more than builds write, but keeps a single command with
+	// endless output from filling the disk.
 	defaultExecLog = 1 * gib
-	// defaultSandboxLog bounds what a sandbox can take of the host's disk, which the
-	// database is on too, however many commands it runs.
+	// defaultSandboxLog bounds the disk space for the output of a sandbox, however many
+	// commands it runs. The database is on the same disk.
 	defaultSandboxLog = 10 * gib
 )
 
 // settings are what an operator can set: as flags, or under the same names in the
-// configuration file. Flags win.
+// configuration file. Flags override the file.
 type settings struct {
 	cfg   daemon.Config
 	level slog.Level
 	cmd   *cobra.Command
-	// names are those of the settings, in the order of their flags.
+	// names are the names of the settings, in the order of their flags.
 	names []string
-	// from tells of a setting whether it is in the file.
+	// from has the settings that are in the file.
 	from map[string]bool
 }
 
@@ -48,31 +48,31 @@ func addSettings(cmd *cobra.Command) *settings {
 
 	f := cmd.Flags()
 	s.addEngine()
-	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "ranges from which the networks of sandboxes are taken, for example 10.222.0.0/16")
-	f.Var(policyValue{&c.Revival}, "revival", "what to do when the container of a sandbox ends by itself, where the sandbox does not say: fail, revive or reap")
-	f.Var(recoveryValue{&c.PendingRecovery}, "pending-recovery", "what to do after a crash or a stop of the daemon with a sandbox that has no container yet: resume making it, or fail it")
-	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full looks at the engine")
+	f.Var(rangesValue{&c.SubnetRanges, new(bool)}, "subnets", "address ranges for the networks of sandboxes, for example 10.222.0.0/16")
+	f.Var(policyValue{&c.Revival}, "revival", "what to do when a sandbox's container exits by itself, unless the sandbox sets it: fail, revive or reap")
+	f.Var(recoveryValue{&c.PendingRecovery}, "pending-recovery", "what to do after a crash or stop of the daemon with a sandbox that has no container yet: resume its creation, or fail")
+	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
-	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of a living sandbox and its logs are kept")
-	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest go first")
-	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept; those of the oldest commands go first")
-	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long a container or network of this install that belongs to no sandbox is left alone before it is removed")
-	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, where the command does not say; what goes beyond is counted. 0: no limit. Holds for new sandboxes")
-	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept. 0: no limit. Holds for new sandboxes")
+	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
+	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
+	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept; those of the oldest commands are removed first")
+	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
+	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
+	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept. 0: no limit. Applies to new sandboxes")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
 		"orphan-grace", "max-exec-log", "max-sandbox-log", "log-level")
 	return s
 }
 
-// addEngine adds the setting that doctor has too.
+// addEngine adds the engine setting, which doctor has too.
 func (s *settings) addEngine() {
 	s.cmd.Flags().StringVar(&s.cfg.EngineHost, "engine", "", "address of the container engine (default: DOCKER_HOST, else the engine's own default)")
 	s.names = append(s.names, "engine")
 }
 
-// load completes the settings from the configuration file, and with what a daemon
-// needs of its process.
+// load adds the settings of the configuration file and what a daemon gets from its
+// process: paths, log, executable.
 func (s *settings) load() (daemon.Config, error) {
 	install, err := paths.FromEnv()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// The values of settings. Set says in part of a sentence what is wrong and what
-// would be right; it is the same for a flag and for a line of the file.
+// The values of settings. The error of Set is part of a sentence that says what is wrong
+// and what is allowed. Flags and the file use the same.
 
-// timeValue is a time of at least some length.
+// timeValue is a duration with a minimum.
 type timeValue struct {
 	to    *time.Duration
 	least time.Duration
@@ -59,7 +59,7 @@ func (v countValue) Type() string { return "int" }
 func (v countValue) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not a number that will do: give at least 1", text)
+		return fmt.Errorf("%q is not a whole number of at least 1", text)
 	}
 	*v.to = n
 	return nil
@@ -93,8 +93,8 @@ func (v sizeValue) Set(text string) error {
 	return nil
 }
 
-// rangesValue is a list of networks. What is set first takes the place of the
-// default, and later ones are added.
+// rangesValue is a list of networks. The first Set replaces the default; later ones
+// append.
 type rangesValue struct {
 	to  *[]netip.Prefix
 	set *bool
@@ -158,7 +158,7 @@ func (v policyValue) Set(text string) error {
 // recoveryValue is a machine.PendingRecovery.
 type recoveryValue struct{ to *machine.PendingRecovery }
 
-// recoveries are the words for it, by value.
+// recoveries are the words for the values, by value.
 var recoveries = []string{machine.PendingResume: "resume", machine.PendingFail: "fail"}
 
 func (v recoveryValue) String() string {
