@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -210,19 +211,40 @@ func TestLogFilesTurnedIntoSomethingElseHurtNobody(t *testing.T) {
 func TestASupervisorSocketThatLeadsElsewhereIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	engine := strings.TrimPrefix(harness.DockerAPI.DaemonHost(), "unix://")
-	row := Row(t, 39, "supervisor's socket turned into a link to the engine's, or a plain file", 2)
+	row := Row(t, 39, "supervisor's socket turned into a link to the engine's, a plain file, or the socket of another process", 3)
 	w := newWitness(t, harness.New(t))
-	box, other := w.box(t), w.box(t)
-	for _, trick := range []string{"ln -s " + engine + " /.agbox/link/guest.sock", "echo >/.agbox/link/guest.sock"} {
-		w.in.Must(t, "exec", box, "--", "sh", "-c", "[ -e /.agbox/link/own ] || mv /.agbox/link/guest.sock /.agbox/link/own; rm -f /.agbox/link/guest.sock; "+trick)
+	box, other := w.box(t, "--image", harness.ImageDebian), w.box(t)
+	const listen = `exec perl -MSocket -e '$|=1; socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un("/.agbox/link/guest.sock")); listen(S, 9); print "listens\n"; sleep 1000'`
+	for _, trick := range []string{"ln -s " + engine + " /.agbox/link/guest.sock", "echo >/.agbox/link/guest.sock", listen} {
+		p := w.in.Start(t, "exec", box, "--", "sh", "-c",
+			"[ -e /.agbox/link/own ] || mv /.agbox/link/guest.sock /.agbox/link/own; rm -f /.agbox/link/guest.sock; "+trick)
+		if trick == listen {
+			p.AwaitOutput(t, "listens")
+		} else {
+			p.Wait(t).Want(t, 0)
+		}
 		w.kill(t)
 		w.in.Must(t, "daemon", "start")
+		w.wantUntrusted(t, box) // right after the start
 		row.Note("%s", w.awaitDegraded(t, box, "trust"))
+		w.wantUntrusted(t, box)
 		w.finished(t, other)
 		w.repairSocket(t, box)
+		p.Signal(t, syscall.SIGTERM)
+		p.Wait(t)
 	}
 	w.finished(t, box)
 	w.check(t)
+}
+
+// wantUntrusted wants an exec to be refused because the supervisor cannot be trusted.
+func (w *witness) wantUntrusted(t *testing.T, box string) {
+	t.Helper()
+	_, err := w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}})
+	var e *client.Error
+	if !errors.As(err, &e) || e.Reason != agboxv1.ErrorReason_SUPERVISOR_TAMPERED.String() {
+		t.Errorf("an exec gives %v", err)
+	}
 }
 
 // repairSocket puts the supervisor's own socket back, and waits for the link.

@@ -133,3 +133,26 @@ func TestPeerIsTheProcessThatListens(t *testing.T) {
 		t.Errorf("Peer gives %d (%v), want %d", pid, err, os.Getpid())
 	}
 }
+
+func TestANestedIDIsTheInnermost(t *testing.T) {
+	for status, want := range map[string]struct {
+		inside int
+		nested bool
+	}{
+		"Name:\ta\nNSpid:\t4711\nNSpgid:\t1\n":        {0, false},
+		"Name:\ta\nNSpid:\t4711\t1\nNSpgid:\t1\n":     {1, true},
+		"Name:\ta\nNSpid:\t4711\t20\t7\nNSpgid:\t1\n": {7, true},
+		"Name:\ta\nNSpid:\t\n":                        {0, false},
+		"Name:\ta\n":                                  {0, false},
+	} {
+		if inside, nested := nestedID([]byte(status)); inside != want.inside || nested != want.nested {
+			t.Errorf("%q gives %d, %v", status, inside, nested)
+		}
+	}
+	if _, nested := NestedID(os.Getpid()); nested {
+		t.Error("this process is nested in its own namespace")
+	}
+	if _, nested := NestedID(0); nested {
+		t.Error("an unknown process is nested")
+	}
+}

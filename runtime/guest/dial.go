@@ -18,6 +18,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/process"
 	"github.com/agbox/agbox/internal/version"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -72,7 +73,25 @@ func connect(ctx context.Context, linkDir string) (net.Conn, error) {
 	if err != nil {
 		return nil, unreachable("nothing accepts connections on its socket", err)
 	}
+	if err := checkPeer(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	return conn, nil
+}
+
+// checkPeer refuses a socket on which another process of the container listens: the
+// supervisor is PID 1 there. A listener that cannot be seen from here passes, and so
+// does one of the host, which nobody in a container can be.
+func checkPeer(conn net.Conn) error {
+	pid, err := process.Peer(conn)
+	if err != nil {
+		return nil
+	}
+	inside, nested := process.NestedID(pid)
+	if nested && inside != 1 {
+		return tampered(fmt.Sprintf("another process of the container (pid %d) listens in its place", inside), nil)
+	}
+	return nil
 }
 
 func openError(path string, err error) error {

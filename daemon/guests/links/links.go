@@ -26,14 +26,13 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-const (
-	// CallTimeout bounds one call to a supervisor. It answers within a
-	// millisecond; a hostile one may not answer at all.
-	CallTimeout = 10 * time.Second
-	// waitAtMost is how long a call waits for a link that is being made, for
-	// example because the daemon has just been restarted.
-	waitAtMost = 10 * time.Second
-)
+// CallTimeout bounds one call to a supervisor. It answers within a
+// millisecond; a hostile one may not answer at all.
+const CallTimeout = 10 * time.Second
+
+// waitAtMost is how long a call waits for a link that is being made, for
+// example because the daemon has just been restarted.
+var waitAtMost = 10 * time.Second
 
 // Reports takes what supervisors say of execs. Its methods are called from the
 // goroutine of the link: they must not wait for an answer over the same link.
@@ -52,8 +51,8 @@ type Options struct {
 	Paths  paths.Install
 	Now    func() time.Time
 	Log    *slog.Logger
-	// Lost is told the sandbox whose link broke. It is called from the goroutine of
-	// the link and must not block.
+	// Lost is told a sandbox that has to be linked again: its link broke, or somebody
+	// waits for one that could not be made. It must not block.
 	Lost func(sandboxID string)
 }
 
@@ -75,10 +74,20 @@ type Links struct {
 	// mu guards what follows; map work only, and looks into the ledger's memory.
 	mu    sync.Mutex
 	links map[string]*Link
-	// waiting holds a channel per sandbox that is closed when its link is made.
+	// waiting holds a channel per sandbox that is closed when its link is made, or
+	// cannot be.
 	waiting map[string]chan struct{}
-	closed  bool
+	// failures holds the last try to link a sandbox that is not linked, if it failed.
+	failures map[string]*failure
+	closed   bool
 }
+
+// failure is why a try to link a sandbox failed.
+type failure struct{ err error }
+
+// final tells whether trying again does not help: somebody has to put right what is
+// at the place of the supervisor's socket.
+func (f *failure) final() bool { return f != nil && errdefs.IsFailedPrecondition(f.err) }
 
 // New makes Links. Reports must be given before the first Connect.
 func New(ctx context.Context, o Options) *Links {
@@ -86,8 +95,9 @@ func New(ctx context.Context, o Options) *Links {
 	return &Links{
 		ledger: o.Ledger, paths: o.Paths, now: o.Now, log: o.Log, lost: o.Lost,
 		ctx: ctx, cancel: cancel, stopping: make(chan struct{}),
-		links:   make(map[string]*Link),
-		waiting: make(map[string]chan struct{}),
+		links:    make(map[string]*Link),
+		waiting:  make(map[string]chan struct{}),
+		failures: make(map[string]*failure),
 	}
 }
 
@@ -132,6 +142,38 @@ func (l *Links) Connect(ctx context.Context, sandboxID string) error {
 	if l.Connected(sandboxID) {
 		return nil
 	}
+	err := l.connect(ctx, sandboxID)
+	if err != nil {
+		l.fail(sandboxID, err)
+	}
+	return err
+}
+
+// fail keeps why a sandbox could not be linked, and wakes who waits in vain.
+func (l *Links) fail(sandboxID string, err error) {
+	if f := fault.Of(err); f != nil {
+		_ = f.With("sandbox_id", sandboxID)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.links[sandboxID] != nil {
+		return
+	}
+	f := &failure{err: err}
+	l.failures[sandboxID] = f
+	if f.final() {
+		l.wakeLocked(sandboxID)
+	}
+}
+
+func (l *Links) wakeLocked(sandboxID string) {
+	if ch, ok := l.waiting[sandboxID]; ok {
+		delete(l.waiting, sandboxID)
+		close(ch)
+	}
+}
+
+func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	boot, err := l.readBoot(sandboxID)
 	if err != nil {
 		return err
@@ -210,10 +252,8 @@ func (l *Links) publish(lk *Link) (missed []string) {
 			missed = append(missed, id)
 		}
 	}
-	if ch, ok := l.waiting[lk.SandboxID]; ok {
-		delete(l.waiting, lk.SandboxID)
-		close(ch)
-	}
+	delete(l.failures, lk.SandboxID)
+	l.wakeLocked(lk.SandboxID)
 	return missed
 }
 
@@ -222,6 +262,7 @@ func (l *Links) Drop(sandboxID string) {
 	l.mu.Lock()
 	lk := l.links[sandboxID]
 	delete(l.links, sandboxID)
+	delete(l.failures, sandboxID)
 	l.mu.Unlock()
 	if lk != nil {
 		_ = lk.Conn.Close()
@@ -252,21 +293,22 @@ func (l *Links) current(sandboxID string) *Link {
 }
 
 // Wait returns the sandbox's link, and waits a bounded time for one that is being
-// made. A sandbox that is not READY gets none.
+// made. A sandbox that is not READY gets none, and one whose supervisor cannot be
+// trusted an error at once.
 func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 	timeout := time.NewTimer(waitAtMost)
 	defer timeout.Stop()
+	_, before, _ := l.look(sandboxID)
+	if before.final() {
+		l.lost(sandboxID) // it may have been put right since
+	}
 	for {
-		l.mu.Lock()
-		lk := l.links[sandboxID]
-		ch, ok := l.waiting[sandboxID]
-		if lk == nil && !ok {
-			ch = make(chan struct{})
-			l.waiting[sandboxID] = ch
-		}
-		l.mu.Unlock()
-		if lk != nil {
+		lk, failed, ch := l.look(sandboxID)
+		switch {
+		case lk != nil:
 			return lk, nil
+		case failed != before && failed.final():
+			return nil, failed.err
 		}
 		changed := l.ledger.Changed(sandboxID)
 		if sb, ok := l.ledger.Sandbox(sandboxID); !ok || sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY {
@@ -280,9 +322,40 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 		case <-l.stopping:
 			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping; try again.")
 		case <-timeout.C:
-			return nil, fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
-				"The supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox.", sandboxID).
-				With("sandbox_id", sandboxID)
+			_, failed, _ := l.look(sandboxID)
+			return nil, unreachable(sandboxID, failed)
 		}
 	}
+}
+
+// look returns the link of a sandbox, else why the last try to make it failed, if one
+// did, and what is closed when there is news of it.
+func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lk := l.links[sandboxID]; lk != nil {
+		return lk, nil, nil
+	}
+	ch, ok := l.waiting[sandboxID]
+	if !ok {
+		ch = make(chan struct{})
+		l.waiting[sandboxID] = ch
+	}
+	return nil, l.failures[sandboxID], ch
+}
+
+// unreachable says why a link was waited for in vain.
+func unreachable(sandboxID string, last *failure) error {
+	if last.final() {
+		return last.err
+	}
+	f := fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
+		"The supervisor of sandbox %s cannot be reached; try again, and if it lasts, stop and start the sandbox.", sandboxID)
+	if last != nil {
+		if cause := fault.Of(last.err); cause != nil {
+			f.Message = cause.Message
+		}
+		_ = f.Because(last.err)
+	}
+	return f.With("sandbox_id", sandboxID)
 }

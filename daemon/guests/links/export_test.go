@@ -1,0 +1,13 @@
+package links
+
+import (
+	"testing"
+	"time"
+)
+
+// SetWaitAtMost changes how long calls wait for a link until the test has ended.
+func SetWaitAtMost(t *testing.T, to time.Duration) {
+	old := waitAtMost
+	waitAtMost = to
+	t.Cleanup(func() { waitAtMost = old })
+}
