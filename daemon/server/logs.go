@@ -63,45 +63,6 @@ func (s *execCalls) newFollower(to outputSender, sandboxID, execID string, at lo
 	}
 }
 
-// outputSender is where a follower sends what it reads. A chunk's data is lent
-// until sendChunk returns. One that is also a mover is told of what is left out;
-// one whose follower makes batches is also a batchSender.
-type outputSender interface {
-	sendChunk(*agboxv1.LogChunk) error
-	sendEnd(*agboxv1.LogEnd) error
-}
-
-// mover is told where the stream goes on after bytes were left out.
-type mover interface {
-	sendMoved(*agboxv1.LogCursor) error
-}
-
-// batchSender takes several chunks at once, lent until sendBatch returns.
-type batchSender interface {
-	sendBatch([]*agboxv1.LogChunk) error
-}
-
-// logSender answers FollowExecLogs and RunExec.
-type logSender struct {
-	stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]
-}
-
-func (l logSender) sendChunk(chunk *agboxv1.LogChunk) error {
-	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Chunk{Chunk: chunk}})
-}
-
-func (l logSender) sendBatch(chunks []*agboxv1.LogChunk) error {
-	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Batch{Batch: &agboxv1.LogBatch{Chunks: chunks}}})
-}
-
-func (l logSender) sendMoved(to *agboxv1.LogCursor) error {
-	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Moved{Moved: to}})
-}
-
-func (l logSender) sendEnd(end *agboxv1.LogEnd) error {
-	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_End{End: end}})
-}
-
 func unreadable(execID string, cause error) error {
 	if errors.Is(cause, unix.EMFILE) || errors.Is(cause, unix.ENFILE) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
