@@ -77,7 +77,7 @@ func (e *Error) begun(again bool) *Error {
 	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
 		cut := *e
 		cut.Reason, cut.lost, cut.cause = "", true, ErrDaemonUnreachable
-		cut.Message = "agboxd stopped in the middle of the transfer. Start it again."
+		cut.Message = "agboxd stopped during the transfer. Start the transfer again."
 		return &cut
 	}
 	return e
@@ -160,7 +160,7 @@ func localError(what string, err error) error {
 		return ended(err)
 	case archive.IsRefusal(err):
 		e.Code, e.Reason = codes.InvalidArgument, agboxv1.ErrorReason_ARCHIVE_REFUSED.String()
-		e.Message = fmt.Sprintf("%s was ended: %v. Nothing was written outside the target.", what, err)
+		e.Message = fmt.Sprintf("%s failed: %v. Nothing was written outside the target.", what, err)
 	case errors.Is(err, fs.ErrNotExist):
 		e.Code = codes.NotFound
 	case errors.Is(err, fs.ErrPermission):

@@ -27,10 +27,10 @@ const (
 var (
 	// ErrDetached ends the output of a session that Detach has ended.
 	ErrDetached = errors.New("detached")
-	// ErrLookingOn says that somebody else types.
-	ErrLookingOn = errors.New("somebody else types")
-	// ErrInputClosed says that the command reads its input no more.
-	ErrInputClosed = errors.New("the command does not read its input any more")
+	// ErrLookingOn means that another client has the right to type.
+	ErrLookingOn = errors.New("another client types")
+	// ErrInputClosed means that the command no longer reads its input.
+	ErrInputClosed = errors.New("the command no longer reads its input")
 )
 
 // AttachOptions says to what to attach, and how.
@@ -53,13 +53,13 @@ type AttachOptions struct {
 	OnInput func(granted bool, typist string)
 }
 
-// Session is a client's connection with an exec: output comes from Items, input
-// goes to Write. It outlives the daemon: a connection that is lost is made again
-// within the client's bound, the output goes on at the byte where it broke off,
-// and input that had not arrived is sent again, so that nothing is lost or doubled.
+// Session is a client's connection to an exec: output comes from Items, input goes to
+// Write. It survives restarts of the daemon: it reconnects within the client's bound,
+// continues the output at the byte where it stopped, and sends input again that had not
+// arrived. No byte is lost or duplicated.
 //
-// Items must be read for the session to go on. The other methods may be called
-// from several goroutines, but input from one only, if its order matters.
+// The caller must read Items, or the session stalls. The other methods are safe for
+// concurrent use; if the order of the input matters, write it from one goroutine.
 type Session struct {
 	client *Client
 	opt    AttachOptions
@@ -336,5 +336,5 @@ func (l *attachLink) give(item LogItem) error {
 // lostInput is the error for a daemon that counts otherwise than this client.
 func lostInput(theirs, from, to uint64) error {
 	return &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
-		"agboxd has %d bytes of the input, and this program has those from %d to %d: the input cannot go on.", theirs, from, to)}
+		"agboxd has %d bytes of the input, but this program has only those from %d to %d, so the input cannot continue.", theirs, from, to)}
 }

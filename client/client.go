@@ -1,11 +1,10 @@
 // Package client is the Go SDK of agbox: typed errors, waits, and streams that
 // survive a restart of the daemon.
 //
-// A Client does no work until its first call. Then it connects to the daemon's
-// Unix socket and, if asked to, starts a daemon when none runs. Once connected,
-// a daemon that goes away is waited for: calls that may be repeated are
-// repeated, streams go on from where they were. CreateSandbox and WaitReady also
-// start the daemon again if it crashes.
+// A Client connects to the daemon's Unix socket on its first call. With WithAutostart
+// it starts the daemon if none is running. If the daemon goes away later, the client
+// waits for it: it repeats calls that may be repeated and resumes streams where they
+// were. CreateSandbox and WaitReady also restart a daemon that crashes.
 //
 // Where a method takes a sandbox or an exec, it takes an id, a prefix of an id
 // that fits exactly one, or a name.
@@ -44,7 +43,7 @@ const (
 	readBuffer = 256 << 10
 )
 
-// Client speaks with one daemon. Its methods may be called from many goroutines.
+// Client talks to one daemon. Its methods are safe for concurrent use.
 type Client struct {
 	socket    string
 	reconnect time.Duration
@@ -81,9 +80,9 @@ func WithSocket(path string) Option {
 	return func(c *Client) error { c.socket = path; return nil }
 }
 
-// WithAutostart has the first call start a daemon when none runs. It cannot be
-// combined with a socket that is not the default one: the daemon chooses its
-// own from the environment.
+// WithAutostart makes the first call start a daemon if none is running. It has no
+// effect with a socket other than the default: a daemon derives its socket from the
+// environment.
 func WithAutostart(config DaemonConfig) Option {
 	return func(c *Client) error {
 		c.autostart = func(ctx context.Context) error {
@@ -100,7 +99,7 @@ func WithReconnect(d time.Duration) Option {
 	return func(c *Client) error { c.reconnect = max(d, 0); return nil }
 }
 
-// New makes a client. It opens nothing; Close must be called all the same.
+// New makes a client. It does not connect, but Close must be called.
 func New(opts ...Option) (*Client, error) {
 	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1)}
 	for _, opt := range opts {

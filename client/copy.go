@@ -77,17 +77,17 @@ func destinationOf(src string, srcDir bool, dst string, at pathInfo) (destinatio
 			"The directory %s cannot be copied over %s, which is a file. Choose another name.", src, dst)}
 	case at.exists && slash:
 		return destination{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_NOT_A_DIRECTORY.String(), Message: fmt.Sprintf(
-			"%s is a file. Leave the slash at its end away to replace it.", dst)}
+			"%s is a file. Remove the slash at the end to replace it.", dst)}
 	case at.exists:
 		return destination{path.Dir(at.real), path.Base(at.real)}, nil
 	case slash && !srcDir:
 		return destination{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
-			"The directory %s does not exist. Make it first, or leave the slash at its end away to make a file of that name.", dst)}
+			"The directory %s does not exist. Create it first, or remove the slash at the end to create a file of that name.", dst)}
 	}
 	dir, base := last(dst)
 	if base == "." || base == ".." {
 		return destination{}, &Error{Code: codes.NotFound, Reason: agboxv1.ErrorReason_FILE_NOT_FOUND.String(), Message: fmt.Sprintf(
-			"The directory %s does not exist. Make it first.", dst)}
+			"The directory %s does not exist. Create it first.", dst)}
 	}
 	return destination{dir, base}, nil
 }

@@ -28,7 +28,7 @@ func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return 0, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
-			"The process %d behind %s cannot be reached from here (%v). Stop agboxd where it was started.", pid, c.socket, err)}
+			"The process %d that listens on %s is not accessible from here (%v). Stop agboxd where it was started.", pid, c.socket, err)}
 	}
 	defer unix.Close(process)
 	answer, err := c.Ping(ctx)
@@ -62,7 +62,7 @@ func awaitExit(ctx context.Context, process, pid int) error {
 			return &Error{Code: codes.Internal, Message: fmt.Sprintf("The end of agboxd (pid %d) cannot be waited for: %v.", pid, err)}
 		case ctx.Err() != nil:
 			return &Error{Code: codes.DeadlineExceeded, cause: ctx.Err(), Message: fmt.Sprintf(
-				"agboxd (pid %d) was told to stop and is still at it. Its log says why.", pid)}
+				"agboxd (pid %d) has not stopped in time. Its log says why.", pid)}
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (c *Client) UpgradeDaemon(ctx context.Context, binary string) (DaemonUpgrad
 	}
 	if why := after.GetUpgradeError(); why != "" {
 		return DaemonUpgrade{}, &Error{Code: codes.FailedPrecondition, Reason: agboxv1.ErrorReason_UPGRADE_REFUSED.String(),
-			Message: fmt.Sprintf("The new agboxd was found fit but could not be executed, and the old one (%s) goes on: %s. Mend that and try again.",
+			Message: fmt.Sprintf("The new agboxd passed its check but could not be executed, so the old one (%s) keeps running: %s. Fix that and try again.",
 				after.GetVersion(), why)}
 	}
 	return DaemonUpgrade{OldVersion: out.GetOldVersion(), NewVersion: after.GetVersion(), PID: int(after.GetPid())}, nil

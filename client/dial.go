@@ -44,12 +44,12 @@ func dialError(ctx context.Context, path string, err error) *Error {
 	case ctx.Err() != nil:
 		return ended(ctx.Err())
 	case isDown(err):
-		e.Message = fmt.Sprintf("agboxd is not running: nothing listens on %s. Start it with `agbox daemon start`.", path)
+		e.Message = fmt.Sprintf("agboxd is not running: no process listens on %s. Start it with `agbox daemon start`.", path)
 	case errors.Is(err, fs.ErrPermission):
 		e.Code = codes.PermissionDenied
-		e.Message = fmt.Sprintf("The socket %s may not be opened by this user. Run agbox as the user whose agboxd it is.", path)
+		e.Message = fmt.Sprintf("This user may not open the socket %s. Run agbox as the user that runs agboxd.", path)
 	default:
-		e.Message = fmt.Sprintf("agboxd does not answer on %s (%v). Look at `agbox daemon status`.", path, err)
+		e.Message = fmt.Sprintf("agboxd does not answer on %s (%v). Check `agbox daemon status`.", path, err)
 	}
 	return e
 }

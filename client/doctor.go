@@ -50,7 +50,7 @@ func DoctorOffline(ctx context.Context, config DaemonConfig, fix bool) (*agboxv1
 	out := new(agboxv1.DoctorResponse)
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(stdout.Bytes(), out); err != nil {
 		return nil, &Error{Code: codes.Internal, Message: fmt.Sprintf(
-			"agbox does not understand what %s says (%v). Install agbox and agboxd of the same version.", config.Binary, err)}
+			"agbox cannot read the output of %s (%v). Install agbox and agboxd of the same version.", config.Binary, err)}
 	}
 	return out, nil
 }
@@ -60,7 +60,7 @@ func doctorFailed(err error, stderr string) error {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	sentence := strings.TrimPrefix(lines[len(lines)-1], "agboxd: ")
 	if sentence == "" || !errors.As(err, new(*exec.ExitError)) {
-		sentence = fmt.Sprintf("agboxd cannot look at the install: %v.", err)
+		sentence = fmt.Sprintf("agboxd cannot inspect the install: %v.", err)
 	}
 	return &Error{Code: codes.Unavailable, Message: sentence, cause: ErrDaemonUnreachable}
 }

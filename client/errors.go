@@ -181,27 +181,27 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 	case st.Code() == codes.Internal && strings.Contains(st.Message(), "invalid UTF-8"):
 		// gRPC refuses to send it; what the daemon answers is always UTF-8.
 		return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(),
-			Message: "The request holds bytes that are not UTF-8, which cannot be sent: write names, arguments and values in UTF-8, or have a shell in the sandbox make the bytes, for example with printf."}
+			Message: "The request contains bytes that are not UTF-8 and cannot be sent. Write names, arguments and values in UTF-8, or let a shell in the sandbox produce the bytes, for example with printf."}
 	case lostCode(st.Code()):
 		return &Error{
 			Code:    codes.Unavailable,
-			Message: fmt.Sprintf("The connection to agboxd at %s broke off before it had answered. Look at `agbox daemon status` and try again.", c.socket),
+			Message: fmt.Sprintf("The connection to agboxd at %s was lost before it answered. Check `agbox daemon status` and try again.", c.socket),
 			cause:   ErrDaemonUnreachable,
 			lost:    true,
 		}
 	}
-	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed in a way that it does not explain (%s). Its log may.", st.Message())}
+	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
 }
 
-// lostCode tells whether a status without details comes from the transport, or
-// from a handler that a stopping server gave up. The latter is CANCELLED, but
-// not by us: decode has looked at our context before.
+// lostCode tells whether a status without details comes from the transport, or from a
+// handler that a stopping server cancelled. The latter is CANCELLED, but not by this
+// client: decode has checked the context before.
 func lostCode(code codes.Code) bool { return code == codes.Unavailable || code == codes.Canceled }
 
 // ended is the error of a call whose context is over, with the error of the context.
 func ended(cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
-		return &Error{Code: codes.DeadlineExceeded, Message: "The call did not end in the time it was given.", cause: cause}
+		return &Error{Code: codes.DeadlineExceeded, Message: "The call did not complete before its deadline.", cause: cause}
 	}
-	return &Error{Code: codes.Canceled, Message: "The call was given up.", cause: cause}
+	return &Error{Code: codes.Canceled, Message: "The call was cancelled.", cause: cause}
 }

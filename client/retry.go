@@ -151,7 +151,7 @@ func (p *patience) exhausted(e *Error) error {
 	return &Error{
 		Code:   codes.Unavailable,
 		Reason: e.Reason,
-		Message: fmt.Sprintf("agboxd at %s went away and did not come back within %v. Start it with `agbox daemon start`; what ran in the sandboxes runs on.",
+		Message: fmt.Sprintf("agboxd at %s went away and did not come back within %v. Start it with `agbox daemon start`; commands in the sandboxes keep running.",
 			p.socket, p.bound),
 		cause: ErrDaemonUnreachable,
 	}

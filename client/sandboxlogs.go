@@ -42,12 +42,12 @@ type SandboxLogItem struct {
 }
 
 // FollowSandboxLogs reads the output of all execs of a sandbox. Each exec's output
-// comes in its own true order, without a gap and without a duplicate, also over a
-// restart of the daemon; its last item has End. An exec that was forgotten meanwhile
-// is passed over; of one whose log cannot be read, End has a notice that says why.
+// comes in order, without gaps or duplicates, even if the daemon restarts; its last item
+// has End. An exec that was removed meanwhile is skipped. If a log cannot be read, End
+// has a notice that says why.
 //
-// However many execs there are, a bounded number of streams is open at a time, and
-// a loop that is slow holds up their writing to it, not their running.
+// The number of open streams is bounded, however many execs there are. A slow reader
+// delays the output, not the execs.
 func (c *Client) FollowSandboxLogs(ctx context.Context, sandbox string, o SandboxLogOptions) iter.Seq2[SandboxLogItem, error] {
 	if o.Follow {
 		return c.followSandbox(ctx, sandbox, o)
