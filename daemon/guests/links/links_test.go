@@ -2,12 +2,14 @@ package links_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -27,16 +29,21 @@ type noReports struct{}
 func (noReports) Report(context.Context, *links.Link, *guestv1.ExecRecord) {}
 func (noReports) Missed(context.Context, *links.Link, string)              {}
 
-// supervisor greets and confirms that it reports exits.
+// supervisor greets and confirms that it reports exits. asked, if set, is called before
+// that.
 type supervisor struct {
 	guestv1.SupervisorService
+	asked func()
 }
 
 func (supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot"}, nil
 }
 
-func (supervisor) Watch(ctx context.Context, _ *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
+func (s supervisor) Watch(ctx context.Context, _ *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
+	if s.asked != nil {
+		s.asked()
+	}
 	if err := stream.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
 		return err
 	}
@@ -92,5 +99,81 @@ func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
 	b.Serve(supervisor{}, nil)
 	if err := <-wait(); err != nil || !b.Links.Connected("a") {
 		t.Errorf("Wait gives %v", err)
+	}
+}
+
+// waiting begins a wait for the link of sandbox "a"; the function returned ends with it.
+func waiting(t *testing.T, b *guesttest.Bench) func() (*links.Link, error) {
+	var lk *links.Link
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		lk, err = b.Links.Wait(t.Context(), "a")
+	}()
+	return func() (*links.Link, error) { <-done; return lk, err }
+}
+
+func TestAWaitEndsWithTheLinkThatIsMadeMeanwhile(t *testing.T) {
+	b := guesttest.New(t)
+	end := waiting(t, b)
+	var tooEarly error
+	b.Serve(supervisor{asked: func() { _, tooEarly = b.Links.Get("a") }}, nil)
+	b.Connect()
+	lk, err := end()
+	if err != nil || lk.SandboxID != "a" || lk.Boot.GetUser() != "agent" {
+		t.Errorf("the wait gives %v, %v", lk, err)
+	}
+	if !errdefs.IsUnavailable(tooEarly) {
+		t.Errorf("before the supervisor reports exits the link is used: %v", tooEarly)
+	}
+}
+
+func TestNobodyWaitsForALinkInASandboxThatIsNotReady(t *testing.T) {
+	b := guesttest.New(t)
+	end := waiting(t, b)
+	if _, err := b.Ledger.RequestStop(t.Context(), "a", "asked for"); err != nil {
+		t.Fatal(err)
+	}
+	sb, _ := b.Ledger.Sandbox("a")
+	if _, err := b.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_STOPPED}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := end(); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("the wait gives %v", err)
+	}
+}
+
+func TestStopWaitingEndsWaitsAndLeavesLinks(t *testing.T) {
+	b := guesttest.New(t)
+	end := waiting(t, b)
+	b.Links.StopWaiting()
+	if _, err := end(); fault.ReasonOf(err) != agboxv1.ErrorReason_DAEMON_STOPPING {
+		t.Errorf("the wait gives %v", err)
+	}
+	b.Serve(supervisor{}, nil)
+	b.Connect()
+	if _, err := b.Links.Wait(t.Context(), "a"); err != nil {
+		t.Errorf("a link that is there is not given: %v", err)
+	}
+}
+
+func TestCloseEndsWorkAndWaitsForIt(t *testing.T) {
+	b := guesttest.New(t)
+	b.Serve(supervisor{}, nil)
+	b.Connect()
+	ended := false
+	if !b.Links.Go(func(ctx context.Context) { <-ctx.Done(); ended = true }) {
+		t.Fatal("work is refused")
+	}
+	b.Links.Close()
+	if !ended {
+		t.Error("Close did not wait")
+	}
+	if b.Links.Go(func(context.Context) { t.Error("it was run") }) {
+		t.Error("work is accepted after Close")
+	}
+	if err := b.Links.Connect(t.Context(), "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Connect after Close gives %v", err)
 	}
 }
