@@ -291,7 +291,7 @@ func (l *attachLink) begin(m *agboxv1.Attached) error {
 		*l.at = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}
 		close(l.ready)
 		l.ready = nil
-	} else {
+	} else if !m.GetInputClosed() { // else it ends, and nobody types
 		l.tell(m.GetInput(), m.GetTypist())
 	}
 	return nil

@@ -314,6 +314,57 @@ func TestASessionOutlivesTheDaemonAfterItsCommandHasClosedItsInput(t *testing.T)
 	}
 }
 
+// The command ends while it is attached again: the daemon has no count of its input.
+func TestASessionWhoseInputIsClosedWhenItAttachesAgainHearsItsEnd(t *testing.T) {
+	h := serve(t, &script{})
+	var connections atomic.Int32
+	end := make(chan struct{})
+	h.script.attach = func(s attachStream) error {
+		_, _ = s.Recv()
+		attached := &agboxv1.Attached{Exec: &agboxv1.ExecStatus{ExecId: "e"}, Input: true}
+		if connections.Add(1) > 1 {
+			attached.Input, attached.InputClosed = false, true
+		}
+		_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{Attached: attached}})
+		if attached.GetInput() {
+			_, _ = s.Recv()
+			_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{Ack: &agboxv1.InputAck{Offset: 6}}})
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
+		}
+		<-end
+		return s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: &agboxv1.LogEnd{
+			Exec: &agboxv1.ExecStatus{ExecId: "e", State: agboxv1.ExecState_EXEC_STATE_FINISHED, ExitCode: 5}}}})
+	}
+	s, err := h.client().AttachExec(t.Context(), AttachOptions{
+		Exec: "e", Input: agboxv1.InputMode_INPUT_MODE_IF_FREE,
+		OnInput: func(granted bool, typist string) { t.Errorf("told of the right to type: %v %q", granted, typist) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Detach()
+	if _, err := s.Write([]byte("hello\n")); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // until it is attached again
+		_, err = s.Write([]byte("more"))
+	}
+	if !errors.Is(err, ErrInputClosed) {
+		t.Errorf("writing to a closed input gave %v", err)
+	}
+	close(end)
+	code := int32(0)
+	for item, err := range s.Items() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		code = item.End.GetExec().GetExitCode()
+	}
+	if code != 5 || connections.Load() != 2 {
+		t.Errorf("code %d after %d connections", code, connections.Load())
+	}
+}
+
 // A reader that was too slow goes on at once. Where a connection brings no output,
 // though, the daemon lacks something, and the next one would fare no better.
 func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {

@@ -131,6 +131,9 @@ func (in *input) attached(m *agboxv1.Attached) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.granted, in.sizeSent = m.GetInput(), false
+	if m.GetInputClosed() {
+		in.closed, in.kept = true, nil
+	}
 	// What a command that reads no more was given does not matter, and is not kept.
 	if !m.GetInput() || in.closed {
 		in.changeLocked()

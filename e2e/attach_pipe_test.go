@@ -113,6 +113,30 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// While a sandbox is being stopped no daemon links its supervisor any more, so nobody
+// knows how much input the command was given.
+func TestACommandWithInputThatIsStoppedWithoutADaemonKeepsItsLastOutputAndCode(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	const script = `trap 'while [ ! -e /var/log/agents-sandbox/gate ]; do echo tick $((i += 1)); usleep 50000; done; echo flushed; exit 5' TERM
+read line; echo got $line; while :; do usleep 50000; done`
+	p := in.piped(t, "exec", "-i", "demo", "--", "sh", "-c", script)
+	p.write("hello\n")
+	p.AwaitOutput(t, "got hello\n")
+	stop := in.Start(t, "stop", "demo")
+	p.AwaitOutput(t, "tick 1\n")
+	in.KillDaemon(t)
+	before := strings.Count(p.Stdout.String(), "tick")
+	in.Must(t, "daemon", "start")
+	p.AwaitOutput(t, fmt.Sprintf("tick %d\n", before+1)) // so it is attached again
+	openGate(t, gateOf(in, box))
+	if out := p.Wait(t).Want(t, 5).Stdout; !strings.HasSuffix(out, "flushed\n") {
+		t.Errorf("the last output is %q", harness.Clip(out))
+	}
+	stop.Wait(t).Want(t, 0)
+}
+
 func TestATreeOfFilesGoesThroughAPipe(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

@@ -119,7 +119,8 @@ func (c *console) attach(ctx context.Context, o client.AttachOptions, others *sy
 
 func (c *console) serve(ctx context.Context, sess *client.Session, others *sync.WaitGroup) error {
 	at := sess.Attached()
-	c.right.Store(&rightToType{at.GetInput(), at.GetTypist()})
+	// Where the input is closed the command ends, and nobody is told who types.
+	c.right.Store(&rightToType{at.GetInput() || at.GetInputClosed(), at.GetTypist()})
 	if err := c.terminal.raw(); err != nil {
 		return fmt.Errorf("the terminal cannot be switched to raw mode: %w", err)
 	}

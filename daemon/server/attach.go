@@ -86,6 +86,8 @@ type attachment struct {
 	tty               bool
 	// seat is the place among those who would like to type; nil for who does not.
 	seat *seat
+	// shut tells that the client would like to type, and that the input was closed when it came.
+	shut bool
 
 	// sending is for Send.
 	// Held across I/O: a stream takes one message at a time, and three goroutines send.
@@ -162,6 +164,7 @@ func (a *attachment) start(ctx context.Context) (logs.Cursor, error) {
 		Cursor:      &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr},
 		Created:     a.created,
 		Typist:      typist,
+		InputClosed: a.shut,
 	}}})
 }
 
@@ -189,26 +192,35 @@ func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
 	return reader.Cursor(), nil
 }
 
-// sit takes a place if the client would like to type and the exec can be typed at.
+// sit takes a place if the client would like to type and the exec can be typed at. Of a
+// closed input nobody knows for certain how much it was given, so the client must not
+// compare.
 func (a *attachment) sit(ctx context.Context, status *agboxv1.ExecStatus) error {
 	if a.open.GetInput() == agboxv1.InputMode_INPUT_MODE_NONE {
 		return nil
 	}
 	if !status.GetTty() && !status.GetStdin() || status.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
-		a.closed = true
-		a.changedInput()
+		a.comeLate()
 		return nil
 	}
-	var open bool
-	var err error
-	if a.count, open, err = a.write(ctx, 0, nil, false); err != nil {
+	count, open, err := a.write(ctx, 0, nil, false)
+	switch {
+	case err != nil:
 		return err
+	case !open:
+		a.comeLate()
+		return nil
 	}
-	if a.closed = !open; a.closed {
-		a.changedInput() // said after attached: the right to type is in vain
-	}
+	a.count = count
 	a.seat = a.s.typing.enter(a.execID, a.open.GetWriter(), a.open.GetInput(), a.open.GetTyped())
 	return nil
+}
+
+// comeLate gives a client that would like to type no place. Clients of earlier versions
+// learn that the input is closed from the count that follows.
+func (a *attachment) comeLate() {
+	a.shut, a.closed = true, true
+	a.changedInput()
 }
 
 // write is one call to the supervisor.
@@ -218,7 +230,10 @@ func (a *attachment) write(ctx context.Context, offset uint64, data []byte, eof 
 
 // right tells whether the client may type now, and who may.
 func (a *attachment) right() (granted bool, typist string) {
-	if a.seat == nil {
+	switch {
+	case a.shut:
+		return false, ""
+	case a.seat == nil:
 		return false, a.s.typing.typist(a.execID)
 	}
 	return a.s.typing.may(a.seat)

@@ -2,49 +2,36 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 
-	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/internal/fault"
-	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/logs/notify"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"github.com/agbox/agbox/store"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
 // attachable answers calls about the exec "e" in the READY sandbox "a", which runs
 // and has written something.
 func attachable(t *testing.T) *execCalls {
 	t.Helper()
-	dir := t.TempDir()
-	install := paths.Install{Data: dir, Config: dir, Run: dir}
-	if err := os.MkdirAll(install.SandboxLogs("a"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.Open(t.Context(), store.Options{Path: install.Database(), Sentinel: install.Sentinel()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	book, err := ledger.Open(t.Context(), db, time.Now, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sb, err := book.Create(t.Context(), "a", &agboxv1.CreateSpec{Image: "img"})
-	if err == nil {
-		_, err = book.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
-	}
-	if err == nil {
-		_, err = book.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}}, "boot")
-	}
-	if err != nil {
+	s, _ := attachableTo(t, &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}})
+	return s
+}
+
+// attachableTo is attachable with an exec of the request, and with its supervisor's end.
+func attachableTo(t *testing.T, exec *agboxv1.CreateExecRequest) (*execCalls, *guesttest.Bench) {
+	t.Helper()
+	b := guesttest.New(t)
+	if _, err := b.Ledger.AcceptExec(t.Context(), exec, "boot"); err != nil {
 		t.Fatal(err)
 	}
 	notifier, err := notify.New()
@@ -52,7 +39,7 @@ func attachable(t *testing.T) *execCalls {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = notifier.Close() })
-	folder, err := logs.OpenDir(install.SandboxLogs("a"))
+	folder, err := logs.OpenDir(b.Install.SandboxLogs("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +50,99 @@ func attachable(t *testing.T) *execCalls {
 	}
 	t.Cleanup(func() { _ = w.Close() })
 	w.Write(logs.Stdout, time.Now(), []byte("hello"))
-	return &execCalls{paths: install, ledger: book, logs: notifier, life: newLifetime()}
+	return &execCalls{
+		paths: b.Install, ledger: b.Ledger, logs: notifier, life: newLifetime(),
+		execs: execs.New(b.Links, b.Ledger, b.Install, time.Now, b.Log),
+	}, b
+}
+
+// closedInput is a supervisor whose execs take no input any more, and which does not
+// know how much they were given.
+type closedInput struct{ guestv1.SupervisorService }
+
+func (closedInput) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: wire.Protocol, SupervisorVersion: "test", BootId: "boot"}, nil
+}
+
+func (closedInput) Watch(ctx context.Context, _ *guestv1.WatchRequest, out guestv1.Supervisor_WatchServer) error {
+	if err := out.Send(&guestv1.WatchResponse{Watching: true}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (closedInput) WriteStdin(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
+	return new(guestv1.WriteStdinResponse), nil
+}
+
+// answers is the call of a client that says what it wants and looks at the first answer.
+type answers struct {
+	grpc.ServerStream
+	ctx   context.Context
+	open  *agboxv1.AttachOpen
+	first chan *agboxv1.AttachExecResponse
+}
+
+func (s *answers) Context() context.Context { return s.ctx }
+
+func (s *answers) Send(m *agboxv1.AttachExecResponse) error {
+	select {
+	case s.first <- m:
+	default:
+	}
+	return nil
+}
+
+func (s *answers) Recv() (*agboxv1.AttachExecRequest, error) {
+	if open := s.open; open != nil {
+		s.open = nil
+		return &agboxv1.AttachExecRequest{Item: &agboxv1.AttachExecRequest_Open{Open: open}}, nil
+	}
+	<-s.ctx.Done()
+	return nil, s.ctx.Err()
+}
+
+// A client counts what it has written. It must not be held against a count that nobody
+// keeps any more.
+func TestWhoAttachesToAClosedInputGetsNoRightToType(t *testing.T) {
+	for name, prepare := range map[string]func(*testing.T, *guesttest.Bench){
+		"the command ends": func(_ *testing.T, b *guesttest.Bench) {
+			b.Serve(closedInput{}, nil)
+			b.Connect()
+		},
+		"the sandbox is being stopped and has no link": func(t *testing.T, b *guesttest.Bench) {
+			if _, err := b.Ledger.RequestStop(t.Context(), "a", "asked for"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b := attachableTo(t, &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}, Stdin: true})
+			prepare(t, b)
+			ctx, leave := context.WithCancel(t.Context())
+			stream := &answers{ctx: ctx, first: make(chan *agboxv1.AttachExecResponse, 1), open: &agboxv1.AttachOpen{
+				ExecId: "e", Input: agboxv1.InputMode_INPUT_MODE_IF_FREE, Writer: "w", Typed: true,
+			}}
+			over := make(chan error, 1)
+			go func() { over <- s.AttachExec(stream) }()
+			select {
+			case m := <-stream.first:
+				if at := m.GetAttached(); at == nil || at.GetInput() || !at.GetInputClosed() || at.GetTypist() != "" {
+					t.Errorf("the client is told %v", m)
+				}
+				leave()
+				if err := <-over; !errors.Is(err, context.Canceled) {
+					t.Errorf("the call ended: %v", err)
+				}
+			case err := <-over:
+				t.Errorf("the call ended: %v", err)
+				leave()
+			}
+			s.life.receivers.Wait()
+			s.life.senders.Wait()
+		})
+	}
 }
 
 // stuckStream is the call of a client that says what it wants, takes the answer,

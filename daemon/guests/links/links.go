@@ -21,6 +21,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/guest"
@@ -293,8 +294,8 @@ func (l *Links) current(sandboxID string) *Link {
 }
 
 // Wait returns the sandbox's link, and waits a bounded time for one that is being
-// made. A sandbox that is not READY gets none, and one whose supervisor cannot be
-// trusted an error at once.
+// made. A sandbox that is not READY, or is being stopped, gets none, and one whose
+// supervisor cannot be trusted an error at once.
 func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 	timeout := time.NewTimer(waitAtMost)
 	defer timeout.Stop()
@@ -311,7 +312,8 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 			return nil, failed.err
 		}
 		changed := l.ledger.Changed(sandboxID)
-		if sb, ok := l.ledger.Sandbox(sandboxID); !ok || sb.State != agboxv1.SandboxState_SANDBOX_STATE_READY {
+		sb, ok := l.ledger.Sandbox(sandboxID)
+		if !ok || sb.State != machine.Ready || sb.Want != machine.WantRunning {
 			return nil, ledger.NotReady(sb.Record)
 		}
 		select {

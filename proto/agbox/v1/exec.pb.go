@@ -2098,7 +2098,9 @@ type Attached struct {
 	// Set when create was: as CreateExec answers.
 	Created *CreateExecResponse `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
 	// The writer who may type; one of them if several may, empty if nobody may.
-	Typist        string `protobuf:"bytes,6,opt,name=typist,proto3" json:"typist,omitempty"`
+	Typist string `protobuf:"bytes,6,opt,name=typist,proto3" json:"typist,omitempty"`
+	// The command takes no input any more: input is false, and input_offset means nothing.
+	InputClosed   bool `protobuf:"varint,7,opt,name=input_closed,json=inputClosed,proto3" json:"input_closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2173,6 +2175,13 @@ func (x *Attached) GetTypist() string {
 		return x.Typist
 	}
 	return ""
+}
+
+func (x *Attached) GetInputClosed() bool {
+	if x != nil {
+		return x.InputClosed
+	}
+	return false
 }
 
 // InputAck counts the input that arrived.
@@ -2457,14 +2466,15 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x03ack\x18\x03 \x01(\v2\x12.agbox.v1.InputAckH\x00R\x03ack\x12.\n" +
 	"\x05input\x18\x04 \x01(\v2\x16.agbox.v1.InputChangedH\x00R\x05input\x12$\n" +
 	"\x03end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x03endB\x06\n" +
-	"\x04item\"\xea\x01\n" +
+	"\x04item\"\x8d\x02\n" +
 	"\bAttached\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\bR\x05input\x12!\n" +
 	"\finput_offset\x18\x03 \x01(\x04R\vinputOffset\x12+\n" +
 	"\x06cursor\x18\x04 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x126\n" +
 	"\acreated\x18\x05 \x01(\v2\x1c.agbox.v1.CreateExecResponseR\acreated\x12\x16\n" +
-	"\x06typist\x18\x06 \x01(\tR\x06typist\"L\n" +
+	"\x06typist\x18\x06 \x01(\tR\x06typist\x12!\n" +
+	"\finput_closed\x18\a \x01(\bR\vinputClosed\"L\n" +
 	"\bInputAck\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x16\n" +
 	"\x06closed\x18\x02 \x01(\bR\x06closed\x12\x10\n" +
