@@ -2,9 +2,12 @@ package logs
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -62,8 +65,31 @@ func writeAll(w *Writer, pieces ...piece) {
 }
 
 // drain reads until io.EOF. It joins neighbours of the same stream, because how
-// output is cut into chunks is no promise, and checks that offsets are gapless.
+// output is cut into chunks is no promise, checks that offsets are gapless, and
+// leaves gaps out.
 func drain(t fataler, r *Reader, bufSize int) []piece {
+	t.Helper()
+	return join(nil, slices.DeleteFunc(drainAll(t, r, bufSize), piece.isGap)...)
+}
+
+// gap is a piece that stands for bytes that were not kept.
+func gap(stream Stream, dropped uint64) piece {
+	return piece{stream, fmt.Sprint(gapPrefix, dropped)}
+}
+
+func asPiece(c Chunk) piece {
+	if c.Dropped > 0 {
+		return gap(c.Stream, c.Dropped)
+	}
+	return piece{c.Stream, string(c.Data)}
+}
+
+const gapPrefix = "\x00gap "
+
+func (p piece) isGap() bool { return strings.HasPrefix(p.data, gapPrefix) }
+
+// drainAll is drain with the gaps.
+func drainAll(t fataler, r *Reader, bufSize int) []piece {
 	t.Helper()
 	var got []piece
 	buf := make([]byte, bufSize)
@@ -74,7 +100,7 @@ func drain(t fataler, r *Reader, bufSize int) []piece {
 			return got
 		}
 		must(t, err)
-		if len(c.Data) == 0 || len(c.Data) > len(buf) {
+		if (len(c.Data) == 0) != (c.Dropped > 0) || len(c.Data) > len(buf) {
 			t.Fatalf("a chunk of %d bytes for a buffer of %d", len(c.Data), len(buf))
 		}
 		want := before.Stdout
@@ -84,14 +110,14 @@ func drain(t fataler, r *Reader, bufSize int) []piece {
 		if c.Offset != want {
 			t.Fatalf("chunk of %v at offset %d, the cursor was at %d", c.Stream, c.Offset, want)
 		}
-		got = join(got, piece{c.Stream, string(c.Data)})
+		got = join(got, asPiece(c))
 	}
 }
 
 // join appends next, or lengthens the last piece.
 func join(pieces []piece, next ...piece) []piece {
 	for _, p := range next {
-		if n := len(pieces); n > 0 && pieces[n-1].stream == p.stream {
+		if n := len(pieces); n > 0 && pieces[n-1].stream == p.stream && !pieces[n-1].isGap() && !p.isGap() {
 			pieces[n-1].data += p.data
 		} else if p.data != "" {
 			pieces = append(pieces, p)

@@ -108,7 +108,7 @@ func (x *indexReader) runEnd(first record, limit uint64, wanted func(record) boo
 	for at := x.used + recordSize; at < x.have && last.end() < limit; at += recordSize {
 		ends[first.stream-Stdout] = last.end()
 		rec, whole := parseRecord(x.block[at:])
-		if !whole || rec.stream != first.stream || !rec.continues(ends) || !wanted(rec) {
+		if !whole || rec.stream != first.stream || rec.dropped > 0 || !rec.continues(ends) || !wanted(rec) {
 			break
 		}
 		if age := rec.nanos - first.nanos; age < 0 || age > int64(coalesceWindow) {

@@ -128,9 +128,7 @@ func (r *Reader) seekCursor(floor int64) {
 	if err != nil {
 		return // the next reading of it tells
 	}
-	first := r.index.search(floor, max(number, floor), func(rec record) bool {
-		return rec.end() <= r.pos[rec.stream-Stdout]
-	})
+	first := r.index.search(floor, max(number, floor), func(rec record) bool { return !r.isAhead(rec) })
 	r.index.seek(first)
 	r.fromFloor = first == floor
 	if !r.fromFloor && !r.behind(first, floor) {
@@ -213,10 +211,17 @@ func (r *Reader) meet(rec record) (again bool) {
 	return true
 }
 
-// ahead tells whether the reader is to give bytes of rec.
+// isAhead tells whether a record has bytes that are not behind the cursor, or is a
+// gap that is not.
+func (r *Reader) isAhead(rec record) bool {
+	at := r.pos[rec.stream-Stdout]
+	return rec.end() > at || rec.dropped > 0 && rec.end() == at
+}
+
+// ahead tells whether the reader is to give bytes of rec, or a gap.
 func (r *Reader) ahead(rec record) bool {
 	i := rec.stream - Stdout
-	if rec.end() <= r.pos[i] {
+	if !r.isAhead(rec) {
 		return false
 	}
 	if r.part.skip[i] || rec.nanos < r.part.since {

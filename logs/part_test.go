@@ -152,7 +152,7 @@ func gather(t fataler, r *Reader, size int) []piece {
 			t.Fatalf("%v byte %d was given twice", c.Stream, c.Offset)
 		}
 		ends[c.Stream-Stdout] = c.Offset + uint64(len(c.Data))
-		got = join(got, piece{c.Stream, string(c.Data)})
+		got = join(got, asPiece(c))
 	}
 }
 

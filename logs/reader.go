@@ -27,12 +27,18 @@ type Chunk struct {
 	// Time is when the first byte was read from the exec; zero where the index
 	// does not tell.
 	Time time.Time
+	// Dropped is not 0 in a gap: so many bytes that the exec wrote at Offset, before
+	// Time, were not kept. Data is empty then.
+	Dropped uint64
 }
 
 // Reader gives the output of an exec in the order in which it was written, from
 // a cursor on, each byte once. As long as the index is sound that is the order
 // across both streams; from the first unsound record on, the streams are given
 // one after the other, and Notice says so. It is for one goroutine.
+//
+// A gap comes at its place. A Reader that begins at a cursor gives all gaps at the
+// cursor, because it does not know which of them were given before.
 //
 // A follower reads until io.EOF, waits for a change of the files, and goes on
 // with the same Reader. When nobody writes any more it calls Finish and reads
@@ -234,6 +240,9 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 	if err != nil {
 		return Chunk{}, err
 	}
+	if rec.dropped > 0 {
+		return r.giveGap(rec), nil
+	}
 	i := int(rec.stream - Stdout)
 	want := min(uint64(len(buf)), r.index.runEnd(rec, r.pos[i]+uint64(len(buf)), r.part.times)-r.pos[i])
 	n, err := r.readData(i, buf[:want])
@@ -254,7 +263,24 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 	return chunk, nil
 }
 
-// firstAhead returns the first record with bytes that were not given yet.
+// Gap gives a gap if that is next, so that a gap behind the last byte is not left out.
+func (r *Reader) Gap() (Chunk, bool) {
+	if !r.ordered || r.over {
+		return Chunk{}, false
+	}
+	rec, err := r.firstAhead()
+	if err != nil || rec.dropped == 0 {
+		return Chunk{}, false
+	}
+	return r.giveGap(rec), true
+}
+
+func (r *Reader) giveGap(rec record) Chunk {
+	r.index.advance(rec)
+	return Chunk{Stream: rec.stream, Offset: rec.offset, Time: rec.time(), Dropped: rec.dropped}
+}
+
+// firstAhead returns the first record that was not given yet, a gap or one with bytes.
 func (r *Reader) firstAhead() (record, error) {
 	for {
 		rec, err := r.index.peek(r.finished)

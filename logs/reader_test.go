@@ -73,7 +73,7 @@ func TestAChunkHasTheTimeOfItsFirstByte(t *testing.T) {
 	r := open(t, d, "e1", Cursor{})
 	buf := make([]byte, 100)
 	for _, want := range []Chunk{
-		{Stdout, 0, []byte("ab"), at(0)}, {Stdout, 2, []byte("c"), at(11)}, {Stdout, 3, []byte("d"), at(5)},
+		{Offset: 0, Data: []byte("ab"), Time: at(0)}, {Offset: 2, Data: []byte("c"), Time: at(11)}, {Offset: 3, Data: []byte("d"), Time: at(5)},
 	} {
 		got, err := r.Next(buf)
 		must(t, err)
@@ -324,7 +324,7 @@ func drawDamage(t *rapid.T, index []byte) (damaged []byte, forged bool) {
 	if n := len(index) / recordSize; n > 0 {
 		record{
 			nanos: 1, offset: rapid.Uint64().Draw(t, "offset"), length: rapid.Uint32().Draw(t, "length"),
-			stream: Stream(rapid.IntRange(0, 3).Draw(t, "forged stream")),
+			stream: Stream(rapid.IntRange(0, 3).Draw(t, "forged stream")), dropped: rapid.Uint64Range(0, 3).Draw(t, "gap"),
 		}.put((*[recordSize]byte)(index[at("forge")%n*recordSize:]))
 	}
 	return index, true

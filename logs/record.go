@@ -13,17 +13,26 @@ import (
 //	 8  u64  offset of the first byte in the stream's file
 //	16  u32  number of bytes, 1 to 16777216
 //	20  u8   stream: 1 stdout, 2 stderr
-//	21  3    zero
+//	21  u8   0; 1 marks a gap
+//	22  2    zero
 //	24  u32  CRC-32C of the bytes
 //	28  u32  CRC-32C of the 28 bytes above
 //
 // Record n+1 of a stream begins where record n of it ends, the first at 0. The
 // writer writes the bytes first and their record second.
+//
+// A gap is bytes that the exec wrote and that were not kept, because there was no
+// room. It stands at the offset where they are missing and covers no bytes of the
+// file; at 16 and at 24 it has the lower and the upper half of their number, which is
+// not 0. Several gaps may stand at one offset. An agboxd that does not know gaps takes
+// the index from the first one on for damaged: it gives all bytes, and a notice.
 const (
 	recordSize = 32
 	// maxRecord is the most bytes that one record covers: longer writes are
 	// split, and a greater length in an index is a lie.
 	maxRecord = 16 << 20
+	// gapMark stands in the record of a gap.
+	gapMark = 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -35,19 +44,26 @@ type record struct {
 	length uint32
 	stream Stream
 	crc    uint32
+	// dropped is the number of bytes missing in a gap; 0 in all other records.
+	dropped uint64
 }
 
 func (r record) end() uint64 { return r.offset + uint64(r.length) }
 
 func (r record) time() time.Time { return time.Unix(0, r.nanos) }
 
-// put encodes the record; the 3 zero bytes of b are left as they are.
+// put encodes the record.
 func (r record) put(b *[recordSize]byte) {
+	low, high := r.length, r.crc
+	b[20], b[21], b[22], b[23] = byte(r.stream), 0, 0, 0
+	if r.dropped > 0 {
+		low, high = uint32(r.dropped), uint32(r.dropped>>32)
+		b[21] = gapMark
+	}
 	binary.BigEndian.PutUint64(b[0:], uint64(r.nanos))
 	binary.BigEndian.PutUint64(b[8:], r.offset)
-	binary.BigEndian.PutUint32(b[16:], r.length)
-	b[20] = byte(r.stream)
-	binary.BigEndian.PutUint32(b[24:], r.crc)
+	binary.BigEndian.PutUint32(b[16:], low)
+	binary.BigEndian.PutUint32(b[24:], high)
 	binary.BigEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
 }
 
@@ -62,8 +78,15 @@ func parseRecord(b []byte) (record, bool) {
 		stream: Stream(b[20]),
 		crc:    binary.BigEndian.Uint32(b[24:]),
 	}
-	if crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]) || b[21]|b[22]|b[23] != 0 ||
-		r.stream != Stdout && r.stream != Stderr || r.length < 1 || r.length > maxRecord {
+	if crc32.Checksum(b[:28], castagnoli) != binary.BigEndian.Uint32(b[28:]) ||
+		r.stream != Stdout && r.stream != Stderr || b[21] > gapMark || b[22]|b[23] != 0 {
+		return record{}, false
+	}
+	if b[21] == gapMark {
+		r.dropped = uint64(r.crc)<<32 | uint64(r.length)
+		r.length, r.crc = 0, 0
+	}
+	if r.dropped == 0 && (r.length < 1 || r.length > maxRecord) {
 		return record{}, false
 	}
 	return r, true

@@ -54,12 +54,16 @@ func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 	w.last.Store(max(int64(now.Sub(w.made)), 0))
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.now = now
 	if w.closed || w.restingLocked(now) {
 		return 0
 	}
 	for s := range w.outputs {
 		if w.max > 0 && w.outputs[s].size+uint64(len(data[s])) > w.max {
 			return 0
+		}
+		if w.outputs[s].gap > 0 && len(data[s]) > 0 {
+			return 0 // its record comes first
 		}
 	}
 	granted := w.quota.take(now, total)

@@ -171,7 +171,7 @@ func (w *tailWalk) fits(rec record) bool {
 // take counts the lines of a record; false means that its bytes are not there.
 func (w *tailWalk) take(rec record) bool {
 	i := int(rec.stream - Stdout)
-	if w.r.part.skip[i] || !w.r.part.times(rec) || w.count.left == 0 && !w.count.open[i] {
+	if rec.dropped > 0 || w.r.part.skip[i] || !w.r.part.times(rec) || w.count.left == 0 && !w.count.open[i] {
 		if !w.count.seen[i] {
 			w.count.seen[i], w.count.from[i] = true, rec.end()
 		}

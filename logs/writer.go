@@ -73,7 +73,9 @@ type output struct {
 	// size counts the bytes that are in the file and in the index.
 	size    uint64
 	dropped uint64
-	dirty   bool
+	// gap counts those of the dropped bytes that no record tells of yet.
+	gap   uint64
+	dirty bool
 }
 
 // Writer writes the output of one exec. Its methods may be called from several
@@ -95,7 +97,10 @@ type Writer struct {
 	outputs [2]output
 	index   file
 	records uint64
-	rec     [recordSize]byte
+	// recs is room for a record and a gap before it.
+	recs [2 * recordSize]byte
+	// now is when the newest output was read, kept or not.
+	now time.Time
 	// failedAt is when a write last failed; zero when none has since one succeeded.
 	failedAt time.Time
 	closed   bool
@@ -142,19 +147,21 @@ func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 // Write appends output that was read at the time now. It does not fail: what
 // cannot be kept is counted as dropped. After a failed write it drops for a
 // second, then tries again, so that a disk that was full for a while costs only
-// what was written meanwhile. It panics on a stream that does not exist.
+// what was written meanwhile; the index has a gap there. It panics on a stream that does not exist.
 func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
 	if len(p) > 0 {
 		w.last.Store(max(int64(now.Sub(w.made)), 0))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.now = now
 	out := &w.outputs[stream-Stdout]
 	for len(p) > 0 {
 		part := p[:min(len(p), maxRecord)]
 		kept := w.appendLocked(stream, now, part)
 		if kept < len(part) {
 			out.dropped += uint64(len(p) - kept)
+			out.gap += uint64(len(p) - kept)
 			return
 		}
 		p = p[kept:]
@@ -189,11 +196,10 @@ func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 	if n == 0 {
 		return 0
 	}
-	record{
+	if !w.indexLocked(record{
 		nanos: now.UnixNano(), offset: out.size, length: uint32(n), stream: stream,
 		crc: crc32.Checksum(p[:n], castagnoli),
-	}.put(&w.rec)
-	if _, err := w.index.WriteAt(w.rec[:], int64(w.records*recordSize)); err != nil {
+	}) {
 		// Bytes without a record would be taken for output that is still coming.
 		// Where even this fails, the next write goes over them.
 		w.failedAt = now
@@ -202,8 +208,42 @@ func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 	}
 	out.size += uint64(n)
 	out.dirty = true
-	w.records++
 	return n
+}
+
+// indexLocked writes a record, and before it the gap of its stream if there is one.
+// It returns false if the record is not in the index; the gap may be.
+func (w *Writer) indexLocked(rec record) bool {
+	out := &w.outputs[rec.stream-Stdout]
+	b := w.recs[recordSize:]
+	rec.put((*[recordSize]byte)(b))
+	if out.gap > 0 {
+		b = w.recs[:]
+		record{nanos: rec.nanos, offset: rec.offset, stream: rec.stream, dropped: out.gap}.put((*[recordSize]byte)(b))
+	}
+	n, _ := w.index.WriteAt(b, int64(w.records*recordSize)) // n says it all
+	w.records += uint64(n / recordSize)
+	if len(b) > recordSize && n >= recordSize {
+		out.gap, out.dirty = 0, true
+	}
+	return n == len(b)
+}
+
+// markGapsLocked writes the gaps at the end of the streams, for want of a record that
+// comes after them. Where even that has no room, the counts alone tell.
+func (w *Writer) markGapsLocked() {
+	for i := range w.outputs {
+		out := &w.outputs[i]
+		if out.gap == 0 || w.closed {
+			continue
+		}
+		b := (*[recordSize]byte)(w.recs[:])
+		record{nanos: w.now.UnixNano(), offset: out.size, stream: Stdout + Stream(i), dropped: out.gap}.put(b)
+		if n, _ := w.index.WriteAt(b[:], int64(w.records*recordSize)); n == recordSize {
+			w.records++
+			out.gap, out.dirty = 0, true
+		}
+	}
 }
 
 // restingLocked tells whether a write failed so lately that none is tried. A
@@ -239,8 +279,8 @@ func (w *Writer) Counts() Counts {
 	}
 }
 
-// Sync returns when everything written before the call is on disk. Output goes on
-// meanwhile. After a failure it returns the same error for ever: the kernel may
+// Sync returns when everything written before the call is on disk, gaps included.
+// Output goes on meanwhile. After a failure it returns the same error for ever: the kernel may
 // have forgotten what it could not write.
 func (w *Writer) Sync() error {
 	w.syncMu.Lock()
@@ -259,6 +299,7 @@ func (w *Writer) Sync() error {
 func (w *Writer) takeDirty() []file {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.markGapsLocked()
 	var dirty []file
 	for i := range w.outputs {
 		if out := &w.outputs[i]; out.dirty {
@@ -296,6 +337,7 @@ func (w *Writer) Close() error {
 	if w.closed {
 		return nil
 	}
+	w.markGapsLocked()
 	w.closed = true
 	err := errors.Join(w.outputs[0].file.Close(), w.outputs[1].file.Close(), w.index.Close())
 	if err != nil {

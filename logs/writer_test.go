@@ -189,8 +189,8 @@ func TestAFullDiskCostsOnlyWhatWasWrittenMeanwhile(t *testing.T) {
 	}
 	must(t, w.Close())
 	r := open(t, d, "e1", Cursor{})
-	got := drain(t, r, 100)
-	if want := []piece{{Stdout, "abgh"}, {Stderr, "y"}}; !slices.Equal(got, want) || r.Notice() != "" {
+	got := drainAll(t, r, 100)
+	if want := []piece{{Stdout, "ab"}, gap(Stdout, 4), {Stdout, "gh"}, gap(Stderr, 1), {Stderr, "y"}}; !slices.Equal(got, want) || r.Notice() != "" {
 		t.Errorf("read %v, want %v; notice %q", got, want, r.Notice())
 	}
 }

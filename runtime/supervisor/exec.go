@@ -176,7 +176,7 @@ func (s *Supervisor) supervise(r *run) {
 	record := s.exitRecord(r, end)
 	// Names of empty files need no sync of their own: the status is one commit of
 	// the file system away from them.
-	if record.GetStdoutBytes()+record.GetStderrBytes() > 0 {
+	if record.GetStdoutBytes()+record.GetStderrBytes()+record.GetStdoutDroppedBytes()+record.GetStderrDroppedBytes() > 0 {
 		// Who hears of the exit may count on the log. A failed sync is seen by whoever
 		// reads it after a host crash; the exit counts all the same.
 		s.disk.do(func() { _ = r.writer.Sync() })
