@@ -177,7 +177,7 @@ func (s *Session) Detach() {
 // daemon has answered for the first time.
 func (s *Session) attach(ready chan<- struct{}) error {
 	wait := s.client.newPatience(s.ctx)
-	at := s.opt.Cursor
+	at := logPlace{Cursor: s.opt.Cursor}
 	for {
 		api, err := s.client.open(s.ctx)
 		if err != nil {
@@ -214,7 +214,7 @@ func (s *Session) ended(err error) error {
 // attachLink is one connection of a session.
 type attachLink struct {
 	s        *Session
-	at       *Cursor
+	at       *logPlace
 	ready    chan<- struct{}
 	attached bool
 	// got tells that this connection brought output.
@@ -275,7 +275,8 @@ func (l *attachLink) open() *agboxv1.AttachOpen {
 	if l.s.first == nil && l.s.opt.TailLines != nil {
 		o.TailLines = l.s.opt.TailLines
 	} else {
-		o.Cursor = &agboxv1.LogCursor{StdoutOffset: l.at.Stdout, StderrOffset: l.at.Stderr}
+		from := l.at.resume()
+		o.Cursor = &agboxv1.LogCursor{StdoutOffset: from.Stdout, StderrOffset: from.Stderr}
 	}
 	return o
 }
@@ -288,7 +289,7 @@ func (l *attachLink) begin(m *agboxv1.Attached) error {
 	}
 	if l.ready != nil {
 		l.s.first = m
-		*l.at = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}
+		l.at.Cursor = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}
 		close(l.ready)
 		l.ready = nil
 	} else if !m.GetInputClosed() { // else it ends, and nobody types
@@ -313,13 +314,13 @@ func (l *attachLink) take(m *agboxv1.AttachExecResponse) (over bool, err error) 
 		l.tell(item.Input.GetGranted(), item.Input.GetTypist())
 	case *agboxv1.AttachExecResponse_Chunk:
 		out, err := l.at.take(item.Chunk)
-		if err != nil || len(out.Data) == 0 {
+		if err != nil || out.empty() {
 			return false, err
 		}
 		l.got = true
 		return false, l.give(out)
 	case *agboxv1.AttachExecResponse_End:
-		return true, l.give(LogItem{Cursor: *l.at, End: item.End})
+		return true, l.give(LogItem{Cursor: l.at.Cursor, End: item.End})
 	}
 	return false, nil
 }

@@ -2,13 +2,11 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -44,8 +42,11 @@ type LogItem struct {
 	Stream agboxv1.LogStream
 	// Offset is the place of the first byte of Data in the stream.
 	Offset uint64
-	// Data is never empty, unless End or Created is set. It belongs to the caller.
+	// Data is never empty, unless End, Created or Dropped is set. It belongs to the caller.
 	Data []byte
+	// Dropped is not 0 in a gap: the command wrote so many bytes at Offset that were
+	// not kept, because the disk or the log was full.
+	Dropped uint64
 	// Time is when the first byte was read from the process; zero when not known.
 	Time time.Time
 	// Cursor is the place after this item: start there to go on.
@@ -101,36 +102,41 @@ type output struct {
 	o    LogOptions
 	// create is the request to run first; nil if the exec exists.
 	create *agboxv1.CreateExecRequest
+	// from, if not nil, is where the reading starts, and is moved with it.
+	from *logPlace
 	// moved, if not nil, is called when the reading goes to a place without an item.
-	moved func(Cursor)
+	moved func()
 }
 
 // items reads until the end. A create is repeated until the first message shows
 // that it was carried out; its exec id makes that harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
-		at, create, started := p.o.Cursor, p.create, false
+		at, create, started := p.from, p.create, false
+		if at == nil {
+			at = &logPlace{Cursor: p.o.Cursor}
+		}
 		f := feed[agboxv1.FollowExecLogsResponse]{
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.FollowExecLogsResponse], error) {
 				if create != nil {
 					return api.RunExec(ctx, create)
 				}
-				return api.FollowExecLogs(ctx, p.o.request(p.exec, at, started))
+				return api.FollowExecLogs(ctx, p.o.request(p.exec, at.resume(), started))
 			},
 			take: func(m *agboxv1.FollowExecLogsResponse) (bool, error) {
 				create, started = nil, true
 				if moved := m.GetMoved(); moved != nil {
-					at = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
+					at.Cursor = Cursor{Stdout: moved.GetStdoutOffset(), Stderr: moved.GetStderrOffset()}
 					if p.moved != nil {
-						p.moved(at)
+						p.moved()
 					}
 					return false, nil
 				}
 				if created := m.GetCreated(); created != nil {
-					return !yield(LogItem{Cursor: at, Created: created}, nil), nil
+					return !yield(LogItem{Cursor: at.Cursor, Created: created}, nil), nil
 				}
 				if end := m.GetEnd(); end != nil {
-					yield(LogItem{Cursor: at, End: end}, nil)
+					yield(LogItem{Cursor: at.Cursor, End: end}, nil)
 					return true, nil
 				}
 				chunks := m.GetBatch().GetChunks()
@@ -142,7 +148,7 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 					if err != nil {
 						return false, err
 					}
-					if len(item.Data) > 0 && !yield(item, nil) {
+					if !item.empty() && !yield(item, nil) {
 						return true, nil
 					}
 				}
@@ -153,32 +159,6 @@ func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] 
 			yield(LogItem{}, err)
 		}
 	}
-}
-
-// take moves the cursor over a chunk and returns what of it is new.
-func (at *Cursor) take(chunk *agboxv1.LogChunk) (LogItem, error) {
-	offset := &at.Stdout
-	switch chunk.GetStream() {
-	case agboxv1.LogStream_LOG_STREAM_STDOUT:
-	case agboxv1.LogStream_LOG_STREAM_STDERR:
-		offset = &at.Stderr
-	default:
-		// A stream of a later version; this one cannot keep a cursor in it.
-		return LogItem{}, nil
-	}
-	if chunk.GetOffset() > *offset {
-		return LogItem{}, &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
-			"agboxd left out the bytes %d to %d of %s. Read the log again from the start.",
-			*offset, chunk.GetOffset(), streamName(chunk.GetStream()))}
-	}
-	known := min(*offset-chunk.GetOffset(), uint64(len(chunk.GetData())))
-	item := LogItem{Stream: chunk.GetStream(), Offset: *offset, Data: chunk.GetData()[known:]}
-	if t := chunk.GetTime(); t != nil {
-		item.Time = t.AsTime()
-	}
-	*offset += uint64(len(item.Data))
-	item.Cursor = *at
-	return item, nil
 }
 
 func streamName(s agboxv1.LogStream) string {

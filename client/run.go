@@ -22,7 +22,8 @@ type ExitStatus struct {
 	Notice string
 }
 
-// Run runs a command and copies its output while it runs. The error is nil
+// Run runs a command and copies its output while it runs. Gaps in it are left out;
+// the counts in ExitStatus.Exec tell of them. The error is nil
 // whenever the process ran and its status is known, whatever the code: also
 // when it was cancelled. A context that ends stops the copying and leaves the
 // command running; CancelExec ends it.
@@ -43,7 +44,7 @@ func copyItems(items iter.Seq2[LogItem, error], stdout, stderr io.Writer) (ExitS
 			return ExitStatus{}, err
 		case item.End != nil:
 			return exitStatus(item.End)
-		case item.Created != nil:
+		case item.Created != nil, item.Dropped > 0:
 			continue
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
 			_, err = stderr.Write(item.Data)

@@ -265,7 +265,7 @@ func (g *gathering) read(ctx context.Context, e *agboxv1.ExecStatus, tail bool) 
 type reading struct {
 	g    *gathering
 	exec *agboxv1.ExecStatus
-	at   Cursor
+	at   logPlace
 	tail bool
 }
 
@@ -283,7 +283,7 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 	defer timing.Wait()
 	defer stop(nil)
 	timing.Go(func() { r.g.time(mine, stop) })
-	out := output{exec: r.exec.GetExecId(), o: r.g.o.of(r.at, r.tail), moved: r.move}
+	out := output{exec: r.exec.GetExecId(), o: r.g.o.of(r.at.Cursor, r.tail), from: &r.at, moved: r.moved}
 	for item, err := range out.items(mine, r.g.client) {
 		switch {
 		case err == nil:
@@ -292,18 +292,18 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 		case errors.Is(err, ErrNotFound):
 			return true
 		}
-		item, err = endUnreadable(r.exec, r.at, item, err)
+		item, err = endUnreadable(r.exec, r.at.Cursor, item, err)
 		// The turn may be over here, and the item is given all the same.
 		if !r.g.give(ctx, SandboxLogItem{Exec: r.exec, LogItem: item}, err) || err != nil {
 			return true
 		}
-		r.move(item.Cursor)
+		r.moved()
 	}
 	return true
 }
 
-// move keeps the place for the next turn; it stands for the tail from then on.
-func (r *reading) move(to Cursor) { r.at, r.tail = to, false }
+// moved notes that the next turn has a place to start from, instead of the tail.
+func (r *reading) moved() { r.tail = false }
 
 // time ends a turn when it has lasted long enough and somebody waits.
 func (g *gathering) time(ctx context.Context, stop context.CancelCauseFunc) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,48 @@ func TestAGapInTheOutputIsAnError(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Code != codes.DataLoss || got.String() != "ab" {
 		t.Errorf("got %q, %v", got.String(), err)
+	}
+}
+
+func dropped(stream agboxv1.LogStream, offset int, n uint64) *agboxv1.FollowExecLogsResponse {
+	m := chunk(stream, offset, "")
+	m.GetChunk().DroppedBytes = n
+	return m
+}
+
+// The daemon cannot know which gaps at a cursor were told before the connection was lost.
+func TestMissingOutputIsToldOnceWhenTheStreamBreaks(t *testing.T) {
+	calls := 0
+	h := serve(t, &script{logs: func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
+		calls++
+		switch calls {
+		case 1:
+			_ = s.Send(dropped(stderr, 0, 4))
+			_ = s.Send(chunk(stdout, 0, "ab"))
+			_ = s.Send(dropped(stdout, 2, 5))
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping.")
+		case 2:
+			_ = s.Send(dropped(stderr, 0, 4))
+			_ = s.Send(dropped(stdout, 2, 5))
+			_ = s.Send(dropped(stdout, 2, 1))
+			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "The daemon is stopping.")
+		}
+		_ = s.Send(dropped(stdout, 2, 6))
+		_ = s.Send(chunk(stdout, 2, "c"))
+		_ = s.Send(dropped(stdout, 3, 2))
+		return s.Send(logEnd(&agboxv1.ExecStatus{}))
+	}})
+	var got []string
+	for item, err := range h.client().FollowLogs(t.Context(), "e", LogOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if item.End == nil {
+			got = append(got, fmt.Sprintf("%d@%d:%s-%d", item.Stream, item.Offset, item.Data, item.Dropped))
+		}
+	}
+	if want := []string{"2@0:-4", "1@0:ab-0", "1@2:-5", "1@2:-1", "1@2:c-0", "1@3:-2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -78,7 +78,7 @@ func (c *console) run(ctx context.Context, o client.AttachOptions) error {
 	c.terminal.restore()
 	var status endStatus
 	if errors.As(err, &status) {
-		return c.teller(ctx).ended(status.end)
+		return c.teller(ctx).ended(status.end, toldGaps{})
 	}
 	return c.left(ctx, err)
 }
@@ -144,6 +144,8 @@ func (c *console) show(ctx context.Context, sess *client.Session) error {
 			return err
 		case item.End != nil:
 			return endStatus{item.End}
+		case item.Dropped > 0:
+			continue // a sentence would spoil what is on the screen; the end tells
 		}
 		_, _ = c.screen.Write(item.Data)
 		if err := c.put(ctx, c.app.stdout, item.Data); err != nil {

@@ -49,8 +49,9 @@ last 10 MiB of it. Of the other flags, only -f and -n can be used.
 
 With -o json each piece of output is one line with exec_id, stream (stdout or
 stderr), offset (bytes before it in the stream), time, and data. If the bytes are
-not UTF-8, data_base64 replaces data. The last line of a command has exec_id and
-end.`,
+not UTF-8, data_base64 replaces data. If output was dropped because the disk or the
+log was full, dropped_bytes replaces data where it is missing. The last line of a
+command has exec_id and end.`,
 		Example: `  agbox logs -f -n 20 job
   agbox logs --since 10m --stderr -t job
   agbox logs -f --sandbox demo

@@ -85,6 +85,42 @@ func TestDroppedBytesAreSaidAtTheEnd(t *testing.T) {
 	}
 }
 
+func TestMissingOutputIsSaidWhereItIsMissing(t *testing.T) {
+	gap := logPiece("abcdefghi", outStream, 5, time.Time{}, "")
+	gap.Dropped = 7
+	items := []client.SandboxLogItem{
+		logPiece("abcdefghi", outStream, 0, time.Time{}, "a\nb\xe2"), gap, logPiece("abcdefghi", outStream, 5, time.Time{}, "c\n"),
+		logOver("abcdefghi", &agboxv1.LogEnd{Exec: &agboxv1.ExecStatus{StdoutDroppedBytes: 7}}),
+	}
+	const sentence = "7 bytes of stdout were dropped here, because the disk or the log was full.\n"
+	stdout, stderr := printed(t, logsStyle{}, formatText, false, items...)
+	if want := "agbox: " + sentence; stdout != "a\nb\xe2c\n" || stderr != want {
+		t.Errorf("got %q and %q, want %q", stdout, stderr, want)
+	}
+	stdout, stderr = printed(t, logsStyle{}, formatText, true, items...)
+	if want := "agbox: abcdef make all: " + sentence; stdout != "abcdef make all | a\nabcdef make all | b\xe2\nabcdef make all | c\n" || stderr != want {
+		t.Errorf("got %q and %q, want %q", stdout, stderr, want)
+	}
+	stdout, stderr = printed(t, logsStyle{}, formatJSON, false, items[:3]...)
+	want := `{"exec_id":"abcdefghi","stream":"stdout","offset":0,"data":"a\nb"}` + "\n" +
+		`{"exec_id":"abcdefghi","stream":"stdout","offset":3,"data_base64":"4g=="}` + "\n" +
+		`{"exec_id":"abcdefghi","stream":"stdout","offset":5,"dropped_bytes":7}` + "\n" +
+		`{"exec_id":"abcdefghi","stream":"stdout","offset":5,"data":"c\n"}` + "\n"
+	if stdout != want || stderr != "" {
+		t.Errorf("got %s and %q, want %s", stdout, stderr, want)
+	}
+}
+
+// A part of a log has not all of the gaps, and an earlier log has none.
+func TestTheSumOfMissingOutputIsSaidWhereNotAllOfItWasMet(t *testing.T) {
+	gap := logPiece("e", outStream, 0, time.Time{}, "")
+	gap.Dropped = 3
+	_, stderr := printed(t, logsStyle{}, formatText, false, gap, logOver("e", &agboxv1.LogEnd{Exec: &agboxv1.ExecStatus{StdoutDroppedBytes: 7}}))
+	if want := "agbox: 7 bytes of stdout were dropped, because the log was full.\n"; !strings.HasSuffix(stderr, want) {
+		t.Errorf("got %q, want %q at the end", stderr, want)
+	}
+}
+
 // However the output is cut, text stays text, and every byte is there once.
 func TestJSONPiecesAddUpWhereverCharactersAreCut(t *testing.T) {
 	text := "aä€😀b"

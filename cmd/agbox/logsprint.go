@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -55,6 +54,7 @@ type printedExec struct {
 	prefix  string
 	colour  int
 	outputs [2]printedOutput
+	told    toldGaps
 }
 
 // printedOutput is what is held of one output.
@@ -96,6 +96,9 @@ func (p *logPrinter) print(e *agboxv1.ExecStatus, item client.LogItem) error {
 		i, w = 1, p.app.stderr
 	}
 	out := &x.outputs[i]
+	if item.Dropped > 0 {
+		return p.gap(e.GetExecId(), x, out, w, item)
+	}
 	data := item.Data
 	if p.format == formatJSON {
 		return p.json(e.GetExecId(), item.Stream, out, item.Offset, item.Time, data, false)
@@ -192,18 +195,21 @@ func (p *logPrinter) flush(w io.Writer, x *printedExec, out *printedOutput) erro
 // because lines of other commands may follow.
 func (p *logPrinter) flushExec(x *printedExec) error {
 	for i, w := range []io.Writer{p.app.stdout, p.app.stderr} {
-		out := &x.outputs[i]
-		if err := p.flush(w, x, out); err != nil {
+		if err := p.endLine(w, x, &x.outputs[i]); err != nil {
 			return err
-		}
-		if out.open {
-			out.open = false
-			if _, err := io.WriteString(w, "\n"); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
+}
+
+// endLine prints the held part of a line and completes the line.
+func (p *logPrinter) endLine(w io.Writer, x *printedExec, out *printedOutput) error {
+	if err := p.flush(w, x, out); err != nil || !out.open {
+		return err
+	}
+	out.open = false
+	_, err := io.WriteString(w, "\n")
+	return err
 }
 
 func (p *logPrinter) flushAll() error {
@@ -219,6 +225,44 @@ func (p *logPrinter) flushAll() error {
 	return nil
 }
 
+// toldGaps counts the dropped bytes of stdout and stderr whose gaps the user was told of.
+type toldGaps [2]uint64
+
+// tell prints a notice about a gap.
+func (g *toldGaps) tell(a *app, who string, item client.LogItem) {
+	i, stream := 0, "stdout"
+	if item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR {
+		i, stream = 1, "stderr"
+	}
+	g[i] += item.Dropped
+	a.say("%s%d bytes of %s were dropped here, because the disk or the log was full.", who, item.Dropped, stream)
+}
+
+// all tells whether the user was told of every dropped byte of an exec.
+func (g *toldGaps) all(e *agboxv1.ExecStatus) bool {
+	return g[0] >= e.GetStdoutDroppedBytes() && g[1] >= e.GetStderrDroppedBytes()
+}
+
+// gap prints a gap. The held line ends there.
+func (p *logPrinter) gap(id string, x *printedExec, out *printedOutput, w io.Writer, item client.LogItem) error {
+	if p.format == formatJSON {
+		return p.jsonGap(id, out, item)
+	}
+	if err := p.endLine(w, x, out); err != nil {
+		return err
+	}
+	x.told.tell(p.app, p.who(x), item)
+	return nil
+}
+
+// who is the prefix of notices about a command.
+func (p *logPrinter) who(x *printedExec) string {
+	if !p.prefix {
+		return ""
+	}
+	return x.prefix + ": "
+}
+
 // end prints held output and the notices about a command that has ended.
 func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.LogEnd) error {
 	delete(p.execs, e.GetExecId()) // the colours and widths of the others stay
@@ -228,15 +272,11 @@ func (p *logPrinter) end(e *agboxv1.ExecStatus, x *printedExec, end *agboxv1.Log
 	if err := p.flushExec(x); err != nil {
 		return err
 	}
-	who := ""
-	if p.prefix {
-		who = x.prefix + ": "
-	}
 	if end.GetNotice() != "" {
-		p.app.say("%s%s", who, end.GetNotice())
+		p.app.say("%s%s", p.who(x), end.GetNotice())
 	}
-	if words := droppedWords(end.GetExec()); words != "" {
-		p.app.say("%s%s", who, words)
+	if words := droppedWords(end.GetExec()); words != "" && !x.told.all(end.GetExec()) {
+		p.app.say("%s%s", p.who(x), words)
 	}
 	return nil
 }
@@ -253,99 +293,4 @@ func droppedWords(e *agboxv1.ExecStatus) string {
 		return fmt.Sprintf("%d bytes of stderr were dropped, because the log was full.", errs)
 	}
 	return fmt.Sprintf("%d bytes of stdout and %d bytes of stderr were dropped, because the log was full.", out, errs)
-}
-
-// jsonPiece is a line of -o json, with the field names of the .proto files.
-type jsonPiece struct {
-	ExecID string          `json:"exec_id"`
-	Stream string          `json:"stream,omitempty"`
-	Offset *uint64         `json:"offset,omitempty"`
-	Time   *time.Time      `json:"time,omitempty"`
-	Data   *string         `json:"data,omitempty"`
-	Base64 []byte          `json:"data_base64,omitempty"`
-	End    json.RawMessage `json:"end,omitempty"`
-}
-
-// json prints a piece. It holds an incomplete character at the end until the rest
-// arrives; last means that nothing more will arrive.
-func (p *logPrinter) json(id string, stream agboxv1.LogStream, out *printedOutput, offset uint64, at time.Time, data []byte, last bool) error {
-	if rest := out.rest; len(rest) > 0 {
-		out.rest = nil
-		if out.restAt+uint64(len(rest)) == offset {
-			data, offset = append(rest, data...), out.restAt
-		} else if err := p.json(id, stream, out, out.restAt, time.Time{}, rest, true); err != nil {
-			return err
-		}
-	}
-	if n := cutCharacter(data); n > 0 && !last {
-		out.rest, out.restAt = bytes.Clone(data[len(data)-n:]), offset+uint64(len(data)-n)
-		data = data[:len(data)-n]
-	}
-	if len(data) == 0 {
-		return nil
-	}
-	piece := jsonPiece{ExecID: id, Stream: "stdout", Offset: &offset}
-	if stream == agboxv1.LogStream_LOG_STREAM_STDERR {
-		piece.Stream = "stderr"
-	}
-	if !at.IsZero() {
-		at = at.UTC()
-		piece.Time = &at
-	}
-	if p.style.strip {
-		data = out.ansi.filter(data)
-	}
-	if utf8.Valid(data) {
-		text := string(data)
-		piece.Data = &text
-	} else {
-		piece.Base64 = data
-	}
-	return p.jsonLine(piece)
-}
-
-// jsonRest prints held incomplete characters at the end of the output.
-func (p *logPrinter) jsonRest(id string, x *printedExec) error {
-	for i, stream := range []agboxv1.LogStream{agboxv1.LogStream_LOG_STREAM_STDOUT, agboxv1.LogStream_LOG_STREAM_STDERR} {
-		out := &x.outputs[i]
-		if rest := out.rest; len(rest) > 0 {
-			out.rest = nil
-			if err := p.json(id, stream, out, out.restAt, time.Time{}, rest, true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) error {
-	if err := p.jsonRest(id, x); err != nil {
-		return err
-	}
-	value, err := jsonValue(end)
-	if err != nil {
-		return err
-	}
-	return p.jsonLine(jsonPiece{ExecID: id, End: value})
-}
-
-func (p *logPrinter) jsonLine(piece jsonPiece) error {
-	enc := json.NewEncoder(p.app.stdout)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(piece)
-}
-
-// cutCharacter returns how many bytes at the end of data are an incomplete UTF-8
-// character.
-func cutCharacter(data []byte) int {
-	for n := 1; n <= min(utf8.UTFMax-1, len(data)); n++ {
-		b := data[len(data)-n]
-		if utf8.RuneStart(b) {
-			if b >= utf8.RuneSelf && !utf8.FullRune(data[len(data)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
 }

@@ -282,6 +282,7 @@ func (s *session) attach(ctx context.Context, o client.AttachOptions, withInput 
 // copy copies the output of the command until it has ended.
 func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, error]) error {
 	stdout, stderr := &sink{w: s.app.stdout}, &sink{w: s.app.stderr}
+	var told toldGaps
 	for item, err := range items {
 		switch {
 		case err != nil:
@@ -289,12 +290,14 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 		case item.Created != nil:
 			s.start()
 		case item.End != nil:
-			err := s.app.ended(item.End)
+			err := s.app.ended(item.End, told)
 			if lost := cmp.Or(stdout.lost, stderr.lost); lost != nil {
 				s.app.say("Output could not be written (%v). `agbox logs %s` shows all of it.", lost, s.id)
 				return toldError{lost}
 			}
 			return err
+		case item.Dropped > 0:
+			told.tell(s.app, "", item)
 		case item.Stream == agboxv1.LogStream_LOG_STREAM_STDERR:
 			s.write(ctx, stderr, item.Data)
 		default:
@@ -304,14 +307,15 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 	return errors.New("the output ended without an exit status")
 }
 
-// ended prints what the exit code does not tell, and returns the exit code.
-func (a *app) ended(end *agboxv1.LogEnd) error {
+// ended prints what neither the exit code nor the notices about gaps tell, and returns
+// the exit code.
+func (a *app) ended(end *agboxv1.LogEnd, told toldGaps) error {
 	e := end.GetExec()
 	if end.GetNotice() != "" {
 		a.say("%s", end.GetNotice())
 	}
-	if n := e.GetStdoutDroppedBytes() + e.GetStderrDroppedBytes(); n > 0 {
-		a.say("%d bytes of the output were dropped, because the log is full.", n)
+	if words := droppedWords(e); words != "" && !told.all(e) {
+		a.say("%s", words)
 	}
 	if err := client.ExecError(e); err != nil {
 		a.say("%s", err)

@@ -97,7 +97,11 @@ func (c *batchClient) sendMoved(to *agboxv1.LogCursor) error {
 }
 
 func shown(chunk *agboxv1.LogChunk) string {
-	return fmt.Sprintf("%d:%s@%d;", chunk.GetStream(), chunk.GetData(), chunk.GetOffset())
+	missing := ""
+	if n := chunk.GetDroppedBytes(); n > 0 {
+		missing = fmt.Sprintf("-%d", n)
+	}
+	return fmt.Sprintf("%d:%s@%d%s;", chunk.GetStream(), chunk.GetData(), chunk.GetOffset(), missing)
 }
 
 func TestOutputOfBothStreamsComesInOneMessageToWhoAsks(t *testing.T) {
@@ -123,6 +127,40 @@ func TestOutputOfBothStreamsComesInOneMessageToWhoAsks(t *testing.T) {
 		}
 		if !slices.Equal(c.came, want) {
 			t.Errorf("asked for batches: %v, got %q, want %q", asks, c.came, want)
+		}
+	}
+}
+
+func TestGapsAreSentWhereTheyAre(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		c := &batchClient{}
+		f, w := followed(t, 0, c)
+		_ = w.Close()
+		dir, err := logs.OpenDir(f.s.paths.SandboxLogs("a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		f.execID = "e2"
+		w, err = dir.Create("e2", logs.WriterOptions{Owner: logs.KeepOwner, MaxBytes: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Write(logs.Stdout, time.Now(), []byte("abc"))
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(logs.Stderr, time.Now(), []byte("de"))
+		w.Write(logs.Stderr, time.Now(), []byte("fgh"))
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.read(t.Context(), last); err != nil {
+			t.Fatal(err)
+		}
+		f.close()
+		if want := []string{"1:ab@0;", "1:@2-1;", "2:de@0;", "2:@2-3;"}; !slices.Equal(c.came, want) {
+			t.Errorf("last %v: got %q, want %q", last, c.came, want)
 		}
 	}
 }

@@ -62,17 +62,39 @@ func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
 			free = free[len(chunk.Data):]
 		}
 	}
+	if err := f.giveGaps(); err != nil {
+		return err
+	}
 	return f.move(f.reader.Cursor())
+}
+
+// giveGaps sends the gaps behind the last byte. There is one if output was dropped
+// until the exec ended, and one for each time that a process in the background
+// continued. A supervisor does not write more than maxGaps.
+func (f *follower) giveGaps() error {
+	const maxGaps = 16
+	for range maxGaps {
+		gap, ok := f.reader.Gap()
+		if !ok {
+			break
+		}
+		if err := f.send(gap); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reached tells whether nothing before end is missing at a cursor.
 func reached(at, end logs.Cursor) bool { return at.Stdout >= end.Stdout && at.Stderr >= end.Stderr }
 
+// pastEnd tells whether a chunk begins behind end. A gap at end does not.
 func pastEnd(chunk logs.Chunk, end logs.Cursor) bool {
+	last := end.Stdout
 	if chunk.Stream == logs.Stderr {
-		return chunk.Offset >= end.Stderr
+		last = end.Stderr
 	}
-	return chunk.Offset >= end.Stdout
+	return chunk.Offset > last || chunk.Offset == last && chunk.Dropped == 0
 }
 
 // open opens the files once they are there. An exec that could not be started

@@ -93,6 +93,8 @@ func (f *follower) send(chunk logs.Chunk) error {
 		Stream: agboxv1.LogStream(chunk.Stream),
 		Offset: chunk.Offset,
 		Data:   chunk.Data,
+
+		DroppedBytes: chunk.Dropped,
 	}
 	if !chunk.Time.IsZero() {
 		out.Time = timestamppb.New(chunk.Time)

@@ -179,7 +179,65 @@ func TestAFullDiskUnderTheLogsCostsOnlyOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.finished(t, box)
+	wantGapWhereTheDiskWasFull(t, w, box, dir)
 	w.check(t)
+}
+
+// wantGapWhereTheDiskWasFull fills the disk in the middle of a command's output.
+func wantGapWhereTheDiskWasFull(t *testing.T, w *witness, box, dir string) {
+	t.Helper()
+	sess, err := w.c.AttachExec(harness.Bounded(t), client.AttachOptions{
+		Create: &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "gap", Stdin: true, Command: []string{"sh", "-c",
+			`echo before; read go; head -c 1000000 /dev/zero; : > /tmp/said; read go; for i in $(seq 30); do echo after; sleep 0.1; done`}},
+		Input: agboxv1.InputMode_INPUT_MODE_IF_FREE,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sess.Detach()
+	harness.Eventually(t, "the first line in the log", func() bool {
+		info, err := os.Stat(filepath.Join(dir, box, "gap.stdout.log"))
+		return err == nil && info.Size() > 0
+	})
+	release := fill(t, dir)
+	_, _ = sess.Write([]byte("\n"))
+	// More than a pipe holds, so that most of it has come to the log by then.
+	harness.Eventually(t, "the end of the long output", func() bool {
+		_, err := w.c.StatFile(harness.Bounded(t), box, "/tmp/said", false, client.FileOptions{})
+		return err == nil
+	})
+	release()
+	_, _ = sess.Write([]byte("\n"))
+
+	var output [2]string // before and after the gap
+	var gap client.LogItem
+	part := 0
+	for item, err := range sess.Items() {
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case item.Dropped > 0 && part == 0:
+			gap, part = item, 1
+		case item.Dropped > 0:
+			t.Errorf("a second gap of %d bytes at %d", item.Dropped, item.Offset)
+		case item.End != nil:
+			if e := item.End.GetExec(); e.GetStdoutDroppedBytes() != gap.Dropped || gap.Offset != uint64(len(output[0])) {
+				t.Errorf("the gap of %d bytes is at %d of %d; the exec is %v", gap.Dropped, gap.Offset, len(output[0]), e)
+			}
+		default:
+			output[part] += string(item.Data)
+		}
+	}
+	if strings.Trim(output[0], "\x00") != "before\n" || !strings.HasPrefix(strings.TrimLeft(output[1], "\x00"), "after\n") {
+		t.Errorf("before the gap is %q, behind it %q", harness.Clip(output[0]), harness.Clip(output[1]))
+	}
+	r := w.in.Agbox(t, "logs", "gap").Want(t, 0)
+	if want := fmt.Sprintf("agbox: %d bytes of stdout were dropped here, because the disk or the log was full.\n", gap.Dropped); r.Stdout != output[0]+output[1] || r.Stderr != want {
+		t.Errorf("logs prints %d bytes and says %s", len(r.Stdout), r.Stderr)
+	}
+	if text := w.in.Must(t, "logs", "-o", "json", "gap"); !strings.Contains(text, fmt.Sprintf(`"dropped_bytes":%d}`, gap.Dropped)) {
+		t.Errorf("logs -o json does not tell of the gap: %s", harness.Clip(text))
+	}
 }
 
 // stopped ends the daemon as a crash does and returns the path of its database.

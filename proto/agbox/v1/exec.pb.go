@@ -1531,7 +1531,7 @@ func (x *LogBatch) GetChunks() []*LogChunk {
 	return nil
 }
 
-// LogChunk is a run of bytes of one stream.
+// LogChunk is a run of bytes of one stream, or a gap in it.
 type LogChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.LogStream" json:"stream,omitempty"`
@@ -1539,7 +1539,11 @@ type LogChunk struct {
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// When the supervisor read the first byte of data; unset when it is not known.
-	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	// Not 0: a gap. The command wrote so many bytes at offset that were not kept,
+	// because the disk or the log was full; data is empty. Offsets and cursors do not
+	// count these bytes. A call that starts at the offset of a gap may repeat it.
+	DroppedBytes  uint64 `protobuf:"varint,5,opt,name=dropped_bytes,json=droppedBytes,proto3" json:"dropped_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1600,6 +1604,13 @@ func (x *LogChunk) GetTime() *timestamppb.Timestamp {
 		return x.Time
 	}
 	return nil
+}
+
+func (x *LogChunk) GetDroppedBytes() uint64 {
+	if x != nil {
+		return x.DroppedBytes
+	}
+	return 0
 }
 
 // LogEnd closes the stream.
@@ -2428,12 +2439,13 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x05batch\x18\x05 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batchB\x06\n" +
 	"\x04item\"6\n" +
 	"\bLogBatch\x12*\n" +
-	"\x06chunks\x18\x01 \x03(\v2\x12.agbox.v1.LogChunkR\x06chunks\"\x93\x01\n" +
+	"\x06chunks\x18\x01 \x03(\v2\x12.agbox.v1.LogChunkR\x06chunks\"\xb8\x01\n" +
 	"\bLogChunk\x12+\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x13.agbox.v1.LogStreamR\x06stream\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12.\n" +
-	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"w\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12#\n" +
+	"\rdropped_bytes\x18\x05 \x01(\x04R\fdroppedBytes\"w\n" +
 	"\x06LogEnd\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
