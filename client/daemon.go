@@ -100,7 +100,7 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 			return p, err
 		}
 	}
-	s := &starting{install: install, binary: config.Binary, timeout: config.Timeout, logStart: -1}
+	s := &starting{install: install, binary: config.Binary, timeout: config.Timeout}
 	if err := s.spawn(); err != nil {
 		return p, err
 	}
@@ -123,8 +123,8 @@ type starting struct {
 	// ended is closed when the process has ended; status then says how.
 	ended  chan struct{}
 	status error
-	// logStart is the length of the log before the first start; -1 until then.
-	logStart int64
+	// logBefore is the log before the first start; nil until then.
+	logBefore os.FileInfo
 }
 
 // spawn starts the process. It may be called again when the process has ended.
@@ -137,8 +137,8 @@ func (s *starting) spawn() error {
 		return startError("agboxd cannot be started, because its log cannot be opened: %v.", err)
 	}
 	defer log.Close()
-	if st, err := log.Stat(); err == nil && s.logStart < 0 {
-		s.logStart = st.Size()
+	if st, err := log.Stat(); err == nil && s.logBefore == nil {
+		s.logBefore = st
 	}
 	// No context: the daemon outlives every one that the caller has.
 	cmd := exec.Command(s.binary, "run")
@@ -269,7 +269,10 @@ func (s *starting) explain() string {
 	if err != nil {
 		return fmt.Sprintf("Its log %s cannot be read.", path)
 	}
-	from := max(s.logStart, st.Size()-logTail)
+	from := max(0, st.Size()-logTail)
+	if s.logBefore != nil && os.SameFile(st, s.logBefore) { // else the daemon has begun a new one
+		from = max(from, s.logBefore.Size())
+	}
 	buf := make([]byte, max(st.Size()-from, 0))
 	n, _ := file.ReadAt(buf, from)
 	lines := strings.Split(strings.TrimSpace(string(buf[:n])), "\n")

@@ -91,7 +91,10 @@ func runCommand(usage *bool, begin func(context.Context, daemon.Config) error) *
 		Use:   "run",
 		Short: "Run the daemon in the foreground; its log goes to standard error",
 		Long: `Run the daemon in the foreground; its log goes to standard error. A configuration
-file can set the same settings; "agboxd config" shows its path and the result.`,
+file can set the same settings; "agboxd config" shows its path and the result.
+
+A daemon that agbox starts writes its log to agboxd.log in the data directory.
+At 10 MiB it renames the file to agboxd.log.1, and keeps three such files.`,
 		Args: cobra.NoArgs,
 	}
 	s := addSettings(cmd)

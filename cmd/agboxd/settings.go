@@ -2,7 +2,6 @@ package main
 
 import (
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,6 +9,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/internal/logfile"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -78,12 +78,13 @@ func (s *settings) load() (daemon.Config, error) {
 	if err != nil {
 		return daemon.Config{}, err
 	}
+	log := logfile.Stderr(install.DaemonLog()) // first, because also a start that fails writes to it
 	if err := s.readFile(install.ConfigFile()); err != nil {
 		return daemon.Config{}, err
 	}
 	cfg := s.cfg
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
-	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: s.level}))
+	cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level}))
 	return cfg, nil
 }

@@ -107,7 +107,8 @@ func (i Install) Socket() string { return filepath.Join(i.Run, "agboxd.sock") }
 // SocketLock is the file that a daemon locks before it replaces a stale socket.
 func (i Install) SocketLock() string { return filepath.Join(i.Run, "agboxd.sock.lock") }
 
-// DaemonLog is where a daemon that the CLI started writes its own log.
+// DaemonLog is the log of a daemon that a client started. Package logfile renames it when
+// it is full.
 func (i Install) DaemonLog() string { return filepath.Join(i.Data, "agboxd.log") }
 
 // ConfigFile has the operator's settings of the daemon. It may be missing.

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/internal/logfile"
+)
+
+func TestTheLogOfTheDaemonStaysWithinBounds(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "daemon", "start")
+	log := filepath.Join(in.Home, "data", "agboxd.log")
+	says := func(text string) bool {
+		content, err := os.ReadFile(log)
+		return err == nil && strings.Contains(string(content), text)
+	}
+	fill := func() {
+		t.Helper()
+		if err := os.Truncate(log, logfile.MaxSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRenamed := func(files ...string) {
+		t.Helper()
+		names, err := filepath.Glob(log + "*")
+		if err != nil || len(names) != len(files)+1 {
+			t.Errorf("there are %v (%v), want %v beside the log", names, err, files)
+		}
+		for _, file := range files {
+			if st, err := os.Stat(file); err != nil || st.Size() < logfile.MaxSize {
+				t.Errorf("%s is %v (%v), want the full log", file, st, err)
+			}
+		}
+		if st, err := os.Stat(log); err != nil || st.Size() >= logfile.MaxSize || st.Mode().Perm() != 0o600 {
+			t.Errorf("the log is %v (%v)", st, err)
+		}
+	}
+
+	fill()
+	in.Must(t, "daemon", "upgrade", "--binary", filepath.Join(in.Bin, "agboxd"))
+	wantRenamed(log + ".1")
+	if !says("this agboxd") || !says("agboxd is ready") {
+		t.Error("one of the two daemons does not write to the new log")
+	}
+
+	// What the runtime writes of a crash goes the same way.
+	fill()
+	in.Must(t, "daemon", "upgrade", "--binary", filepath.Join(in.Bin, "agboxd"))
+	kill := in.AimAtDaemon(t)
+	if err := syscall.Kill(in.Status(t).PID, syscall.SIGQUIT); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the log shows the goroutines", func() bool { return says("goroutine ") })
+	wantRenamed(log+".1", log+".2")
+	kill()
+
+	// Also a daemon that does not get as far as serving.
+	fill()
+	in.configure(t, "no-such-setting: 1\n")
+	if end := in.Agbox(t, "daemon", "start"); end.Code == 0 || !strings.Contains(end.Stderr, "no-such-setting") {
+		t.Errorf("it ended with %+v, want what the log says", end)
+	}
+	wantRenamed(log+".1", log+".2", log+".3")
+	in.configure(t, "")
+	for range 2 {
+		fill()
+		in.Must(t, "daemon", "start")
+		in.Must(t, "daemon", "stop")
+	}
+	wantRenamed(log+".1", log+".2", log+".3")
+}
