@@ -165,7 +165,7 @@ func TestWhoOnlyLooksOnCanLeave(t *testing.T) {
 	in.Create(t, "demo", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-dit", "demo", "sh")
 	looker := in.onTerminal(t, "attach", "--look-on", job)
-	looker.await("nobody types here")
+	looker.await("nobody types")
 	looker.types("\x03")
 	if code := looker.wait(); code != 0 {
 		t.Errorf("leaving ended with %d", code)
@@ -254,7 +254,7 @@ func TestAShellIsFoundInTheImage(t *testing.T) {
 	}
 	in.Create(t, "bare", harness.ImageScratch)
 	p := in.onTerminal(t, "shell", "bare")
-	if code := p.wait(); code != 125 || !strings.Contains(p.screen(), "There is no shell in the image") {
+	if code := p.wait(); code != 125 || !strings.Contains(p.screen(), "has no shell") {
 		t.Errorf("without a shell: %d, %q", code, p.screen())
 	}
 	refused(t, in.Agbox(t, "shell", "demo"), 125, "terminal")

@@ -59,7 +59,7 @@ func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
 			}
 		}
 	}
-	refused(t, in.Agbox(t, "logs", "--since", "soon", job), 2, "is no time")
+	refused(t, in.Agbox(t, "logs", "--since", "soon", job), 2, "is not a time")
 	refused(t, in.Agbox(t, "logs", "-n", "-1", job), 2, "number of lines")
 	refused(t, in.Agbox(t, "logs"), 2, "--sandbox")
 }

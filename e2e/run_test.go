@@ -20,7 +20,7 @@ func TestRunEndsWithTheCommandsCodeAndLeavesNothing(t *testing.T) {
 	in.Agbox(t, "run", "--rm", harness.ImageBusybox, "no-such-command").Want(t, 127)
 	in.Agbox(t, "run", "--rm", "-e", "A=b", "--image", harness.ImageBusybox, "--", "sh", "-c", "test $A = b").Want(t, 0)
 	refused(t, in.Agbox(t, "run", harness.ImageBusybox), 125, "Name an image and a command")
-	refused(t, in.Agbox(t, "run", "-it", harness.ImageBusybox, "sh"), 125, "standard input is none")
+	refused(t, in.Agbox(t, "run", "-it", harness.ImageBusybox, "sh"), 125, "standard input is not one")
 	if r := in.Agbox(t, "run", "--rm", "--mount", "/none:/x", harness.ImageBusybox, "true"); r.Code == 0 || !strings.Contains(r.Stderr, "/none does not exist") {
 		t.Errorf("exit code %d, stderr %q", r.Code, r.Stderr)
 	}
