@@ -166,18 +166,23 @@ func TestASignalThatNeverLeftIsSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.kill()
-	// Until the loss is noticed the call would be of unknown fate.
+	// Until the loss is noticed the call would be of unknown fate. The connection may
+	// even be used a moment before gRPC calls it ready.
 	conn := c.live.Load().grpc
-	conn.WaitForStateChange(t.Context(), connectivity.Ready)
+	for state := conn.GetState(); state == connectivity.Connecting || state == connectivity.Ready; state = conn.GetState() {
+		conn.WaitForStateChange(t.Context(), state)
+	}
+	called, ended := context.WithCancel(t.Context())
 	var call sync.WaitGroup
 	call.Go(func() {
+		defer ended()
 		if err := c.SignalExec(t.Context(), "e", syscall.SIGINT); err != nil {
 			t.Error(err)
 		}
 	})
 	// The call has failed for the first time when a dial has.
-	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
-		conn.WaitForStateChange(t.Context(), state)
+	for state := conn.GetState(); state != connectivity.TransientFailure && called.Err() == nil; state = conn.GetState() {
+		conn.WaitForStateChange(called, state)
 	}
 	h.start()
 	call.Wait()
