@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // kill is one SIGKILL of the daemon.
@@ -212,12 +213,18 @@ func (w *witness) verifyCreate(t *testing.T, id string) {
 	if h := out.GetSandbox(); h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_READY {
 		t.Errorf("sandbox %s is %v", id, h)
 	}
-	inv, err := w.in.Engine.SandboxInventory(harness.Bounded(t), w.in.Status(t).InstallID, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(inv.Containers) != 1 || len(inv.Networks) != 1 {
-		t.Errorf("sandbox %s has %v", id, inv)
+	install := w.in.Status(t).InstallID
+	var inv runtime.Inventory
+	// The engine may make a network for the killed daemon after the next one has made
+	// its own. The next look at the sandbox removes it.
+	harness.EventuallyOr(t, func() bool {
+		if inv, err = w.in.Engine.SandboxInventory(harness.Bounded(t), install, id); err != nil {
+			t.Fatal(err)
+		}
+		return len(inv.Networks) == 1
+	}, func() { t.Errorf("sandbox %s has the networks %v", id, inv.Networks) })
+	if len(inv.Containers) != 1 {
+		t.Errorf("sandbox %s has the containers %v", id, inv.Containers)
 	}
 	w.in.Must(t, "exec", id, "--", "true")
 	w.in.Must(t, "rm", "-f", id)
