@@ -33,8 +33,7 @@ type Writer struct {
 	max  int64
 	keep int
 
-	// mu is held across writes and renames on purpose: a record must not end up in a
-	// file that another goroutine has just renamed.
+	// Held across I/O: a record must not end up in a file that another goroutine has just renamed.
 	mu sync.Mutex
 }
 
