@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// benchLimit bounds the disk that a benchmark takes.
+// benchLimit bounds the disk space that a benchmark uses.
 const benchLimit = 256 << 20
 
 func BenchmarkWrite(b *testing.B) {
@@ -82,7 +82,7 @@ func BenchmarkStatus(b *testing.B) {
 	}
 }
 
-// What one short exec costs: its files, a line of output, and all of it on disk.
+// BenchmarkWholeExec measures one short exec: its files, a line of output, and a sync.
 func BenchmarkWholeExec(b *testing.B) {
 	d, _ := openDir(b)
 	n := 0

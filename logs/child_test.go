@@ -10,12 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some tests need a process of their own: for a limit that holds for a whole
-// process, or for a mount that nobody else sees. The test program then runs
-// itself again with the name of a child in this variable.
+// Some tests need a process of their own, for a limit of the whole process or a private
+// mount. The test program then runs itself with the name of a child in this variable.
 const childVariable = "AGBOX_LOGS_TEST_CHILD"
 
-// children are the programs; an error they return is the test's failure.
+// children are the programs. An error that one returns fails the test.
 var children = map[string]func(dir string) error{
 	"full-disk":       onFullDisk,
 	"file-size-limit": underFileSizeLimit,
@@ -33,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild runs a child with an empty directory. With ownMounts it may mount;
-// an ordinary user gets a user namespace for it.
+// runChild runs a child with an empty directory. With ownMounts it may mount. An
+// unprivileged user gets a user namespace for that.
 func runChild(t *testing.T, name string, ownMounts bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
@@ -52,7 +51,7 @@ func runChild(t *testing.T, name string, ownMounts bool) {
 	}
 }
 
-// mountTmpfs mounts a small file system that goes away with the child.
+// mountTmpfs mounts a small file system that disappears with the child.
 func mountTmpfs(dir string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)

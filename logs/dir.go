@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is a handle on the log directory of one sandbox. Everything is opened
-// beneath it, so that a path that changes later changes nothing. Its methods may
-// be called from several goroutines.
+// Dir is a handle on the log directory of one sandbox. All files are opened relative to
+// this handle, so replacing the path later has no effect. Its methods may be called from
+// several goroutines.
 type Dir struct {
 	f    *os.File
 	path string // for messages only
@@ -21,8 +21,9 @@ type Dir struct {
 	spareOwner Owner
 }
 
-// OpenDir opens an existing directory. Its last component must not be a symbolic
-// link; the ones before it belong to whoever set up the data directory.
+// OpenDir opens an existing directory. The last component of the path must not be a
+// symbolic link. The components before it belong to the owner of the data directory, so
+// they may be links.
 func OpenDir(path string) (*Dir, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	switch {
@@ -36,11 +37,12 @@ func OpenDir(path string) (*Dir, error) {
 	return &Dir{f: os.NewFile(uintptr(fd), path), path: path}, nil
 }
 
-// Close releases the handle. Readers that were opened through it stay usable;
-// writers must have been closed before.
+// Close releases the handle. Readers opened through it stay usable. Writers must be
+// closed before.
 func (d *Dir) Close() error { return errors.Join(d.dropSpares(), d.f.Close()) }
 
-// at calls fn with the directory's descriptor, which stays open until fn returns.
+// at calls fn with the directory's descriptor. The descriptor stays open until fn
+// returns.
 func (d *Dir) at(fn func(fd int) error) error {
 	conn, err := d.f.SyscallConn()
 	if err != nil {
@@ -53,13 +55,13 @@ func (d *Dir) at(fn func(fd int) error) error {
 	return inner
 }
 
-// openFile opens a regular file with one link in the directory, or refuses with
-// ErrTampered. It never waits, whatever stands there: without O_NONBLOCK a FIFO
-// would wait for its other end and a leased file for its holder.
+// openFile opens a regular file with one link in the directory. Anything else fails with
+// ErrTampered. It never blocks: without O_NONBLOCK, opening a FIFO would wait for its
+// other end, and opening a leased file for the lease holder.
 func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	var fd int
 	err := d.at(func(dirfd int) error {
-		// Looking before opening spares devices an open, which can have effects.
+		// Check before opening: opening a device can have side effects.
 		var st unix.Stat_t
 		if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
@@ -85,9 +87,9 @@ func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// createFile gives a new empty file with mode 0600 that belongs to owner: a spare
-// if there is one. Where that fails, making a file fails for the same reason, or
-// it is no reason not to have one.
+// createFile returns a new empty file with mode 0600 that belongs to owner. It uses a
+// spare if there is one. If naming the spare fails, it makes the file: a real error
+// recurs there.
 func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
 	if spare := d.takeSpare(owner); spare != nil {
 		f, err := d.useSpare(spare, name)
@@ -98,9 +100,9 @@ func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
 	return d.makeFile(name, owner)
 }
 
-// makeFile makes a new file with mode 0600 that belongs to owner. Where that is
-// somebody else, the file gets its name last: its owner must never find a file
-// that he may not open.
+// makeFile makes a new file with mode 0600 that belongs to owner. If the owner is not the
+// user of this process, the file gets its name last: the owner must never find a file
+// that it cannot open.
 func (d *Dir) makeFile(name string, owner Owner) (*os.File, error) {
 	var fd int
 	err := d.at(func(dirfd int) (err error) {
@@ -108,7 +110,7 @@ func (d *Dir) makeFile(name string, owner Owner) (*os.File, error) {
 			if fd, err = openBeneath(dirfd, name, createFlags, 0o600); err != nil {
 				return err
 			}
-			return owner.apply(fd) // a set-gid directory gives another group
+			return owner.apply(fd) // a set-gid directory sets another group
 		}
 		fd, err = createFor(dirfd, name, owner)
 		return err
@@ -121,11 +123,11 @@ func (d *Dir) makeFile(name string, owner Owner) (*os.File, error) {
 
 const createFlags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL
 
-// createFor makes a file under a hidden name, gives it away, and names it.
+// createFor makes a file under a hidden name, changes its owner, and renames it.
 func createFor(dirfd int, name string, owner Owner) (int, error) {
-	// Not the name of any exec's file: ids do not begin with a dot.
+	// Never the name of an exec's file: exec ids do not begin with a dot.
 	hidden := "." + name + ".new"
-	if err := unix.Unlinkat(dirfd, hidden, 0); err != nil && !errors.Is(err, unix.ENOENT) { // of a call that was cut short
+	if err := unix.Unlinkat(dirfd, hidden, 0); err != nil && !errors.Is(err, unix.ENOENT) { // left by an interrupted call
 		return -1, err
 	}
 	fd, err := openBeneath(dirfd, hidden, createFlags, 0o600)
@@ -143,7 +145,7 @@ func createFor(dirfd int, name string, owner Owner) (int, error) {
 	return fd, nil
 }
 
-// unlink removes a name that is not a directory; one that is not there is fine.
+// unlink removes a name that is not a directory. A missing name is not an error.
 func (d *Dir) unlink(name string) error {
 	return d.at(func(dirfd int) error {
 		if err := unix.Unlinkat(dirfd, name, 0); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -153,7 +155,7 @@ func (d *Dir) unlink(name string) error {
 	})
 }
 
-// describe adds the file's name and the class to an error of a system call.
+// describe adds the file's name and the error class to an error of a system call.
 func (d *Dir) describe(name string, err error) error {
 	var class error
 	switch {
@@ -174,13 +176,13 @@ func (d *Dir) describe(name string, err error) error {
 	return fmt.Errorf("log file %s/%s: %w: %w", d.path, name, class, err)
 }
 
-// isFull tells whether err says that there is no room left.
+// isFull reports whether err means that the disk or the user's quota is full.
 func isFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-// checkRegular refuses everything but a regular file with exactly one name. A
-// second name could be a file of somebody else.
+// checkRegular refuses everything except a regular file with exactly one link. A second
+// link could be a file of somebody else.
 func checkRegular(st *unix.Stat_t) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fmt.Errorf("%w: it is %s", ErrTampered, kind(st.Mode))
@@ -208,8 +210,8 @@ func kind(mode uint32) string {
 	return "a device"
 }
 
-// openBeneath opens one name in a directory, follows nothing and does not cross
-// into another mount.
+// openBeneath opens one name in a directory. It follows no links and does not cross into
+// another mount.
 func openBeneath(dirfd int, name string, flags int, mode uint32) (int, error) {
 	flags |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
 	for {
@@ -220,7 +222,7 @@ func openBeneath(dirfd int, name string, flags int, mode uint32) (int, error) {
 				unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
 		})
 		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
-			// Linux before 5.6, or a seccomp profile that does not know the call.
+			// Linux before 5.6, or a seccomp profile that blocks openat2.
 			fd, err = unix.Openat(dirfd, name, flags, mode)
 		}
 		if !errors.Is(err, unix.EINTR) {
@@ -229,8 +231,7 @@ func openBeneath(dirfd int, name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// Owner is who a new file belongs to. -1 keeps the user or group that the kernel
-// gives it.
+// Owner is the owner of a new file. -1 keeps the user or group that the kernel sets.
 type Owner struct {
 	UID, GID int
 }
@@ -238,13 +239,13 @@ type Owner struct {
 // KeepOwner leaves new files with the user and group of the process.
 var KeepOwner = Owner{UID: -1, GID: -1}
 
-// isProcess tells whether files that this process makes belong to o already.
+// isProcess reports whether new files of this process belong to o anyway.
 func (o Owner) isProcess() bool {
 	return (o.UID < 0 || o.UID == os.Geteuid()) && (o.GID < 0 || o.GID == os.Getegid())
 }
 
-// apply changes the owner only where it differs, because an unprivileged process
-// may not even confirm it.
+// apply changes the owner only if it differs, because chown can fail for an unprivileged
+// process even if it changes nothing.
 func (o Owner) apply(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -74,7 +74,7 @@ func onFullDisk(dir string) error {
 	return errors.Join(fillErr, checkDisk(d, w, given))
 }
 
-// checkDisk compares what the writer counted with what a reader finds.
+// checkDisk compares the counts of the writer with what a reader finds.
 func checkDisk(d *Dir, w *Writer, given uint64) error {
 	c := w.Counts()
 	if c.Stdout+c.StdoutDropped != given || c.Stdout == 0 || c.StderrDropped != 0 {
@@ -101,7 +101,7 @@ func checkDisk(d *Dir, w *Writer, given uint64) error {
 	return nil
 }
 
-// fill writes a file until nothing fits any more.
+// fill writes a file until the disk is full.
 func fill(path string) error {
 	f, err := os.Create(path)
 	if err != nil {

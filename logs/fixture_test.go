@@ -52,7 +52,7 @@ func must(t fataler, err error) {
 	}
 }
 
-// piece is one write, and also what a test expects of a reader.
+// piece is one write, and also what a test expects from a reader.
 type piece struct {
 	stream Stream
 	data   string
@@ -64,15 +64,14 @@ func writeAll(w *Writer, pieces ...piece) {
 	}
 }
 
-// drain reads until io.EOF. It joins neighbours of the same stream, because how
-// output is cut into chunks is no promise, checks that offsets are gapless, and
-// leaves gaps out.
+// drain reads until io.EOF. It joins adjacent chunks of the same stream, because the cuts
+// between chunks may change. It checks that offsets are contiguous, and leaves gaps out.
 func drain(t fataler, r *Reader, bufSize int) []piece {
 	t.Helper()
 	return join(nil, slices.DeleteFunc(drainAll(t, r, bufSize), piece.isGap)...)
 }
 
-// gap is a piece that stands for bytes that were not kept.
+// gap is a piece for bytes that were not kept.
 func gap(stream Stream, dropped uint64) piece {
 	return piece{stream, fmt.Sprint(gapPrefix, dropped)}
 }
@@ -114,7 +113,7 @@ func drainAll(t fataler, r *Reader, bufSize int) []piece {
 	}
 }
 
-// join appends next, or lengthens the last piece.
+// join appends next, or extends the last piece.
 func join(pieces []piece, next ...piece) []piece {
 	for _, p := range next {
 		if n := len(pieces); n > 0 && pieces[n-1].stream == p.stream && !pieces[n-1].isGap() && !p.isGap() {

@@ -21,7 +21,7 @@ func TestAGapHoldsAnyNumberOfBytes(t *testing.T) {
 	}
 }
 
-// An index from before there were gaps is read as ever.
+// An index without gaps has the same bytes as before gaps existed.
 func TestARecordWithoutAGapIsAsItAlwaysWas(t *testing.T) {
 	const old = "17979cfe362a007b" + "0000000000000004" + "00000003" + "02000000" + "364b3fb7" + "54dca9b5"
 	var b [recordSize]byte
@@ -114,13 +114,13 @@ func TestAPartOfALogHasItsOwnGaps(t *testing.T) {
 	}
 }
 
-// A run of output that came within a moment is given as one chunk, but for a gap.
+// Output written within a moment is returned as one chunk, unless there is a gap.
 func TestAGapBetweenTwoQuickWritesIsGiven(t *testing.T) {
 	d, _ := openDir(t)
 	w := create(t, d, "e1", testOptions)
 	broken := &brokenFile{file: w.outputs[0].file}
 	w.outputs[0].file = broken
-	// The clock goes back, so that the next write is tried at once.
+	// The clock goes back, so the next write is tried at once.
 	for i, room := range []int{-1, 0, -1} {
 		broken.next = always(room)
 		w.Write(Stdout, testTime.Add([]time.Duration{0, 2, 1}[i]), []byte("ab"))
@@ -145,8 +145,8 @@ func newMissing() missing {
 	return missing{Stdout: map[uint64]uint64{}, Stderr: map[uint64]uint64{}}
 }
 
-// However the disk fails, every gap comes where its bytes are missing, from every
-// place that a Reader can have got to.
+// However the disk fails, every gap is returned where its bytes are missing, from every
+// cursor that a Reader can return.
 func TestEveryGapComesAtItsPlaceFromAnyCursor(t *testing.T) {
 	d, _ := openDir(t)
 	run := 0
@@ -174,7 +174,7 @@ func TestEveryGapComesAtItsPlaceFromAnyCursor(t *testing.T) {
 				must(t, w.Sync())
 			}
 		}
-		disk[2].next = always(-1) // or the gaps behind the last bytes may be missing
+		disk[2].next = always(-1) // otherwise the gaps after the last bytes may be missing
 		must(t, w.Close())
 
 		first := open(t, d, id, Cursor{})

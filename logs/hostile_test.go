@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile puts something else where a log file should be; victim is a file that
-// must stay as it is. A call that blocks runs into the time limit of go test.
+// hostile puts something else in the place of a log file. victim is a file that must not
+// change. A call that blocks runs into the time limit of go test.
 var hostile = map[string]func(path, victim string) error{
 	"symbolic link":  func(path, victim string) error { return os.Symlink(victim, path) },
 	"relative link":  func(path, victim string) error { return os.Symlink("../"+filepath.Base(victim), path) },
@@ -33,11 +33,11 @@ var hostile = map[string]func(path, victim string) error{
 	},
 }
 
-// againstHostile runs a test once for each kind of thing under the name.
+// againstHostile runs a test once for each kind of replacement.
 func againstHostile(t *testing.T, name string, test func(t *testing.T, d *Dir, path string)) {
 	for kind, put := range hostile {
 		t.Run(name+" is a "+kind, func(t *testing.T) {
-			base, err := os.MkdirTemp("", "logs") // short: it goes into a socket's name
+			base, err := os.MkdirTemp("", "logs") // short, because it becomes part of a socket's name
 			must(t, err)
 			t.Cleanup(func() { _ = os.RemoveAll(base) })
 			path, victim := filepath.Join(base, "d"), filepath.Join(base, "victim")
@@ -125,7 +125,7 @@ func TestADeviceIsRefused(t *testing.T) {
 	}
 }
 
-// A lease makes every other open wait until its holder lets go.
+// With a lease, every other open waits until the lease holder releases it.
 func TestALeasedFileIsRefusedAtOnce(t *testing.T) {
 	d, path := openDir(t)
 	writeLog(t, d, piece{Stdout, "x"})
@@ -184,7 +184,7 @@ func TestEightTebibytesOfHolesCostNoMemory(t *testing.T) {
 	}
 }
 
-// The file is cut while it is read, and grows again.
+// The file is truncated while it is read, and grows again.
 func TestAFileThatShrinksUnderTheReaderDoesNotFailIt(t *testing.T) {
 	d, path := openDir(t)
 	writeLog(t, d, piece{Stdout, "0123456789"})

@@ -8,38 +8,38 @@ import (
 	"sync"
 )
 
-// indexBlock is how much of an index is read at a time, in bytes.
+// indexBlock is the size of one read of an index, in bytes.
 const (
 	indexBlock   = 32 << 10
 	blockRecords = indexBlock / recordSize
 )
 
-// blocks keeps the buffers of readers that have come to the end of their index,
-// so that a thousand waiting followers hold none.
+// blocks pools the read buffers. A reader at the end of its index holds none, so a
+// thousand waiting followers need no buffers.
 var blocks = sync.Pool{New: func() any { return new([indexBlock]byte) }}
 
-// errUnsound says that the index does not describe a log that a Writer wrote.
+// errUnsound means that no Writer can have written this index.
 var errUnsound = errors.New("unsound index")
 
-// indexReader walks the records of an index and checks that they fit together.
+// indexReader walks through the records of an index and checks their consistency.
 type indexReader struct {
 	f *os.File
-	// at is the place in the file of the next record.
+	// at is the offset of the next record in the file.
 	at int64
-	// ends is where the records before at end in each stream.
+	// ends is the end of the preceding records in each stream.
 	ends [2]uint64
-	// unsure tells of a stream that ends is not known: the reading did not begin
-	// at the first record, and none of the stream was seen since.
+	// unsure marks a stream whose entry in ends is unknown: reading did not start at the
+	// first record, and no record of the stream has been read since.
 	unsure [2]bool
-	// block holds the records of the file from at on: block[used:have]. nil when
-	// there are none.
+	// block holds the records of the file from at on, in block[used:have]. It is nil if
+	// no records are loaded.
 	block      *[indexBlock]byte
 	used, have int
 }
 
-// peek returns the next record without moving on. It returns io.EOF when it is
-// not wholly there yet, and errUnsound when it never will be; finished says that
-// nobody writes any more.
+// peek returns the next record and does not advance. It returns io.EOF if the record is
+// not complete yet, and errUnsound if it never will be. finished means that nobody writes
+// to the log any more.
 func (x *indexReader) peek(finished bool) (record, error) {
 	if x.used == x.have {
 		if err := x.fill(); err != nil {
@@ -48,7 +48,7 @@ func (x *indexReader) peek(finished bool) (record, error) {
 	}
 	rec, whole := parseRecord(x.block[x.used:])
 	if !whole {
-		// It may have been seen while it was being written.
+		// It may have been read while it was being written: read it again.
 		if err := x.fill(); err != nil {
 			return record{}, err
 		}
@@ -64,7 +64,7 @@ func (x *indexReader) peek(finished bool) (record, error) {
 	return record{}, io.EOF
 }
 
-// fits tells whether a Writer can have written rec at the place of the reader.
+// fits reports whether a Writer can have written rec at this position.
 func (x *indexReader) fits(rec record) bool {
 	ends := x.ends
 	if x.unsure[rec.stream-Stdout] {
@@ -73,7 +73,7 @@ func (x *indexReader) fits(rec record) bool {
 	return rec.continues(ends)
 }
 
-// fill reads a block of whole records from at on; io.EOF if there is none.
+// fill reads a block of complete records from at on. It returns io.EOF if there is none.
 func (x *indexReader) fill() error {
 	if x.block == nil {
 		x.block = blocks.Get().(*[indexBlock]byte)
@@ -90,7 +90,7 @@ func (x *indexReader) fill() error {
 	return errUnsound
 }
 
-// advance moves past rec, which peek has returned.
+// advance moves past rec, the record that peek returned.
 func (x *indexReader) advance(rec record) {
 	x.ends[rec.stream-Stdout] = rec.end()
 	x.unsure[rec.stream-Stdout] = false
@@ -98,10 +98,10 @@ func (x *indexReader) advance(rec record) {
 	x.used += recordSize
 }
 
-// runEnd returns where the run of bytes ends that begins with first, the record
-// that peek has returned: the records after it in the block that continue the
-// same stream within coalesceWindow. It stops looking at limit, and at a record
-// that is not wanted.
+// runEnd returns the end offset of the run of bytes that starts with first, the record
+// that peek returned. The run continues with the following records of the block that
+// belong to the same stream and lie within coalesceWindow. It ends at limit, and before a
+// record that is not wanted.
 func (x *indexReader) runEnd(first record, limit uint64, wanted func(record) bool) uint64 {
 	last := first
 	ends := x.ends
@@ -119,7 +119,7 @@ func (x *indexReader) runEnd(first record, limit uint64, wanted func(record) boo
 	return last.end()
 }
 
-// hasAnother tells whether a sound record follows first, which peek has returned.
+// hasAnother reports whether a sound record follows first, the record that peek returned.
 func (x *indexReader) hasAnother(first record) bool {
 	if x.fill() != nil || x.have < 2*recordSize {
 		return false
@@ -130,7 +130,7 @@ func (x *indexReader) hasAnother(first record) bool {
 	return whole && after.fits(next)
 }
 
-// count is how many whole records the file holds now.
+// count returns the number of complete records that the file holds now.
 func (x *indexReader) count() (int64, error) {
 	info, err := x.f.Stat()
 	if err != nil {
@@ -139,9 +139,9 @@ func (x *indexReader) count() (int64, error) {
 	return info.Size() / recordSize, nil
 }
 
-// search returns the first record of those from lo to hi, by number, for which
-// before is false. What is before must stand in front, as in sort.Search; a
-// record that is damaged is not before.
+// search returns the number of the first record in [lo, hi) for which before is false, or
+// hi. Records for which before is true must come first, as in sort.Search. before counts
+// as false for a damaged record.
 func (x *indexReader) search(lo, hi int64, before func(record) bool) int64 {
 	var one [recordSize]byte
 	for lo < hi {
@@ -157,13 +157,14 @@ func (x *indexReader) search(lo, hi int64, before func(record) bool) int64 {
 	return lo
 }
 
-// scanned is how many records are looked at one by one for a time: 32 MB of index.
+// scanned is the maximum number of records that a search by time reads one by one: 32 MB
+// of index.
 const scanned = 1 << 20
 
-// firstAt returns the first record of those from lo to hi, by number, that is not
-// before a time; a damaged one is not. They stand in the order in which they were
-// written, which is that of their times only until somebody sets the clock back: so
-// it goes through all of them, and searches only where they are very many.
+// firstAt returns the number of the first record in [lo, hi) that is damaged or not
+// before a time, or hi. The records are in the order of writing. That is the order of
+// time unless somebody sets the clock back. So firstAt reads all records, and uses a
+// binary search only if there are more than scanned.
 func (x *indexReader) firstAt(lo, hi, nanos int64) int64 {
 	if hi-lo > scanned {
 		return x.search(lo, hi, func(rec record) bool { return rec.nanos < nanos })
@@ -176,9 +177,9 @@ func (x *indexReader) firstAt(lo, hi, nanos int64) int64 {
 	return hi
 }
 
-// walk yields the records from number first on until end, upwards without end itself;
-// downwards, where end is less than first, without first itself. One that is damaged,
-// or was cut off meanwhile, comes as a record of no stream, and is the last.
+// walk yields the records from first to end. Upwards it includes first and excludes end.
+// Downwards, if end is less than first, it excludes first and includes end. A record that
+// is damaged, or was truncated meanwhile, is yielded with stream 0 and ends the walk.
 func (x *indexReader) walk(first, end int64) iter.Seq2[int64, record] {
 	return func(yield func(int64, record) bool) {
 		block := blocks.Get().(*[indexBlock]byte)
@@ -190,7 +191,7 @@ func (x *indexReader) walk(first, end int64) iter.Seq2[int64, record] {
 				begin, step, number = first-n, -1, first-1
 			}
 			have := block[:n*recordSize]
-			got, _ := x.f.ReadAt(have, begin*recordSize) // got says it all
+			got, _ := x.f.ReadAt(have, begin*recordSize) // got suffices; the error adds nothing
 			for range n {
 				var rec record
 				if at := int(number-begin) * recordSize; at+recordSize <= got {
@@ -206,9 +207,9 @@ func (x *indexReader) walk(first, end int64) iter.Seq2[int64, record] {
 	}
 }
 
-// covered returns where the last record of each stream ends, within the sizes of
-// the streams. It is 0 where one is damaged that it meets, and the size where there
-// is none among the last ones that it looks at.
+// covered returns the end of the last record of each stream, at most the size of the
+// stream. If it meets a damaged record, it returns 0 for both. If the last scanned
+// records have none of a stream, it returns the stream's size.
 func (x *indexReader) covered(sizes [2]uint64) [2]uint64 {
 	number, err := x.count()
 	if err != nil {
@@ -235,14 +236,14 @@ func (x *indexReader) covered(sizes [2]uint64) [2]uint64 {
 	return ends
 }
 
-// seek goes to a record by its number.
+// seek goes to the record with this number.
 func (x *indexReader) seek(number int64) {
 	x.release()
 	x.at, x.ends = number*recordSize, [2]uint64{}
 	x.unsure = [2]bool{number > 0, number > 0}
 }
 
-// release gives the block back.
+// release returns the block to the pool.
 func (x *indexReader) release() {
 	if x.block != nil {
 		blocks.Put(x.block)

@@ -1,17 +1,16 @@
 // Package logs keeps the output of execs in files: a writer for the supervisor,
 // a reader for the daemon, the status file beside them, and their removal.
 //
-// The files of an exec stand in the log directory of its sandbox:
+// The log directory of a sandbox has these files for each exec:
 //
 //	{exec_id}.stdout.log   raw bytes
 //	{exec_id}.stderr.log   raw bytes
 //	{exec_id}.index        order, time and checksum of the bytes (record.go)
 //	{exec_id}.status       what became of the exec (status.go)
 //
-// The directory is shared with a container in which anything may run. Whoever
-// reads it takes every name, size and byte in it for a claim: files are opened
-// beneath a directory handle, must be regular with one link, and are never
-// mapped or read into memory as a whole.
+// The directory is shared with a container that may run anything. Readers trust no name,
+// size or byte in it: files are opened relative to a directory handle, must be regular
+// with one link, and are never mapped or read into memory as a whole.
 package logs
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// Stream is one of the two outputs of an exec. The numbers are those of the
-// index and of the public API.
+// Stream is one of the two output streams of an exec. The index and the public API use
+// the same numbers.
 type Stream uint8
 
 // The streams.
@@ -43,30 +42,30 @@ func (s Stream) String() string {
 	return fmt.Sprintf("stream %d", uint8(s))
 }
 
-// Cursor is a place in the two streams of an exec: the number of bytes before
-// it in each.
+// Cursor is a position in the two streams of an exec: the number of bytes before it in
+// each.
 type Cursor struct {
 	Stdout, Stderr uint64
 }
 
-// Beyond tells whether c is past the end of one of the streams, when size is
-// what they hold.
+// Beyond reports whether c is past the end of one of the streams. size is the current
+// size of the streams.
 func (c Cursor) Beyond(size Cursor) bool {
 	return c.Stdout > size.Stdout || c.Stderr > size.Stderr
 }
 
-// Errors of this package are told apart with errors.Is; each wraps its class of
+// The errors of this package. Test for them with errors.Is. Each wraps its class of
 // github.com/containerd/errdefs.
 var (
-	// ErrNotExist says that the files are not there, or not there yet.
+	// ErrNotExist means that the files do not exist, or do not exist yet.
 	ErrNotExist = fmt.Errorf("no such log: %w", errdefs.ErrNotFound)
-	// ErrTampered says that something else stands where a log file should be.
+	// ErrTampered means that the name of a log file belongs to something else.
 	ErrTampered = fmt.Errorf("log files were tampered with: %w", errdefs.ErrDataLoss)
-	// ErrDamaged says that a status file holds no whole status.
+	// ErrDamaged means that a status file has no complete status.
 	ErrDamaged = fmt.Errorf("status file is damaged: %w", errdefs.ErrDataLoss)
 )
 
-// No suffix is the end of another one, so that two exec ids never share a file.
+// No suffix is the end of another one, so two exec ids never share a file.
 const (
 	suffixStdout = ".stdout.log"
 	suffixStderr = ".stderr.log"
@@ -74,8 +73,8 @@ const (
 	suffixStatus = ".status"
 )
 
-// Suffixes are the ends of the names of an exec's files; what stands before one
-// of them is the exec id.
+// Suffixes returns the suffixes of the names of an exec's files. The rest of the name is
+// the exec id.
 func Suffixes() []string {
 	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus}
 }
@@ -92,8 +91,8 @@ func IndexName(execID string) string { return execID + suffixIndex }
 // StatusName is the file name of an exec's status. The id must be valid.
 func StatusName(execID string) string { return execID + suffixStatus }
 
-// checkID is the one place that keeps names with a slash, dots or a NUL out of
-// the paths that are built here.
+// checkID is the only check that keeps slashes, dots and NUL out of the paths that this
+// package builds.
 func checkID(id string) error {
 	if !ids.Valid(id) {
 		return fmt.Errorf("%q cannot name a log: %w", id, errdefs.ErrInvalidArgument)

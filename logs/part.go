@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// Part says which part of a log a Reader gives.
+// Part selects the part of a log that a Reader returns.
 type Part struct {
-	// Since and Until bound when output was read from the exec: from Since on, and
-	// before Until; zero is no bound. They go by the clock of that moment. Bytes of
-	// which the time is not known are given.
+	// Since and Until select output by the time when it was read from the exec: from
+	// Since on, and before Until. Zero is no bound. They refer to the clock of that
+	// moment. Bytes whose time is unknown are returned.
 	Since, Until time.Time
-	// Streams are the ones to give; none means both.
+	// Streams are the streams to return. None means both.
 	Streams []Stream
-	// Tail has the reader start with the last Lines lines of the part, and not at
-	// its cursor, which must be zero.
+	// Tail makes the reader start at the last Lines lines of the part instead of its
+	// cursor, which must be zero.
 	Tail  bool
 	Lines uint64
 }
 
-// part is a Part as the reader needs it.
+// part is a Part in the form that the reader needs.
 type part struct {
 	since, until int64 // nanoseconds since 1970
 	skip         [2]bool
-	// floor is the number of the first record of the part; the ones before it are
-	// left out unread.
+	// floor is the number of the first record of the part. Records before it are skipped
+	// without being read.
 	floor int64
-	// guessed tells of a stream that its place is taken from the size of the file.
-	// It is set right by its first record from number guessedAt on.
+	// guessed means that the position in a stream is taken from the size of its file. The
+	// first record of the stream from number guessedAt on corrects it.
 	guessed   [2]bool
 	guessedAt int64
 }
 
-// seekBlocks is how many blocks of an index are looked at to learn where in both
-// streams a record is.
+// seekBlocks is the maximum number of index blocks that a seek reads to find the position
+// of a record in both streams.
 const seekBlocks = 128
 
-// whole is all of a log.
+// whole selects the whole log.
 var whole = part{since: math.MinInt64, until: math.MaxInt64}
 
-// times tells whether a record is of the time of the part.
+// times reports whether the time of a record lies in the part.
 func (p *part) times(rec record) bool { return rec.nanos >= p.since && rec.nanos < p.until }
 
-// nanos is t as the index counts it, or the nearest that it can count.
+// nanos returns t as nanoseconds since 1970, limited to the range of the index.
 func nanos(t time.Time) int64 {
 	switch sec := t.Unix(); {
 	case sec > math.MaxInt64/int64(time.Second)-1:
@@ -54,14 +54,14 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Select restricts a Reader that has given nothing yet. It finds the beginning of
-// the part by searching the index, and that of a tail by reading backwards, in
-// bounded memory. ctx ends a long search.
+// Select restricts a Reader that has returned nothing yet. It finds the start of the part
+// by searching the index, and the start of a tail by reading backwards. Both use bounded
+// memory. ctx can cancel a long search.
 //
-// What a line is, where both streams are given: they are counted in the order of
-// their ends. A run of 1 MiB without a line break counts as a line. Where the index
-// is not sound, or ends before the output of a Reader that is finished, the order is
-// not known, and Lines of each stream are given, whatever their time.
+// With both streams, lines are counted in the order of their ends. 1 MiB without a line
+// break counts as a line. The order is unknown if the index is not sound, or if it ends
+// before the output of a finished Reader. Then the reader returns the last Lines lines of
+// each stream, whatever their time.
 func (r *Reader) Select(ctx context.Context, p Part) error {
 	if !p.Since.IsZero() {
 		r.part.since = nanos(p.Since)
@@ -113,20 +113,20 @@ func (r *Reader) selectRaw(ctx context.Context, p Part) error {
 	return r.seekTailRaw(ctx, p.Lines)
 }
 
-// Over tells whether the reader has met the end of its part: it gives nothing
-// more, however much is written.
+// Over reports whether the reader has reached the end of its part. It returns no more
+// then, even if more is written.
 func (r *Reader) Over() bool { return r.over }
 
-// seekCursor goes to the first record, not before number floor, that is ahead of
-// the cursor. A cursor that once came from a Reader has all records before that
-// one behind it. Any other one may not: then the reading begins at the floor.
+// seekCursor goes to the first record, from number floor on, that is ahead of the cursor.
+// If a Reader returned the cursor, all records before that one lie behind the cursor. For
+// any other cursor that may be false; then reading starts at the floor.
 func (r *Reader) seekCursor(floor int64) {
 	if !r.ordered || floor == 0 && r.pos == [2]uint64{} {
 		return
 	}
 	number, err := r.index.count()
 	if err != nil {
-		return // the next reading of it tells
+		return // the next read of the index reports it
 	}
 	first := r.index.search(floor, max(number, floor), func(rec record) bool { return !r.isAhead(rec) })
 	r.index.seek(first)
@@ -136,9 +136,9 @@ func (r *Reader) seekCursor(floor int64) {
 	}
 }
 
-// behind looks for the last record of each stream before number first and tells
-// whether the cursor is not before its end. It looks at seekBlocks of the index;
-// where that does not do, the first record from there on tells, in meet.
+// behind looks for the last record of each stream before number first, and reports
+// whether the cursor has reached its end. It reads at most seekBlocks of the index. If
+// that is not enough, meet decides at the first later record of the stream.
 func (r *Reader) behind(first, floor int64) bool {
 	x := &r.index
 	last := max(floor, first-seekBlocks*blockRecords)
@@ -162,22 +162,23 @@ func (r *Reader) behind(first, floor int64) bool {
 	return true
 }
 
-// startAnew begins the reading of the index at the floor: what is behind the
-// cursor is passed over record by record.
+// startAnew starts reading the index at the floor. Records behind the cursor are skipped
+// one by one.
 func (r *Reader) startAnew() {
 	r.index.seek(r.part.floor)
 	r.fromFloor = true
 }
 
-// missed tells, at the end of the index, whether a cursor that no Reader gave has
-// left out bytes of a stream that was not written since. That is seen once.
+// missed reports, at the end of the index, whether the seek has skipped bytes of a stream
+// that has had no record since. That is possible if no Reader returned the cursor. It
+// reports this once.
 func (r *Reader) missed() bool {
 	if r.fromFloor || r.index.unsure == [2]bool{} {
 		return false
 	}
 	size, err := r.Size()
 	if err != nil {
-		return false // the reading of the data tells
+		return false // the read of the data reports it
 	}
 	for i, end := range [2]uint64{size.Stdout, size.Stderr} {
 		if r.index.unsure[i] && !r.part.skip[i] && r.pos[i] < end {
@@ -187,9 +188,8 @@ func (r *Reader) missed() bool {
 	return false
 }
 
-// meet looks at the next record. If it is the first one of its stream since a
-// seek, that decides where in the stream the reading is; again is true when it
-// had to be started anew.
+// meet checks the next record. The first record of a stream after a seek shows whether
+// the position in the stream is right. again is true if reading had to start anew.
 func (r *Reader) meet(rec record) (again bool) {
 	i := rec.stream - Stdout
 	if !r.index.unsure[i] {
@@ -197,28 +197,28 @@ func (r *Reader) meet(rec record) (again bool) {
 	}
 	number := r.index.at / recordSize
 	if r.part.guessed[i] && number >= r.part.guessedAt {
-		r.pos[i] = rec.offset // what was being written when it was guessed is given
+		r.pos[i] = rec.offset // include what was being written when the position was guessed
 	}
 	r.part.guessed[i] = false
 	switch {
 	case rec.offset <= r.pos[i]:
 		return false
 	case r.fromFloor && r.part.floor > 0:
-		r.pos[i] = rec.offset // what is before lies before the floor
+		r.pos[i] = rec.offset // earlier bytes are before the floor
 		return false
 	}
 	r.startAnew()
 	return true
 }
 
-// isAhead tells whether a record has bytes that are not behind the cursor, or is a
-// gap that is not.
+// isAhead reports whether a record has bytes, or is a gap, that the cursor has not
+// passed.
 func (r *Reader) isAhead(rec record) bool {
 	at := r.pos[rec.stream-Stdout]
 	return rec.end() > at || rec.dropped > 0 && rec.end() == at
 }
 
-// ahead tells whether the reader is to give bytes of rec, or a gap.
+// ahead reports whether the reader must return bytes of rec, or a gap.
 func (r *Reader) ahead(rec record) bool {
 	i := rec.stream - Stdout
 	if !r.isAhead(rec) {
@@ -231,15 +231,14 @@ func (r *Reader) ahead(rec record) bool {
 	return true
 }
 
-// passUnindexed moves past what the part leaves out when no record tells of it
-// any more.
+// passUnindexed skips bytes that no record covers and that are not in the part.
 func (r *Reader) passUnindexed() {
 	if r.part == whole {
 		return
 	}
 	size, err := r.Size()
 	if err != nil {
-		return // the reading of the data tells
+		return // the read of the data reports it
 	}
 	known := size
 	if r.ordered && r.part.floor > 0 && r.index.unsure != [2]bool{} {
@@ -250,7 +249,8 @@ func (r *Reader) passUnindexed() {
 		case r.part.skip[i]:
 			r.pos[i] = max(r.pos[i], end.all)
 		case r.ordered && r.part.floor > 0 && r.index.unsure[i]:
-			// No record since the floor: all that records tell of lies before it.
+			// No record since the floor: everything that records cover is before the
+			// floor.
 			r.pos[i] = max(r.pos[i], end.known)
 		}
 	}

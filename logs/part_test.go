@@ -41,7 +41,7 @@ func drawLines(t *rapid.T) piece {
 	}
 }
 
-// chosen is what a part of a log is, byte by byte.
+// chosen returns the bytes of a part of a log, one by one.
 func chosen(all []timed, p Part) []piece {
 	var bytes []piece
 	for _, one := range all {
@@ -62,7 +62,7 @@ func chosen(all []timed, p Part) []piece {
 // lastLines counts lines by their ends.
 func lastLines(bytes []piece, lines uint64) []piece {
 	keep := make([]bool, len(bytes))
-	ended := make(map[Stream]bool) // the byte after this one belongs to another line
+	ended := make(map[Stream]bool) // the next byte belongs to another line
 	taking := make(map[Stream]bool)
 	for i, b := range slices.Backward(bytes) {
 		if _, seen := ended[b.stream]; !seen || b.data == "\n" {
@@ -100,7 +100,7 @@ func drawPart(t *rapid.T, all []timed) Part {
 	return p
 }
 
-// Whatever part is asked for, it is exactly given, and so is what is written later.
+// Every part is returned exactly, and so is what is written later.
 func TestAPartOfALogIsGivenByteByByte(t *testing.T) {
 	d, _ := openDir(t)
 	run := 0
@@ -136,7 +136,7 @@ func TestAPartOfALogIsGivenByteByByte(t *testing.T) {
 	})
 }
 
-// gather reads to io.EOF. Unlike drain it lets offsets jump, but never back.
+// gather reads to io.EOF. Unlike drain it lets offsets jump forward, but never back.
 func gather(t fataler, r *Reader, size int) []piece {
 	t.Helper()
 	var got []piece
@@ -156,8 +156,8 @@ func gather(t fataler, r *Reader, size int) []piece {
 	}
 }
 
-// A client that lost its connection comes with the cursor of its last chunk and
-// the same bounds.
+// A client that lost its connection continues with the cursor of its last chunk and the
+// same bounds.
 func TestAPartGoesOnFromItsCursor(t *testing.T) {
 	d, _ := openDir(t)
 	run := 0
@@ -214,7 +214,7 @@ func TestNoDamageToTheIndexMakesATailFailOrRepeatAByte(t *testing.T) {
 	})
 }
 
-// tenGigabytes is a log of lines that takes no room: its data are holes, and its
+// hugeLog makes a log of lines that takes no disk space: its data are holes, and its
 // index says that they are lines of text.
 func hugeLog(t *testing.T, d *Dir, path string, records int) {
 	t.Helper()
@@ -242,7 +242,7 @@ func hugeLog(t *testing.T, d *Dir, path string, records int) {
 	must(t, errors.Join(err, f.Close()))
 }
 
-// allocated is how much fn allocates, in bytes.
+// allocated returns how many bytes fn allocates.
 func allocated(fn func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -276,7 +276,7 @@ func TestAPartOfTwentyGigabytesIsFoundInLittleMemoryAndFewReads(t *testing.T) {
 	}
 }
 
-// readCalls counts the system calls that read, of this process.
+// readCalls returns how many read system calls this process has made.
 func readCalls(t *testing.T) (n int) {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/io")
@@ -290,7 +290,7 @@ func readCalls(t *testing.T) (n int) {
 	return 0
 }
 
-// FAULTS 38: the index is made to send the reader all over a file of holes.
+// FAULTS 38: the index makes the reader jump through a file of holes.
 func TestALyingIndexOfEightTebibytesBoundsATail(t *testing.T) {
 	lies := map[string]func(path string){
 		"holes": func(path string) { must(t, os.Truncate(path, 8<<40)) },
@@ -362,7 +362,7 @@ func TestALongSearchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A file that is put in the place of the log while nobody reads is not followed.
+// A file that replaces the log while the reader is suspended is not followed.
 func TestASuspendedReaderChecksItsFilesAgain(t *testing.T) {
 	againstHostile(t, StdoutName("e2"), func(t *testing.T, d *Dir, path string) {
 		writeLog(t, d, piece{Stdout, "abc"})
@@ -378,8 +378,8 @@ func TestASuspendedReaderChecksItsFilesAgain(t *testing.T) {
 	})
 }
 
-// Bytes are written before their record: what is on its way when a tail begins
-// belongs to what comes later.
+// Bytes are written before their record. Bytes that are being written when a tail starts
+// belong to the output that follows.
 func TestATailLeavesOutNothingThatIsJustBeingWritten(t *testing.T) {
 	d, path := openDir(t)
 	writeLog(t, d, piece{Stderr, "e\n"}, piece{Stdout, "a\n"}, piece{Stdout, "b\n"}, piece{Stderr, "new\n"})
@@ -409,7 +409,7 @@ func TestAStreamThatWasQuietSinceIsLeftOutAtTheEndToo(t *testing.T) {
 	}
 }
 
-// Of such a stream too, what no record tells of may have been written since.
+// In such a stream too, bytes without a record may be new.
 func TestOfAQuietStreamWhatNoRecordTellsOfIsGivenAtTheEnd(t *testing.T) {
 	d, path := openDir(t)
 	w := create(t, d, "e1", testOptions)

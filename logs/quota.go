@@ -10,30 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recount is how long a full quota is believed before the files are looked at
-// again.
+// recount is the minimum time between two counts of the files when the quota is full.
 const recount = time.Second
 
-// Quota is the room that the outputs of all execs of a directory share. Files
-// that were there before count, and what is removed makes room again: when the
-// quota is full, the files are counted anew, at most once a second, and only when
-// there is output that would be dropped. A nil Quota has no limit.
+// Quota limits the total size of the output of all execs of a directory. Files that
+// existed before count too. Removed files free their space: when the quota is full, the
+// files are counted again. That happens at most once a second, and only if output would
+// be dropped. A nil Quota has no limit.
 type Quota struct {
 	dir *Dir
 	max uint64
 
 	// mu guards the fields below.
-	// Held across I/O: nobody can take room while the files are counted.
+	// Held across I/O: no space may be reserved while the files are counted.
 	mu sync.Mutex
-	// used is the number of bytes in files, as far as is known, and of those that
-	// are being written; pending is the latter alone.
+	// used is the known number of bytes in files plus the bytes being written. pending is
+	// the number of bytes being written.
 	used, pending uint64
-	// counted is when the files were last counted; zero before the first time.
+	// counted is the time of the last count of the files, or zero.
 	counted time.Time
 }
 
-// NewQuota returns a quota of max bytes; nil when max is 0. The files are counted
-// at the first write.
+// NewQuota returns a quota of max bytes, or nil if max is 0. The first write counts the
+// files.
 func (d *Dir) NewQuota(max uint64) *Quota {
 	if max == 0 {
 		return nil
@@ -41,7 +40,7 @@ func (d *Dir) NewQuota(max uint64) *Quota {
 	return &Quota{dir: d, max: max}
 }
 
-// take reserves room for at most n bytes and returns for how many there was some.
+// take reserves space for at most n bytes and returns the number of bytes reserved.
 func (q *Quota) take(now time.Time, n int) int {
 	if q == nil {
 		return n
@@ -50,7 +49,7 @@ func (q *Quota) take(now time.Time, n int) int {
 	defer q.mu.Unlock()
 	if since := now.Sub(q.counted); q.counted.IsZero() || q.leftLocked() < uint64(n) && (since >= recount || since < 0) {
 		q.counted = now
-		// What cannot be counted now is believed to be as it was.
+		// If the count fails, keep the old value.
 		if used, err := q.dir.outputBytes(); err == nil {
 			q.used = used + q.pending
 		}
@@ -63,7 +62,7 @@ func (q *Quota) take(now time.Time, n int) int {
 
 func (q *Quota) leftLocked() uint64 { return q.max - min(q.used, q.max) }
 
-// commit tells how many of the reserved bytes were written; the others are free again.
+// commit says how many of the reserved bytes were written. It frees the others.
 func (q *Quota) commit(taken, written int) {
 	if q == nil {
 		return
@@ -74,7 +73,7 @@ func (q *Quota) commit(taken, written int) {
 	q.used -= min(q.used, uint64(taken-written))
 }
 
-// outputBytes sums up the raw output in the directory.
+// outputBytes returns the total size of the output files in the directory.
 func (d *Dir) outputBytes() (sum uint64, err error) {
 	var fd int
 	if err := d.at(func(dirfd int) (err error) {
@@ -93,7 +92,7 @@ func (d *Dir) outputBytes() (sum uint64, err error) {
 		if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			sum += uint64(max(st.Size, 0))
 		}
-		return nil // a file that is gone takes no room
+		return nil // a removed file takes no space
 	})
 	return sum, err
 }

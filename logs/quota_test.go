@@ -73,7 +73,7 @@ func TestRemovedLogsMakeRoomAgain(t *testing.T) {
 	if err := d.Remove(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	b.Write(Stdout, now.Add(recount/2), make([]byte, 200)) // it is not counted all the time
+	b.Write(Stdout, now.Add(recount/2), make([]byte, 200)) // the files are not counted at every write
 	b.Write(Stdout, now.Add(recount), make([]byte, 200))
 	if n := b.Counts(); n.Stdout != 300 || n.StdoutDropped != 300 {
 		t.Errorf("kept %+v", n)

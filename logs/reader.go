@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// coalesceWindow is how far apart in time the writes may be that are given as one
-// chunk: the time of a chunk is right to this for each of its bytes.
+// coalesceWindow is the maximum time between the first and the last write of one chunk.
+// So the time of a chunk is accurate to this for each of its bytes.
 const coalesceWindow = 10 * time.Millisecond
 
 // Chunk is a run of bytes of one stream.
@@ -22,56 +22,54 @@ type Chunk struct {
 	Stream Stream
 	// Offset of the first byte of Data in the stream.
 	Offset uint64
-	// Data is a part of the buffer that Next was given.
+	// Data is a slice of the buffer that was passed to Next.
 	Data []byte
-	// Time is when the first byte was read from the exec; zero where the index
-	// does not tell.
+	// Time is when the first byte was read from the exec, or zero if the index does not
+	// say.
 	Time time.Time
-	// Dropped is not 0 in a gap: so many bytes that the exec wrote at Offset, before
-	// Time, were not kept. Data is empty then.
+	// Dropped is not 0 in a gap: the exec wrote this many bytes at Offset, before Time,
+	// that were not kept. Data is empty then.
 	Dropped uint64
 }
 
-// Reader gives the output of an exec in the order in which it was written, from
-// a cursor on, each byte once. As long as the index is sound that is the order
-// across both streams; from the first unsound record on, the streams are given
-// one after the other, and Notice says so. It is for one goroutine.
+// Reader returns the output of an exec from a cursor on, each byte once, in the order of
+// writing. While the index is sound, that order covers both streams. From the first
+// unsound record on, it returns the rest of stdout and then the rest of stderr, and
+// Notice says so. It is for one goroutine.
 //
-// A gap comes at its place. A Reader that begins at a cursor gives all gaps at the
-// cursor, because it does not know which of them were given before.
+// A gap is returned at its position. A Reader that starts at a cursor returns all gaps at
+// the cursor, because it does not know which of them were returned before.
 //
-// A follower reads until io.EOF, waits for a change of the files, and goes on
-// with the same Reader. When nobody writes any more it calls Finish and reads
-// until io.EOF once more.
+// A follower reads until io.EOF, waits for a change of the files, and continues with the
+// same Reader. When nobody writes any more it calls Finish and reads until io.EOF once
+// more.
 type Reader struct {
 	execID string
-	// data are the files of the streams; nil while the reader is suspended.
+	// data has the files of the streams. They are nil while the reader is suspended.
 	data [2]*os.File
-	// pos counts the bytes of each stream that were given or were before the
-	// cursor. Every byte that is given comes from pos and moves it: therefore no
-	// index can make the reader skip or repeat one.
+	// pos is the position in each stream. Every byte that is returned comes from pos and
+	// advances it, so no index can make the reader skip or repeat a byte.
 	pos      [2]uint64
 	index    indexReader
-	ordered  bool // the index is believed
+	ordered  bool // whether the index is used
 	finished bool
 	notice   string
 
 	part part
-	// fromFloor tells that the reading of the index began at the first record of
-	// the part.
+	// fromFloor means that reading of the index started at the first record of the part.
 	fromFloor bool
-	// over says that everything from part.until on is left out.
+	// over means that everything from part.until on is left out.
 	over bool
 
-	// crc is the checksum so far of the record that was given in part; it counts
-	// if the record was given from its beginning.
+	// crc is the checksum of the bytes of the current record that were returned so far.
+	// It is valid if they were returned from the start of the record.
 	crc      uint32
 	crcWhole bool
 }
 
-// Open opens the log of an exec at a cursor. It fails with ErrNotExist if the
-// files are not there, which they may be a moment later, and with ErrTampered if
-// a file of the output is not one. A missing index is no failure.
+// Open opens the log of an exec at a cursor. It fails with ErrNotExist if the files do
+// not exist; they may appear a moment later. It fails with ErrTampered if an output file
+// is not a regular file with one link. A missing index is not an error.
 func (d *Dir) Open(execID string, at Cursor) (*Reader, error) {
 	if err := checkID(execID); err != nil {
 		return nil, err
@@ -89,7 +87,7 @@ func (d *Dir) Open(execID string, at Cursor) (*Reader, error) {
 	return r, nil
 }
 
-// open opens the files, those of the output or none.
+// open opens the files. On an error it leaves no output file open.
 func (r *Reader) open(d *Dir) error {
 	stdout, err := d.openFile(StdoutName(r.execID), unix.O_RDONLY)
 	if err != nil {
@@ -115,23 +113,23 @@ func (r *Reader) open(d *Dir) error {
 	return nil
 }
 
-// Suspend closes the files and keeps the place, for a reader that waits long. It
-// must be resumed before anything is asked of it but Cursor, Notice, Over and Close.
+// Suspend closes the files and keeps the position, for a reader that waits a long time.
+// Until Resume, only Cursor, Notice, Over and Close may be called.
 func (r *Reader) Suspend() error {
 	err := r.Close()
 	r.data = [2]*os.File{}
 	return err
 }
 
-// Suspended tells whether the reader has to be resumed.
+// Suspended reports whether the reader must be resumed.
 func (r *Reader) Suspended() bool { return r.data[0] == nil }
 
-// Resume opens the files again, in the directory from which they were opened. It
-// fails as Open does, and the reader is suspended then.
+// Resume opens the files again, in the directory from which they were opened. It fails as
+// Open does; the reader then stays suspended.
 func (r *Reader) Resume(d *Dir) error { return r.open(d) }
 
-// Next gives the next run of bytes, at most as many as buf holds. It returns
-// io.EOF when there is nothing more for now; it may be called again later.
+// Next returns the next run of bytes, at most len(buf). It returns io.EOF if there are no
+// more bytes now, and may be called again later.
 func (r *Reader) Next(buf []byte) (Chunk, error) {
 	if len(buf) == 0 {
 		return Chunk{}, fmt.Errorf("reading a log into an empty buffer: %w", errdefs.ErrInvalidArgument)
@@ -154,23 +152,22 @@ func (r *Reader) Next(buf []byte) (Chunk, error) {
 	return chunk, err
 }
 
-// Finish says that nobody writes the log any more. What the index does not cover
-// is then not awaited but given as it is.
+// Finish says that nobody writes to the log any more. The reader then returns bytes that
+// the index does not cover, instead of waiting for their records.
 func (r *Reader) Finish() { r.finished = true }
 
-// Cursor returns the place after the last chunk.
+// Cursor returns the position after the last chunk.
 func (r *Reader) Cursor() Cursor { return Cursor{Stdout: r.pos[0], Stderr: r.pos[1]} }
 
-// Notice is a sentence for the reader of the log if something is wrong with it,
-// else empty. It can appear with any call of Next.
+// Notice returns a sentence for the user if something is wrong with the log, else an
+// empty string. Any call of Next may set it.
 func (r *Reader) Notice() string { return r.notice }
 
-// Ordered tells whether the index is believed: chunks come in the order in which
-// they were written.
+// Ordered reports whether the index is used, so that chunks come in the order of writing.
 func (r *Reader) Ordered() bool { return r.ordered }
 
-// Size returns how many bytes the files hold now. A cursor beyond it points to
-// output that does not exist, or does not exist yet.
+// Size returns the current sizes of the files. A cursor beyond them points to output that
+// does not exist, or does not exist yet.
 func (r *Reader) Size() (Cursor, error) {
 	var size [2]uint64
 	for i, f := range r.data {
@@ -183,10 +180,10 @@ func (r *Reader) Size() (Cursor, error) {
 	return Cursor{Stdout: size[0], Stderr: size[1]}, nil
 }
 
-// Indexed returns up to where records tell of the output now; what is beyond comes
-// without a time, and only to a Reader that is finished. Where the index is damaged
-// that may be too little, and where a stream was not written for a million records,
-// too much. Where the index is not believed it is all.
+// Indexed returns the position up to which records cover the output now. Only a finished
+// Reader returns the bytes beyond it, without a time. The position may be too low if the
+// index is damaged, and too high if a stream had no output during the last million
+// records. If the index is not used, it is the end of the output.
 func (r *Reader) Indexed() Cursor {
 	size, err := r.Size()
 	if err != nil || !r.ordered {
@@ -204,7 +201,7 @@ func (r *Reader) Close() error {
 	return errors.Join(r.data[0].Close(), r.data[1].Close(), r.index.close())
 }
 
-// degrade ends the belief in the index; from is the place up to which it held.
+// degrade stops using the index. from is the position up to which it was sound.
 func (r *Reader) degrade(why string, from Cursor) {
 	r.ordered = false
 	r.note("The index of this log %s: from stdout byte %d and stderr byte %d on, "+
@@ -212,14 +209,14 @@ func (r *Reader) degrade(why string, from Cursor) {
 	_ = r.index.close()
 }
 
-// note keeps the first thing that is wrong: it explains the ones after it.
+// note keeps the first problem only, because it explains the later ones.
 func (r *Reader) note(format string, args ...any) {
 	if r.notice == "" {
 		r.notice = fmt.Sprintf(format, args...)
 	}
 }
 
-// nextRaw gives what is left of stdout, then of stderr.
+// nextRaw returns the rest of stdout, then the rest of stderr.
 func (r *Reader) nextRaw(buf []byte) (Chunk, error) {
 	for i, stream := range [2]Stream{Stdout, Stderr} {
 		if r.part.skip[i] {
@@ -233,8 +230,8 @@ func (r *Reader) nextRaw(buf []byte) (Chunk, error) {
 	return Chunk{}, io.EOF
 }
 
-// nextOrdered gives bytes in the order of the index. It returns io.EOF where the
-// index ends for now, and also where it turned out to be unsound.
+// nextOrdered returns bytes in the order of the index. It returns io.EOF at the current
+// end of the index, and also if the index turned out to be unsound.
 func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 	rec, err := r.firstAhead()
 	if err != nil {
@@ -250,8 +247,8 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 		return Chunk{}, err
 	}
 	if n == 0 {
-		// The writer writes bytes before records. Some shared file systems show
-		// them the other way round for a moment, but not many records long.
+		// The writer writes bytes before records. Some shared file systems show them in
+		// the opposite order for a moment, but not for several records.
 		if r.finished || r.index.hasAnother(rec) {
 			r.degrade("speaks of bytes that are not there", r.Cursor())
 		}
@@ -263,7 +260,7 @@ func (r *Reader) nextOrdered(buf []byte) (Chunk, error) {
 	return chunk, nil
 }
 
-// Gap gives a gap if that is next, so that a gap behind the last byte is not left out.
+// Gap returns a gap if that is next, so that a gap after the last byte is not left out.
 func (r *Reader) Gap() (Chunk, bool) {
 	if !r.ordered || r.over {
 		return Chunk{}, false
@@ -280,7 +277,8 @@ func (r *Reader) giveGap(rec record) Chunk {
 	return Chunk{Stream: rec.stream, Offset: rec.offset, Time: rec.time(), Dropped: rec.dropped}
 }
 
-// firstAhead returns the first record that was not given yet, a gap or one with bytes.
+// firstAhead returns the first record that was not returned yet: a gap, or one with
+// bytes.
 func (r *Reader) firstAhead() (record, error) {
 	for {
 		rec, err := r.index.peek(r.finished)
@@ -309,13 +307,13 @@ func (r *Reader) firstAhead() (record, error) {
 	}
 }
 
-// consume moves the index past the records whose bytes are in the chunk and checks
+// consume advances the index past the records whose bytes are in the chunk, and checks
 // these bytes.
 func (r *Reader) consume(chunk Chunk) {
 	from, data := chunk.Offset, chunk.Data
 	for len(data) > 0 {
 		rec, err := r.index.peek(r.finished)
-		if err != nil { // cannot be: runEnd has seen the same records in the same block
+		if err != nil { // cannot happen: runEnd has seen the same records in the same block
 			return
 		}
 		if from == rec.offset {
@@ -339,7 +337,7 @@ func (r *Reader) consume(chunk Chunk) {
 	}
 }
 
-// readData reads bytes of a stream at its place; 0 means that there are none now.
+// readData reads bytes of a stream at its position. 0 means that there are none now.
 func (r *Reader) readData(i int, buf []byte) (int, error) {
 	if r.pos[i] > math.MaxInt64 {
 		return 0, nil
@@ -351,7 +349,7 @@ func (r *Reader) readData(i int, buf []byte) (int, error) {
 	return 0, fmt.Errorf("reading log file %s: %w", r.data[i].Name(), err)
 }
 
-// give makes a chunk of the bytes at the place of a stream and moves the place.
+// give makes a chunk of the bytes at the position of a stream and advances the position.
 func (r *Reader) give(stream Stream, data []byte) Chunk {
 	i := stream - Stdout
 	chunk := Chunk{Stream: stream, Offset: r.pos[i], Data: data}

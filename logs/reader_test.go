@@ -20,7 +20,7 @@ func TestALogThatIsNotThereYetIsNotFound(t *testing.T) {
 	if _, err := d.Open("e1", Cursor{}); !errors.Is(err, ErrNotExist) || !errdefs.IsNotFound(err) {
 		t.Errorf("Open: %v, want ErrNotExist", err)
 	}
-	writeFile(t, path, IndexName("e1"), nil) // Create has come so far
+	writeFile(t, path, IndexName("e1"), nil) // as if Create had been interrupted here
 	writeFile(t, path, StderrName("e1"), nil)
 	if _, err := d.Open("e1", Cursor{}); !errors.Is(err, ErrNotExist) {
 		t.Errorf("Open: %v, want ErrNotExist", err)
@@ -66,7 +66,7 @@ func TestAChunkHasTheTimeOfItsFirstByte(t *testing.T) {
 	w := create(t, d, "e1", testOptions)
 	at := func(ms int) time.Time { return testTime.Add(time.Duration(ms) * time.Millisecond) }
 	w.Write(Stdout, at(0), []byte("a"))
-	w.Write(Stdout, at(10), []byte("b")) // near enough to come with "a"
+	w.Write(Stdout, at(10), []byte("b")) // close enough to come with "a"
 	w.Write(Stdout, at(11), []byte("c"))
 	w.Write(Stdout, at(5), []byte("d")) // the clock was set back
 	must(t, w.Close())
@@ -104,7 +104,7 @@ func TestBytesThatWereChangedAreGivenWithANotice(t *testing.T) {
 		if !strings.Contains(r.Notice(), "stdout bytes 5 to 10 ") {
 			t.Errorf("notice %q", r.Notice())
 		}
-		// From inside the record it cannot be checked.
+		// From the middle of a record, its checksum cannot be checked.
 		r = open(t, d, "e1", Cursor{Stdout: 6})
 		if drain(t, r, bufSize); r.Notice() != "" {
 			t.Errorf("notice %q", r.Notice())
@@ -112,8 +112,8 @@ func TestBytesThatWereChangedAreGivenWithANotice(t *testing.T) {
 	}
 }
 
-// What is torn or in the wrong order for a moment is waited for; only when nobody
-// writes any more is it given as it is.
+// A record that is torn or out of order is waited for. It is returned as it is only when
+// nobody writes any more.
 func TestTheEndOfAnIndexIsWaitedForUntilFinish(t *testing.T) {
 	d, path := openDir(t)
 	writeLog(t, d, piece{Stdout, "abc"}, piece{Stderr, "def"})
@@ -148,7 +148,7 @@ func TestTheEndOfAnIndexIsWaitedForUntilFinish(t *testing.T) {
 	}
 }
 
-// A live follower must not be starved by an index that lies.
+// A lying index must not starve a live follower.
 func TestALieInTheMiddleOfAnIndexEndsTheOrderAtOnce(t *testing.T) {
 	lies := map[string]func(rec record) record{
 		"gap":             func(rec record) record { rec.offset++; return rec },
@@ -188,7 +188,7 @@ func drawLog(t *rapid.T, w *Writer) []piece {
 	return pieces
 }
 
-// after returns what of the pieces lies behind a cursor.
+// after returns the pieces after a cursor.
 func after(pieces []piece, at Cursor) []piece {
 	var left []piece
 	pos := map[Stream]uint64{Stdout: at.Stdout, Stderr: at.Stderr}
@@ -298,8 +298,8 @@ func TestNoDamageToTheIndexLosesOrRepeatsAByte(t *testing.T) {
 	}
 }
 
-// drawDamage changes an index as a disk or a container might. What was forged can
-// have another order without a notice: the checksums keep out accidents only.
+// drawDamage changes an index as a disk or a container might. A forged index can have
+// another order without a notice: the checksums detect accidents only.
 func drawDamage(t *rapid.T, index []byte) (damaged []byte, forged bool) {
 	at := func(label string) int { return rapid.IntRange(0, len(index)).Draw(t, label) }
 	switch rapid.IntRange(0, 6).Draw(t, "damage") {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The index is a row of records of 32 bytes and nothing else. Integers are
-// big-endian, like every integer that agbox keeps on disk.
+// The index is a sequence of records of 32 bytes. Integers are big-endian, like every
+// integer that agbox keeps on disk.
 //
 //	 0  i64  when the bytes were read from the exec, nanoseconds since 1970
 //	 8  u64  offset of the first byte in the stream's file
@@ -18,20 +18,21 @@ import (
 //	24  u32  CRC-32C of the bytes
 //	28  u32  CRC-32C of the 28 bytes above
 //
-// Record n+1 of a stream begins where record n of it ends, the first at 0. The
-// writer writes the bytes first and their record second.
+// In each stream the first record starts at offset 0, and every other one where the
+// record before it ends. The writer writes the bytes before their record.
 //
-// A gap is bytes that the exec wrote and that were not kept, because there was no
-// room. It stands at the offset where they are missing and covers no bytes of the
-// file; at 16 and at 24 it has the lower and the upper half of their number, which is
-// not 0. Several gaps may stand at one offset. An agboxd that does not know gaps takes
+// A gap stands for bytes that the exec wrote and that were not kept because the disk or a
+// limit was full. It has the offset at which they are missing and covers no bytes of the
+// file. The fields at 16 and 24 hold the lower and upper half of their number, which is
+// not 0. Several gaps may have the same offset. An agboxd that does not know gaps treats
+// the index as damaged from the first gap on: it returns all bytes, and a notice.
 // the index from the first one on for damaged: it gives all bytes, and a notice.
 const (
 	recordSize = 32
-	// maxRecord is the most bytes that one record covers: longer writes are
-	// split, and a greater length in an index is a lie.
+	// maxRecord is the maximum number of bytes that one record covers. Longer writes are
+	// split. A greater length means that the index is damaged.
 	maxRecord = 16 << 20
-	// gapMark stands in the record of a gap.
+	// gapMark marks the record of a gap.
 	gapMark = 1
 )
 
@@ -44,7 +45,7 @@ type record struct {
 	length uint32
 	stream Stream
 	crc    uint32
-	// dropped is the number of bytes missing in a gap; 0 in all other records.
+	// dropped is the number of missing bytes of a gap. It is 0 in all other records.
 	dropped uint64
 }
 
@@ -67,8 +68,8 @@ func (r record) put(b *[recordSize]byte) {
 	binary.BigEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
 }
 
-// parseRecord decodes the first 32 bytes of b, which must hold so many. It
-// returns false, and a record of no stream, if no Writer can have written them.
+// parseRecord decodes the first 32 bytes of b, which must have at least 32. If no Writer
+// can have written them, it returns a record with stream 0, and false.
 func parseRecord(b []byte) (record, bool) {
 	b = b[:recordSize]
 	r := record{
@@ -92,6 +93,6 @@ func parseRecord(b []byte) (record, bool) {
 	return r, true
 }
 
-// continues tells whether a Writer can have written r after records that end at
-// ends in the two streams.
+// continues reports whether a Writer can have written r after records that end at ends in
+// the two streams.
 func (r record) continues(ends [2]uint64) bool { return r.offset == ends[r.stream-Stdout] }

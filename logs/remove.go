@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listBatch is how many names of a directory are held at a time.
+// listBatch is the maximum number of names of a directory held at a time.
 const listBatch = 512
 
-// Remove deletes the files of an exec. Readers that are open keep what they have.
-// It is no error if nothing is there. ctx bounds the work where a container has
-// put a tree in the place of a file.
+// Remove deletes the files of an exec. Open readers can still read them. Missing files
+// are not an error. ctx bounds the work if a container has replaced a file by a directory
+// tree.
 func (d *Dir) Remove(ctx context.Context, execID string) error {
 	if err := checkID(execID); err != nil {
 		return err
 	}
-	// stdout goes first: without it the log does not exist for readers.
+	// Remove stdout first: without it the log does not exist for readers.
 	names := [...]string{
 		StdoutName(execID), StderrName(execID), IndexName(execID),
 		StatusName(execID), statusTemp(execID),
@@ -35,10 +35,11 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveAll deletes the log directory of a sandbox beneath root, with everything
-// that its container has put there. It follows nothing, and its use of memory
-// and descriptors does not grow with what it finds. It is no error if nothing is
-// there. The container must be gone, or ctx end the race with it.
+// RemoveAll deletes the log directory of a sandbox beneath root, with everything that its
+// container has put there. It follows no links, and its use of memory and descriptors
+// does not grow with what it finds. A missing directory is not an error. Either the
+// container is gone, or ctx must bound the call, because a running container can add
+// files faster than they are removed.
 func RemoveAll(ctx context.Context, root, sandboxID string) error {
 	if err := checkID(sandboxID); err != nil {
 		return err
@@ -68,11 +69,11 @@ func (d *Dir) removeEntry(ctx context.Context, name string) error {
 	})
 }
 
-// unlinkAny removes a file or an empty directory. It reports a directory that is
-// not empty.
+// unlinkAny removes a file or an empty directory. isDir reports a directory that is not
+// empty.
 func unlinkAny(dirfd int, name string) (isDir bool, err error) {
 	err = unix.Unlinkat(dirfd, name, 0)
-	// Linux says EISDIR; POSIX allows EPERM, which also has other reasons.
+	// Linux returns EISDIR. POSIX allows EPERM, which also has other reasons.
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		rmErr := unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
 		if errors.Is(rmErr, unix.ENOTEMPTY) || errors.Is(rmErr, unix.EEXIST) {
@@ -88,9 +89,9 @@ func unlinkAny(dirfd int, name string) (isDir bool, err error) {
 	return false, err
 }
 
-// removeTree removes a directory that is not empty. Depth is the container's to
-// choose, so there is no recursion: what a subdirectory holds is moved up into
-// the top directory until everything lies flat.
+// removeTree removes a directory that is not empty. The container chooses the depth, so
+// there is no recursion: subdirectories are moved up into the top directory until nothing
+// is nested.
 func removeTree(ctx context.Context, parent int, name string) error {
 	top, err := openTree(parent, name)
 	if err != nil {
@@ -121,8 +122,8 @@ func removeTree(ctx context.Context, parent int, name string) error {
 	return err
 }
 
-// flatten empties a directory in top, moving what is not empty up into top, and
-// removes it.
+// flatten empties a directory in top and removes it. It moves subdirectories that are not
+// empty up into top.
 func flatten(ctx context.Context, top int, name string, moved *int) error {
 	sub, err := openTree(top, name)
 	if err != nil {
@@ -147,7 +148,7 @@ func flatten(ctx context.Context, top int, name string, moved *int) error {
 	if err != nil {
 		return err
 	}
-	_, err = unlinkAny(top, name) // one that is not empty is met again in the next round
+	_, err = unlinkAny(top, name) // a directory that is not empty is handled in the next round
 	return err
 }
 
@@ -160,8 +161,8 @@ func openTree(parent int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// eachName calls fn with the names in a directory, from its beginning, and
-// returns how many there were.
+// eachName calls fn for each name in a directory, from its start, and returns how many
+// there were.
 func eachName(ctx context.Context, dir *os.File, fn func(name string) error) (int, error) {
 	if _, err := dir.Seek(0, io.SeekStart); err != nil {
 		return 0, err

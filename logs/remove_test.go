@@ -77,7 +77,7 @@ func TestATreeOfAnyDepthIsRemovedWithFewDescriptors(t *testing.T) {
 }
 
 func removeDeepTree(dir string) error {
-	const depth = 5000 // a path of this depth is longer than any call takes
+	const depth = 5000 // a path of this depth is longer than any call accepts
 	if err := makeDeep(filepath.Join(dir, "sb1"), depth); err != nil {
 		return err
 	}

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Run is output that one stream got without the other one in between.
+// Run is consecutive output of one stream, with none of the other in between.
 type Run struct {
 	Stream Stream
 	// Length of the run in bytes, more than 0.
 	Length int
 }
 
-// runsAtOnce is how many runs are written with one write for each file.
+// runsAtOnce is the maximum number of runs in one write to each file.
 const runsAtOnce = 256
 
 var runRecords = sync.Pool{New: func() any { return new([runsAtOnce * recordSize]byte) }}
 
-// WriteRuns appends output of both streams, read at the time now, in the order of
-// the runs. It is Write for each of them, with fewer writes to the files.
+// WriteRuns appends output of both streams, read at the time now, in the order of the
+// runs. It has the effect of a Write for each run, with fewer writes to the files.
 func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 	data := [2][]byte{stdout, stderr}
 	for len(runs) > 0 {
@@ -44,8 +44,8 @@ func (w *Writer) WriteRuns(now time.Time, stdout, stderr []byte, runs []Run) {
 	}
 }
 
-// putRuns writes the data and returns how many of the runs are in the log, all of
-// them or, where it could not, fewer; Write keeps what can be kept of the others.
+// putRuns writes the data and returns how many of the runs are in the log: fewer than all
+// if a write failed. Write then keeps what it can of the others.
 func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 	total := len(data[0]) + len(data[1])
 	if len(runs) < 2 || total > maxRecord {
@@ -63,7 +63,7 @@ func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 			return 0
 		}
 		if w.outputs[s].gap > 0 && len(data[s]) > 0 {
-			return 0 // its record comes first
+			return 0 // the record of the gap comes first
 		}
 	}
 	granted := w.quota.take(now, total)
@@ -75,9 +75,9 @@ func (w *Writer) putRuns(now time.Time, data [2][]byte, runs []Run) int {
 	return done
 }
 
-// putRunsLocked returns how many runs, and bytes in them, are in the log. A run is
-// once its record is in the index, where readers may have seen it at once: it is
-// then not taken back, though the disk was full before the next record.
+// putRunsLocked returns how many runs, and bytes in them, are in the log. A run is in the
+// log once its record is in the index. Readers may have seen it then, so it stays even if
+// the disk was full before the next record.
 func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) (done, written int) {
 	var kept [2]int
 	defer func() {
@@ -86,7 +86,7 @@ func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) (done,
 			out.size += uint64(kept[s])
 			out.dirty = out.dirty || kept[s] > 0
 			if kept[s] < len(data[s]) {
-				_ = out.file.Truncate(int64(out.size)) // or the next write goes over it
+				_ = out.file.Truncate(int64(out.size)) // if it fails, the next write overwrites the bytes
 			}
 		}
 	}()
@@ -109,7 +109,7 @@ func (w *Writer) putRunsLocked(now time.Time, data [2][]byte, runs []Run) (done,
 		}.put((*[recordSize]byte)(records[i*recordSize:]))
 		offset[s] += r.Length
 	}
-	n, _ := w.index.WriteAt(records[:len(runs)*recordSize], int64(w.records*recordSize)) // n says it all
+	n, _ := w.index.WriteAt(records[:len(runs)*recordSize], int64(w.records*recordSize)) // n suffices; the error adds nothing
 	done = n / recordSize
 	for _, r := range runs[:done] {
 		kept[r.Stream-Stdout] += r.Length

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// layOut lays the pieces out as WriteRuns takes them.
+// layOut returns the pieces as arguments of WriteRuns.
 func layOut(pieces []piece) (stdout, stderr []byte, runs []Run) {
 	for _, p := range pieces {
 		runs = append(runs, Run{Stream: p.stream, Length: len(p.data)})
@@ -35,7 +35,7 @@ func TestRunsAreWrittenAsSingleWritesAre(t *testing.T) {
 			opt.MaxBytes = limit
 			one, many := create(t, d, "one", opt), create(t, d, "many", opt)
 			pieces := manyPieces(n)
-			for range 2 { // the second time behind what is there
+			for range 2 { // the second time after existing output
 				writeAll(one, pieces...)
 				stdout, stderr, runs := layOut(pieces)
 				many.WriteRuns(testTime, stdout, stderr, runs)
@@ -54,7 +54,7 @@ func TestRunsAreWrittenAsSingleWritesAre(t *testing.T) {
 	}
 }
 
-// halfFile fails where it is told to, after a part was written.
+// halfFile fails in the chosen call, after it has written a part.
 type halfFile struct {
 	file
 	broken bool
@@ -98,7 +98,7 @@ func TestRunsThatCannotBeWrittenAreDroppedAndCounted(t *testing.T) {
 	}
 }
 
-// A disk that is full in the middle of many records leaves some of them whole.
+// If the disk is full in the middle of many records, some of them are complete.
 func TestADiskThatIsFullAmongTheRecordsOfRunsLeavesASoundLog(t *testing.T) {
 	for kept := range 8 {
 		d, _ := openDir(t)

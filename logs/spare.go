@@ -9,27 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A spare is an open, empty file of the log directory's file system that has its
-// owner already but no name yet. To make a file can take the file system many
-// times longer than to name one: ext4 walks past every inode that was freed in
-// the last minutes. Spares take that walk before anybody waits for it.
+// A spare is an open, empty file on the log directory's file system. It has its owner
+// already, but no name yet. Making a file can take many times longer than naming one:
+// ext4 skips every inode that was freed in the last minutes. With spares, no caller waits
+// for that.
 //
-// Having no name, a spare is seen by nobody, cannot be exchanged by the container,
-// and is freed by the kernel when its process ends, however it ends. Nothing
-// depends on one: where there is none, or it cannot be named, a file is made.
+// Because a spare has no name, nobody sees it, the container cannot replace it, and the
+// kernel frees it when its process ends. Nothing depends on spares: if there is none, or
+// it cannot be named, a file is made.
 
-// KeepSpares sets how many spares AddSpare makes, and whose they are. It must be
-// called before the first file is made, and at most once.
+// KeepSpares sets the maximum number of spares and their owner. It must be called before
+// the first file is made, and at most once.
 func (d *Dir) KeepSpares(count int, owner Owner) {
 	d.spares, d.spareOwner = make(chan *os.File, count), owner
 }
 
-// Spares returns how many spares there are.
+// Spares returns the number of spares.
 func (d *Dir) Spares() int { return len(d.spares) }
 
-// AddSpare makes one spare. It returns false when there are enough of them. An
-// error says that there will be none for now: the disk is full, or its file
-// system knows no files without a name. One call at a time, and none during Close.
+// AddSpare makes one spare. It returns false if there are enough. After an error there
+// will be no spares for now: the disk is full, or its file system does not support files
+// without a name. Calls must not overlap with each other or with Close.
 func (d *Dir) AddSpare() (bool, error) {
 	if len(d.spares) == cap(d.spares) {
 		return false, nil
@@ -51,7 +51,7 @@ func (d *Dir) AddSpare() (bool, error) {
 	return true, nil
 }
 
-// takeSpare returns a spare that belongs to owner; nil if there is none.
+// takeSpare returns a spare that belongs to owner, or nil if there is none.
 func (d *Dir) takeSpare(owner Owner) *os.File {
 	if owner != d.spareOwner {
 		return nil
@@ -76,21 +76,22 @@ func (d *Dir) dropSpares() error {
 	}
 }
 
-// nameSpare gives a spare its name, unless there is something of that name.
+// nameSpare gives a spare its name. It fails if the name exists.
 func (d *Dir) nameSpare(f *os.File, name string) error {
 	fd := int(f.Fd())
 	return d.at(func(dirfd int) error {
 		err := unix.Linkat(fd, "", dirfd, name, unix.AT_EMPTY_PATH)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-			// That wants a capability before Linux 6.10; this does not, but needs /proc.
+			// That needs a capability before Linux 6.10. This does not, but it needs
+			// /proc.
 			err = unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), dirfd, name, unix.AT_SYMLINK_FOLLOW)
 		}
 		return err
 	})
 }
 
-// useSpare names a spare and opens it again by that name, because followers are
-// woken by the name under which a file was opened for writing. It closes the spare.
+// useSpare names a spare and opens it again by that name, because inotify reports writes
+// under the name by which the file was opened. It closes the spare.
 func (d *Dir) useSpare(spare *os.File, name string) (*os.File, error) {
 	defer func() { _ = spare.Close() }()
 	if err := d.nameSpare(spare, name); err != nil {
@@ -99,7 +100,7 @@ func (d *Dir) useSpare(spare *os.File, name string) (*os.File, error) {
 	return d.reopenSpare(spare, name)
 }
 
-// reopenSpare opens a named spare; when it cannot, it takes the name away.
+// reopenSpare opens a named spare. If that fails, it removes the name.
 func (d *Dir) reopenSpare(spare *os.File, name string) (*os.File, error) {
 	f, err := d.openFile(name, unix.O_WRONLY)
 	if err == nil {
@@ -111,7 +112,7 @@ func (d *Dir) reopenSpare(spare *os.File, name string) (*os.File, error) {
 	return nil, errors.Join(err, d.unlink(name))
 }
 
-// sameFile fails if the container has put another file in the place of a.
+// sameFile fails if the container has replaced file a.
 func sameFile(a, b *os.File) error {
 	var st [2]unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(a.Fd()), &st[0]), unix.Fstat(int(b.Fd()), &st[1])); err != nil {

@@ -87,7 +87,7 @@ func TestTheFilesOfAnExecAreSparesThatNobodySawBefore(t *testing.T) {
 	addSpares(t, d, 4)
 }
 
-// sparesOf returns the inodes of the spares, and checks that they are spares.
+// sparesOf returns the inodes of the spares, and checks that they have no name.
 func sparesOf(t *testing.T, d *Dir) []uint64 {
 	t.Helper()
 	var inodes []uint64
@@ -107,7 +107,7 @@ func sparesOf(t *testing.T, d *Dir) []uint64 {
 func TestASpareReplacesNothing(t *testing.T) {
 	for kind, put := range hostile {
 		if kind == "socket" {
-			continue // the path is too long for one
+			continue // the path is too long for a socket
 		}
 		t.Run(kind, func(t *testing.T) {
 			d, path := spareDir(t, 4)
@@ -134,7 +134,7 @@ func TestASpareReplacesNothing(t *testing.T) {
 
 func TestWithoutAFittingSpareFilesAreMade(t *testing.T) {
 	d, _ := spareDir(t, 3)
-	mine := Owner{UID: os.Getuid(), GID: os.Getgid()} // in other words than the spares' owner
+	mine := Owner{UID: os.Getuid(), GID: os.Getgid()} // the same owner as that of the spares, written differently
 	must(t, create(t, d, "e1", WriterOptions{Owner: mine}).Close())
 	if d.Spares() != 3 {
 		t.Error("a spare was taken for another owner")
@@ -168,15 +168,15 @@ func TestAFileInThePlaceOfANamedSpareIsNotWritten(t *testing.T) {
 	}
 }
 
-// Linux wants a capability to name a file by its descriptor alone, since 6.10 only
-// if other credentials have opened it.
+// Linux requires a capability to name a file by its descriptor alone; since 6.10 only if
+// other credentials have opened it.
 func TestASpareIsNamedWithoutAnyCapability(t *testing.T) {
 	d, path := spareDir(t, 1)
 	f := <-d.spares
 	defer func() { _ = f.Close() }()
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		runtime.LockOSThread() // permanently: the thread ends with the goroutine
 		result <- errors.Join(dropSearch(), d.nameSpare(f, "x"))
 	}()
 	must(t, <-result)
@@ -185,7 +185,7 @@ func TestASpareIsNamedWithoutAnyCapability(t *testing.T) {
 	}
 }
 
-// dropSearch gives the thread new credentials, without that capability.
+// dropSearch gives the thread new credentials without that capability.
 func dropSearch() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -221,7 +221,7 @@ func TestCloseFreesTheSpares(t *testing.T) {
 	must(t, os.Remove(path))
 }
 
-// A longer status than a file of the usual size holds fits into a spare as well.
+// A status that is longer than a file of the usual size also fits into a spare.
 func TestASpareHoldsAStatusOfAnySize(t *testing.T) {
 	d, _ := spareDir(t, 1)
 	content := bytes.Repeat([]byte("s"), MaxStatus)

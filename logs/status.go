@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A status file has two halves of the same size, each with room for one status:
+// A status file has two halves of the same size. Each has room for one status:
 //
 //	 0  u32  magic "agS1"
 //	 4  u32  CRC-32C of all that follows
@@ -20,10 +20,9 @@ import (
 //	16  u32  length of the content
 //	20       content, then zeros
 //
-// The whole status with the greater generation counts. The first status of an
-// exec makes the file; a later one is written over the older half. So it needs no
-// room on the disk that the first one did not take already, and one that was
-// torn by a crash leaves the one before it readable.
+// The complete status with the greater generation is valid. The first status of an exec
+// creates the file. A later one overwrites the older half. So it needs no more disk space
+// than the first one, and if a crash interrupts it, the status before it stays readable.
 const (
 	statusMagic  = 0x61675331
 	statusHeader = 20
@@ -34,29 +33,28 @@ const (
 	maxSlot   = (statusHeader + MaxStatus + slotSpare + slotUnit - 1) / slotUnit * slotUnit
 )
 
-// MaxStatus is the most bytes that a status holds.
+// MaxStatus is the maximum size of a status in bytes.
 const MaxStatus = 64 << 10
 
-// StatusOptions say how a status is written.
+// StatusOptions are the options of WriteStatus.
 type StatusOptions struct {
-	// Owner of a new file. The zero value is root; KeepOwner changes nothing.
+	// Owner of a new file. The zero value is root. KeepOwner leaves the owner as it is.
 	Owner Owner
-	// NoSync leaves it to the kernel when the status reaches the disk: it survives
-	// the end of the process and of the container, but not of the host.
+	// NoSync skips the sync: the status survives the end of the process and of the
+	// container, but not a crash of the host.
 	NoSync bool
 }
 
-// errNoSlot says that a status cannot be written into the file that is there.
+// errNoSlot means that a status does not fit into the existing file.
 var errNoSlot = errors.New("no room for this status in the file")
 
-// WriteStatus sets the status of an exec, at most MaxStatus bytes that mean
-// nothing to this package. When it returns without an error, the status has
-// replaced the one before as a whole; after an error or a crash the one before
-// may be there still. Of one exec, one call at a time.
+// WriteStatus sets the status of an exec: at most MaxStatus bytes, which this package
+// does not interpret. If it returns without an error, the status has replaced the
+// previous one as a whole. After an error or a crash, the previous one may still be
+// there. Calls for the same exec must not overlap.
 //
-// The first status of an exec reserves the room for later ones of about its
-// size: these succeed on a full disk, except where the file system never writes
-// in place.
+// The first status of an exec reserves the space for later ones of about its size. So
+// these succeed on a full disk, except on file systems that never overwrite in place.
 func (d *Dir) WriteStatus(execID string, content []byte, opt StatusOptions) error {
 	if err := checkID(execID); err != nil {
 		return err
@@ -77,7 +75,7 @@ func (d *Dir) WriteStatus(execID string, content []byte, opt StatusOptions) erro
 	return err
 }
 
-// updateStatus writes over the older half of the file that is there.
+// updateStatus overwrites the older half of the existing file.
 func (d *Dir) updateStatus(name string, content []byte, opt StatusOptions) error {
 	f, err := d.openFile(name, unix.O_RDWR)
 	if err != nil {
@@ -101,15 +99,15 @@ func (d *Dir) updateStatus(name string, content []byte, opt StatusOptions) error
 	if opt.NoSync {
 		return nil
 	}
-	// Size and blocks stay as they are, so that the data alone needs to go out.
+	// Size and blocks do not change, so only the data must be synced.
 	if err := unix.Fdatasync(int(f.Fd())); err != nil {
 		return d.describe(name, err)
 	}
 	return nil
 }
 
-// firstStatus writes a status that is the first of its exec into a spare file and
-// names that. It returns false where it cannot.
+// firstStatus writes the first status of an exec into a spare file and names the file. It
+// returns false if it cannot.
 func (d *Dir) firstStatus(name string, content []byte, opt StatusOptions) (bool, error) {
 	f := d.takeSpare(opt.Owner)
 	if f == nil {
@@ -125,10 +123,10 @@ func (d *Dir) firstStatus(name string, content []byte, opt StatusOptions) (bool,
 	return true, d.syncNames(name, opt)
 }
 
-// replaceStatus makes a new file beside the one that may be there and renames it.
+// replaceStatus writes a new file and renames it over an existing one.
 func (d *Dir) replaceStatus(execID string, content []byte, opt StatusOptions) error {
 	name, temp := StatusName(execID), statusTemp(execID)
-	if err := d.unlink(temp); err != nil { // of a call that was cut short
+	if err := d.unlink(temp); err != nil { // left by an interrupted call
 		return err
 	}
 	f, err := d.makeFile(temp, opt.Owner)
@@ -145,7 +143,7 @@ func (d *Dir) replaceStatus(execID string, content []byte, opt StatusOptions) er
 	return d.syncNames(name, opt)
 }
 
-// syncNames makes the name of a new status safe.
+// syncNames makes the name of a new status durable.
 func (d *Dir) syncNames(name string, opt StatusOptions) error {
 	if opt.NoSync {
 		return nil
@@ -156,12 +154,11 @@ func (d *Dir) syncNames(name string, opt StatusOptions) error {
 	return nil
 }
 
-// statusTemp cannot be the name of a file of another exec: ids do not begin
-// with a dot.
+// statusTemp is never the name of a file of another exec: exec ids do not begin with a
+// dot.
 func statusTemp(execID string) string { return "." + StatusName(execID) + ".tmp" }
 
-// fillStatus writes both halves, so that the blocks of the second are there when
-// it is needed.
+// fillStatus writes both halves, so that the blocks of the second are allocated.
 func fillStatus(f *os.File, content []byte, noSync bool) error {
 	slot := (statusHeader + len(content) + slotSpare + slotUnit - 1) / slotUnit * slotUnit
 	_, err := f.WriteAt(frameStatus(content, 1, 2*slot), 0)
@@ -171,7 +168,7 @@ func fillStatus(f *os.File, content []byte, noSync bool) error {
 	return err
 }
 
-// frameStatus returns content with its header, filled up with zeros to size.
+// frameStatus returns content with its header, padded with zeros to size.
 func frameStatus(content []byte, generation uint64, size int) []byte {
 	b := make([]byte, size)
 	binary.BigEndian.PutUint32(b[0:], statusMagic)
@@ -182,9 +179,9 @@ func frameStatus(content []byte, generation uint64, size int) []byte {
 	return b
 }
 
-// ReadStatus returns the newest whole status of an exec. It fails with
-// ErrNotExist if none was ever written, with ErrDamaged if none is whole, and
-// with ErrTampered if something else stands in its place.
+// ReadStatus returns the newest complete status of an exec. It fails with ErrNotExist if
+// none was ever written, with ErrDamaged if none is complete, and with ErrTampered if the
+// name belongs to something else.
 func (d *Dir) ReadStatus(execID string) ([]byte, error) {
 	if err := checkID(execID); err != nil {
 		return nil, err
@@ -202,11 +199,11 @@ func (d *Dir) ReadStatus(execID string) ([]byte, error) {
 	return st.content, nil
 }
 
-// status is what a status file says.
+// status is the decoded content of a status file.
 type status struct {
 	content    []byte
 	generation uint64
-	half       int // 0 or 1: where content stands
+	half       int // 0 or 1: the half that has content
 	slot       int // size of a half in bytes
 }
 

@@ -55,7 +55,7 @@ func TestALaterStatusTakesNoRoomOnTheDisk(t *testing.T) {
 	}
 }
 
-// A crash can leave any part of a write on the disk, whatever its order.
+// A crash can leave any part of a write on the disk, in any order.
 func TestATornStatusLeavesTheOneBefore(t *testing.T) {
 	d, path := openDir(t)
 	must(t, d.WriteStatus("e1", []byte("first"), statusOptions))

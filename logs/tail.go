@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// maxLine is the longest line that a tail looks for, in bytes.
+	// maxLine is the maximum length of a line that a tail recognizes, in bytes.
 	maxLine = 1 << 20
-	// tailBlock is how much of a file is read at a time when it is read backwards.
+	// tailBlock is the size of one read when a file is read backwards, in bytes.
 	tailBlock = 64 << 10
-	// tailPatience is how many records further back the beginning of a line is
-	// looked for that is still open when all lines are counted.
+	// tailPatience is the maximum number of further records in which the start of an
+	// unfinished line is searched once all lines are counted.
 	tailPatience = 1 << 17
 )
 
-// backward reads a file towards its beginning.
+// backward reads a file from its end to its start.
 type backward struct {
 	f *os.File
-	// block holds the bytes of the file from place on.
+	// block holds the bytes of the file from offset place on.
 	block []byte
 	place uint64
 }
 
-// before returns at least one and at most tailBlock bytes that end at end, and
-// none before from, which must be less. It returns io.EOF where the file is shorter.
+// before returns the bytes that end at end: at least one, at most tailBlock, and none
+// before from, which must be less than end. It returns io.EOF if the file is shorter.
 func (b *backward) before(from, end uint64) ([]byte, error) {
 	if end <= b.place || end > b.place+uint64(len(b.block)) {
 		b.place = end - min(end, tailBlock)
@@ -43,23 +43,24 @@ func (b *backward) before(from, end uint64) ([]byte, error) {
 	return b.block[max(from, b.place)-b.place : end-b.place], nil
 }
 
-// counter counts the lines of both streams from the end towards the beginning.
+// counter counts the lines of both streams from the end to the start.
 type counter struct {
-	// left is how many lines are still wanted.
+	// left is how many lines are still needed.
 	left uint64
-	// from is where the first line counted of each stream begins, as far as seen.
+	// from is the start of the first line counted in each stream, as far as read.
 	from [2]uint64
-	// seen tells that from is set, open that its line may begin further ahead, and
-	// end where that line ends.
+	// seen means that from is set. open means that the line at from may start earlier.
+	// end is where that line ends.
 	seen, open [2]bool
 	end        [2]uint64
 }
 
-// full tells whether nothing further back can matter.
+// full reports whether nothing further back can matter.
 func (c *counter) full() bool { return c.left == 0 && !c.open[0] && !c.open[1] }
 
-// count takes the bytes of stream i that end at end, where those it was given
-// before began. It returns false when there is nothing more to count in it.
+// count counts lines in data, the bytes of stream i that end at end. Each call continues
+// where the data of the call before started. It returns false if the stream needs no more
+// counting.
 func (c *counter) count(i int, data []byte, end uint64) bool {
 	if !c.seen[i] {
 		c.seen[i], c.from[i] = true, end
@@ -69,7 +70,7 @@ func (c *counter) count(i int, data []byte, end uint64) bool {
 			if c.left == 0 {
 				return false
 			}
-			// The byte ends a line, be it the line break or not.
+			// This byte ends a line, whether it is a line break or not.
 			c.left--
 			c.open[i], c.end[i] = true, end
 			data, end = data[:len(data)-1], end-1
@@ -90,9 +91,9 @@ func (c *counter) count(i int, data []byte, end uint64) bool {
 	return c.left > 0 || c.open[i]
 }
 
-// seekTail goes to where the last lines before record number until begin, but not
-// before record number floor; number is how many records there are. It returns
-// false when the index is not sound.
+// seekTail goes to the start of the last lines before record number until, but not before
+// record number floor. number is the number of records. sound is false if the index is
+// not sound.
 func (r *Reader) seekTail(ctx context.Context, lines uint64, floor, until, number int64) (sound bool, err error) {
 	size, err := r.Size()
 	if err != nil {
@@ -112,7 +113,7 @@ func (r *Reader) seekTail(ctx context.Context, lines uint64, floor, until, numbe
 		case w.count.seen[i]:
 			r.pos[i] = w.count.from[i]
 		case first == 0 && number == 0, first == 0 && until == number:
-			r.pos[i] = 0 // no record tells of it, so it has none
+			r.pos[i] = 0 // no record of this stream, so the tail starts at its first byte
 		default:
 			r.pos[i], r.part.guessed[i] = w.size[i], true
 		}
@@ -127,14 +128,14 @@ type tailWalk struct {
 	count counter
 	size  [2]uint64
 	files [2]backward
-	// begins is where the record begins that was seen last of each stream, known
-	// tells whether one was.
+	// begins is the start of the earliest record seen of each stream. known means that
+	// one was seen.
 	begins [2]uint64
 	known  [2]bool
 }
 
-// run walks from the record before until towards floor and returns the number of
-// the first record that the tail needs.
+// run walks from the record before until down to floor, and returns the number of the
+// first record that the tail needs.
 func (w *tailWalk) run(ctx context.Context, floor, until int64) (first int64, sound bool, err error) {
 	if w.count.full() {
 		return until, true, nil
@@ -157,7 +158,7 @@ func (w *tailWalk) run(ctx context.Context, floor, until int64) (first int64, so
 	return floor, true, nil
 }
 
-// fits tells whether a Writer can have written rec before the records seen.
+// fits reports whether a Writer can have written rec before the records seen.
 func (w *tailWalk) fits(rec record) bool {
 	i := rec.stream - Stdout
 	fits := rec.end() == w.begins[i]
@@ -168,7 +169,8 @@ func (w *tailWalk) fits(rec record) bool {
 	return fits
 }
 
-// take counts the lines of a record; false means that its bytes are not there.
+// take counts the lines of a record. It returns false if the bytes of the record are
+// missing.
 func (w *tailWalk) take(rec record) bool {
 	i := int(rec.stream - Stdout)
 	if rec.dropped > 0 || w.r.part.skip[i] || !w.r.part.times(rec) || w.count.left == 0 && !w.count.open[i] {
@@ -190,7 +192,7 @@ func (w *tailWalk) take(rec record) bool {
 	return true
 }
 
-// seekTailRaw goes to where the last lines of each stream begin, as the files are.
+// seekTailRaw goes to the start of the last lines of each stream, without the index.
 func (r *Reader) seekTailRaw(ctx context.Context, lines uint64) error {
 	size, err := r.Size()
 	if err != nil {
@@ -206,7 +208,7 @@ func (r *Reader) seekTailRaw(ctx context.Context, lines uint64) error {
 			}
 			data, err := file.before(0, end)
 			if err != nil {
-				break // it was cut just now: what is there is given
+				break // it was truncated just now: return what is left
 			}
 			more = c.count(i, data, end)
 			end -= uint64(len(data))

@@ -14,28 +14,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retryAfter is how long output is dropped untried after a failed write. A full
-// file system answers slowly, and the exec must not be held up by every write.
+// retryAfter is how long output is dropped without a write after a failed write. Writes
+// to a full file system are slow, and must not slow down the exec each time.
 const retryAfter = time.Second
 
-// WriterOptions say how the files of an exec are written.
+// WriterOptions are the options of Create.
 type WriterOptions struct {
-	// MaxBytes is the most that is kept of each stream; 0 means no limit.
+	// MaxBytes is the maximum number of bytes kept of each stream. 0 means no limit.
 	MaxBytes uint64
-	// Quota is the room that the files share with others; nil means no limit.
+	// Quota is a limit that the files share with others. nil means no limit.
 	Quota *Quota
-	// Owner of the files. The zero value is root; KeepOwner changes nothing.
+	// Owner of the files. The zero value is root. KeepOwner leaves the owner as it is.
 	Owner Owner
 }
 
-// Counts are the bytes of an exec's output: kept in the files, and dropped
-// because of the limit or of a file that could not be written.
+// Counts are numbers of bytes of an exec's output: kept in the files, and dropped because
+// of a limit or a failed write.
 type Counts struct {
 	Stdout, Stderr               uint64
 	StdoutDropped, StderrDropped uint64
 }
 
-// file is what a Writer needs of a file; tests put failing ones in its place.
+// file has the file operations that a Writer needs. Tests use failing ones.
 type file interface {
 	// WriteAt returns exactly how many bytes reached the file, also with an error.
 	WriteAt(p []byte, off int64) (int, error)
@@ -44,7 +44,7 @@ type file interface {
 	Close() error
 }
 
-// diskFile is an *os.File but for WriteAt: that of os.File returns 0 when a part
+// diskFile is an *os.File with another WriteAt: that of os.File returns 0 if only a part
 // was written before the disk was full.
 type diskFile struct{ *os.File }
 
@@ -67,13 +67,13 @@ func (f diskFile) WriteAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// output is one stream's file.
+// output is the file of one stream.
 type output struct {
 	file file
 	// size counts the bytes that are in the file and in the index.
 	size    uint64
 	dropped uint64
-	// gap counts those of the dropped bytes that no record tells of yet.
+	// gap counts the dropped bytes that no record mentions yet.
 	gap   uint64
 	dirty bool
 }
@@ -84,24 +84,24 @@ type Writer struct {
 	dir   *Dir
 	max   uint64
 	quota *Quota
-	// made is the zero of last.
+	// made is the reference time of last.
 	made time.Time
-	// last is when the last output was read, in nanoseconds since made; negative
-	// when there was none.
+	// last is when the last output was read, in nanoseconds since made. It is negative if
+	// there was none.
 	last atomic.Int64
 
 	// mu guards the fields below.
-	// Held across I/O: the bytes of a piece of output are written before its record,
-	// and the records of both streams in the order of the calls.
+	// Held across I/O: the bytes of a write are written before its record, and the
+	// records of both streams in the order of the calls.
 	mu      sync.Mutex
 	outputs [2]output
 	index   file
 	records uint64
-	// recs is room for a record and a gap before it.
+	// recs has room for a record and a gap before it.
 	recs [2 * recordSize]byte
 	// now is when the newest output was read, kept or not.
 	now time.Time
-	// failedAt is when a write last failed; zero when none has since one succeeded.
+	// failedAt is when a write last failed. It is zero after a write that succeeded.
 	failedAt time.Time
 	closed   bool
 
@@ -110,16 +110,16 @@ type Writer struct {
 	// are on disk.
 	syncMu  sync.Mutex
 	syncErr error
-	synced  bool // the names of the files are safe
+	synced  bool // the names of the files are durable
 }
 
-// Create makes the log files of an exec. It fails with errdefs.ErrAlreadyExists
-// if one of them is there. The directory must stay open until the Writer is closed.
+// Create makes the log files of an exec. It fails with errdefs.ErrAlreadyExists if one of
+// them exists. The directory must stay open until the Writer is closed.
 func (d *Dir) Create(execID string, opt WriterOptions) (*Writer, error) {
 	if err := checkID(execID); err != nil {
 		return nil, err
 	}
-	// stdout is made last: where it exists, the others do.
+	// Make stdout last: if it exists, the others exist.
 	names := [3]string{IndexName(execID), StderrName(execID), StdoutName(execID)}
 	var files [3]file
 	for i, name := range names {
@@ -144,10 +144,10 @@ func newWriter(d *Dir, opt WriterOptions, stdout, stderr, index file) *Writer {
 	return w
 }
 
-// Write appends output that was read at the time now. It does not fail: what
-// cannot be kept is counted as dropped. After a failed write it drops for a
-// second, then tries again, so that a disk that was full for a while costs only
-// what was written meanwhile; the index has a gap there. It panics on a stream that does not exist.
+// Write appends output that was read at the time now. It does not fail: bytes that it
+// cannot keep are counted as dropped. After a failed write it drops output for a second
+// and then tries again. So a disk that was full for a while loses only what was written
+// meanwhile, and the index has a gap there. It panics if the stream does not exist.
 func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
 	if len(p) > 0 {
 		w.last.Store(max(int64(now.Sub(w.made)), 0))
@@ -168,7 +168,7 @@ func (w *Writer) Write(stream Stream, now time.Time, p []byte) {
 	}
 }
 
-// appendLocked writes as much of p as it can and returns how much that is.
+// appendLocked writes as much of p as it can and returns how many bytes that is.
 func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
 	out := &w.outputs[stream-Stdout]
 	if w.max > 0 {
@@ -183,7 +183,7 @@ func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
 	return kept
 }
 
-// putLocked writes p and its record and returns how much of it is kept.
+// putLocked writes p and its record and returns how many bytes of p are kept.
 func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 	if len(p) == 0 {
 		return 0
@@ -200,8 +200,8 @@ func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 		nanos: now.UnixNano(), offset: out.size, length: uint32(n), stream: stream,
 		crc: crc32.Checksum(p[:n], castagnoli),
 	}) {
-		// Bytes without a record would be taken for output that is still coming.
-		// Where even this fails, the next write goes over them.
+		// Readers would wait for the record of these bytes. If truncating fails too, the
+		// next write overwrites them.
 		w.failedAt = now
 		_ = out.file.Truncate(int64(out.size))
 		return 0
@@ -211,8 +211,8 @@ func (w *Writer) putLocked(stream Stream, now time.Time, p []byte) int {
 	return n
 }
 
-// indexLocked writes a record, and before it the gap of its stream if there is one.
-// It returns false if the record is not in the index; the gap may be.
+// indexLocked writes a record, after the pending gap of its stream if there is one. It
+// returns false if the record is not in the index; the gap may be.
 func (w *Writer) indexLocked(rec record) bool {
 	out := &w.outputs[rec.stream-Stdout]
 	b := w.recs[recordSize:]
@@ -221,7 +221,7 @@ func (w *Writer) indexLocked(rec record) bool {
 		b = w.recs[:]
 		record{nanos: rec.nanos, offset: rec.offset, stream: rec.stream, dropped: out.gap}.put((*[recordSize]byte)(b))
 	}
-	n, _ := w.index.WriteAt(b, int64(w.records*recordSize)) // n says it all
+	n, _ := w.index.WriteAt(b, int64(w.records*recordSize)) // n suffices; the error adds nothing
 	w.records += uint64(n / recordSize)
 	if len(b) > recordSize && n >= recordSize {
 		out.gap, out.dirty = 0, true
@@ -229,8 +229,8 @@ func (w *Writer) indexLocked(rec record) bool {
 	return n == len(b)
 }
 
-// markGapsLocked writes the gaps at the end of the streams, for want of a record that
-// comes after them. Where even that has no room, the counts alone tell.
+// markGapsLocked writes the gaps at the end of the streams, which no later record will
+// carry. If there is no room for them either, only the counts have the dropped bytes.
 func (w *Writer) markGapsLocked() {
 	for i := range w.outputs {
 		out := &w.outputs[i]
@@ -246,8 +246,8 @@ func (w *Writer) markGapsLocked() {
 	}
 }
 
-// restingLocked tells whether a write failed so lately that none is tried. A
-// clock that was set back ends the rest.
+// restingLocked reports whether a write failed less than retryAfter ago. Setting the
+// clock back ends the pause.
 func (w *Writer) restingLocked(now time.Time) bool {
 	if w.failedAt.IsZero() {
 		return false
@@ -259,8 +259,8 @@ func (w *Writer) restingLocked(now time.Time) bool {
 	return false
 }
 
-// LastWrite returns when the last output was read, kept or not; the zero time
-// when there was none. It never waits for the disk.
+// LastWrite returns when the last output was read, kept or not, or the zero time if there
+// was none. It never waits for the disk.
 func (w *Writer) LastWrite() time.Time {
 	since := w.last.Load()
 	if since < 0 {
@@ -269,7 +269,7 @@ func (w *Writer) LastWrite() time.Time {
 	return w.made.Add(time.Duration(since))
 }
 
-// Counts returns what was kept and dropped so far.
+// Counts returns how many bytes were kept and dropped so far.
 func (w *Writer) Counts() Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -279,9 +279,9 @@ func (w *Writer) Counts() Counts {
 	}
 }
 
-// Sync returns when everything written before the call is on disk, gaps included.
-// Output goes on meanwhile. After a failure it returns the same error for ever: the kernel may
-// have forgotten what it could not write.
+// Sync returns when everything written before the call is on disk, gaps included. Writes
+// continue meanwhile. After a failure it always returns the same error, because the
+// kernel may have discarded what it could not write.
 func (w *Writer) Sync() error {
 	w.syncMu.Lock()
 	defer w.syncMu.Unlock()
@@ -294,8 +294,8 @@ func (w *Writer) Sync() error {
 	return w.syncErr
 }
 
-// takeDirty returns the files that have changed since the last call. An empty one
-// is nothing but its name, which the sync of the directory saves.
+// takeDirty returns the files that have changed since the last call. It leaves out empty
+// ones: the sync of the directory saves their names.
 func (w *Writer) takeDirty() []file {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -329,8 +329,8 @@ func (w *Writer) syncFiles(files []file) error {
 	return nil
 }
 
-// Close closes the files without a sync. Output that is written afterwards counts
-// as dropped. A second call does nothing.
+// Close closes the files without a sync. Output written afterwards counts as dropped. A
+// second call does nothing.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

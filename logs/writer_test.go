@@ -151,10 +151,10 @@ func TestWritersOfBothStreamsAtOnceKeepEveryByte(t *testing.T) {
 	}
 }
 
-// brokenFile fails when it is told to, after a part of the bytes.
+// brokenFile fails when a test says so, after a part of the bytes.
 type brokenFile struct {
 	file
-	// next is how many bytes of the next write go through; negative: all.
+	// next returns how many bytes of the next write succeed; negative: all.
 	next    func() int
 	syncErr error
 }
@@ -225,7 +225,7 @@ func TestAFailedSyncIsNeverRetriedIntoSuccess(t *testing.T) {
 	must(t, w.Close())
 }
 
-// Whatever fails when, what is counted as kept is what a reader finds, in order.
+// Whatever fails when, a reader finds what is counted as kept, in order.
 func TestCountsMatchTheFilesWhateverFails(t *testing.T) {
 	d, _ := openDir(t)
 	run := 0
