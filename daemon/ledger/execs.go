@@ -32,6 +32,9 @@ func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest,
 		}
 		return t.acceptExec(req, &agboxv1.ExecEventDetails{SupervisorBootId: bootID, Name: req.GetName()})
 	})
+	if errdefs.IsNotFound(err) {
+		err = l.NotLiving(ctx, sandboxID)
+	}
 	return again, err
 }
 
@@ -98,6 +101,16 @@ func NotReady(r machine.Record) error {
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_NOT_READY,
 		"Sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
+}
+
+// NotLiving is the error for an exec in a sandbox that Sandbox does not return: it is
+// deleted, unknown or unreadable.
+func (l *Ledger) NotLiving(ctx context.Context, id string) error {
+	past, err := l.Past(ctx, id)
+	if err != nil {
+		return err
+	}
+	return NotReady(past.Record)
 }
 
 func execIDTaken(id string) error {

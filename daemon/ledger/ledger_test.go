@@ -205,15 +205,47 @@ func TestAWishThatMakesNoSenseIsRefusedInWords(t *testing.T) {
 	ready(t, l, "b")
 	emit(t, l, "b", agboxv1.EventType_SANDBOX_FAILED)
 	_, stopping := l.RequestStop(t.Context(), "b", "")
+	ready(t, l, "c")
+	if _, err := l.RequestDelete(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	_, stoppingDeleting := l.RequestStop(t.Context(), "c", "")
+	emit(t, l, "c", agboxv1.EventType_SANDBOX_DELETED)
+	_, stoppingDeleted := l.RequestStop(t.Context(), "c", "")
+	_, startingDeleted := l.RequestResume(t.Context(), "c")
 	for want, err := range map[string]error{
 		"Sandbox a is ready and cannot be started now: wait until it is stopped, and start it then.": starting,
 		"Sandbox b is failed and cannot be stopped now: nothing of it runs.":                         stopping,
+		"Sandbox c is being deleted and cannot be stopped now: its deletion ends what runs in it.":   stoppingDeleting,
+		"Sandbox c is deleted and cannot be stopped now: nothing of it runs.":                        stoppingDeleted,
+		"Sandbox c is deleted and cannot be started now: create another one.":                        startingDeleted,
 	} {
 		wantReason(t, err, agboxv1.ErrorReason_SANDBOX_INVALID_STATE)
 		if err.Error() != want {
 			t.Errorf("it says %q, want %q", err, want)
 		}
 	}
+}
+
+func TestADeletedSandboxIsDeletedAgainAndNothingElse(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "a")
+	gone(t, l, "a")
+	before, err := l.Past(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := l.RequestDelete(t.Context(), "a")
+	if err != nil || !after.Over() || after.LastSequence != before.LastSequence {
+		t.Errorf("RequestDelete gives %+v, %v", after.Record, err)
+	}
+	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_READY)
+	if want := "Sandbox a is deleted: create another one."; err == nil || err.Error() != want {
+		t.Errorf("AcceptExec says %v, want %q", err, want)
+	}
+	_, err = l.RequestDelete(t.Context(), "b")
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
 }
 
 func TestExecNeedsAReadySandbox(t *testing.T) {

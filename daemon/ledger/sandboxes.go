@@ -63,24 +63,26 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
 		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
 }
 
-// RequestStop records that the sandbox shall be stopped. It is content when
-// that was asked before or has happened.
+// RequestStop records that the sandbox shall be stopped. It does nothing if that was
+// requested before or has happened. A sandbox that is failed, being deleted or deleted
+// cannot be stopped: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, why, func(r machine.Record) bool {
 		return r.Want == machine.WantStopped && r.State != machine.Failed
 	})
 }
 
-// RequestResume records that the sandbox shall run again. It is content when it
-// runs or is on its way.
+// RequestResume records that the sandbox shall run again. It does nothing if it runs or
+// is being started. A sandbox that is being stopped or deleted, or is deleted, cannot be
+// resumed: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, "", func(r machine.Record) bool {
 		return r.Want == machine.WantRunning && (r.State == machine.Ready || r.State == machine.Pending)
 	})
 }
 
-// RequestDelete records that the sandbox shall be removed. It is content when
-// that was asked before.
+// RequestDelete records that the sandbox shall be removed. It does nothing if that was
+// requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", func(r machine.Record) bool {
 		return r.Want == machine.WantDeleted
@@ -88,7 +90,7 @@ func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) 
 }
 
 func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool) (Sandbox, error) {
-	return l.update(ctx, id, func(t *txn) error {
+	sb, err := l.update(ctx, id, func(t *txn) error {
 		switch {
 		case !t.sb.Exists():
 			return notFound(id)
@@ -103,16 +105,27 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 		}
 		return t.append(id, ev)
 	})
+	if !errdefs.IsNotFound(err) {
+		return sb, err
+	}
+	past, err := l.Past(ctx, id)
+	if err == nil && !done(past.Record) {
+		err = impossible(past.Record, typ)
+	}
+	return past, err
 }
 
 // impossible is the error for a wish that makes no sense in the sandbox's state.
 func impossible(r machine.Record, typ agboxv1.EventType) error {
 	verb, hint := "stopped", "nothing of it runs."
+	if r.State == machine.Deleting {
+		hint = "its deletion ends what runs in it."
+	}
 	if typ == agboxv1.EventType_SANDBOX_RESUME_REQUESTED {
 		verb, hint = "started", "wait until it is stopped, and start it then."
-	}
-	if r.Want == machine.WantDeleted {
-		hint = "create another one."
+		if r.Want == machine.WantDeleted {
+			hint = "create another one."
+		}
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_INVALID_STATE,
 		"Sandbox %s is %s and cannot be %s now: %s", r.ID, StateWord(r.State), verb, hint).With("sandbox_id", r.ID)

@@ -122,10 +122,10 @@ func (s *sandboxCalls) wish(ctx context.Context, ref string, record func(context
 	if err != nil {
 		return nil, err
 	}
+	if sb, err = record(ctx, sb.ID); err != nil {
+		return nil, err
+	}
 	if !sb.Over() {
-		if sb, err = record(ctx, sb.ID); err != nil {
-			return nil, err
-		}
 		s.loop.Interrupt(sb.ID)
 	}
 	return &agboxv1.AcceptedResponse{Accepted: true}, nil

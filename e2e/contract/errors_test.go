@@ -52,7 +52,10 @@ func errorReasons(t *testing.T, w *world) {
 		{"CreateExec", fields{"sandbox_id": ready, "exec_id": ended, "command": []string{"false"}}, codes.AlreadyExists, "EXEC_ID_ALREADY_EXISTS", map[string]string{"exec_id": ended}},
 		{"CreateExec", fields{"sandbox_id": stopped, "command": command}, codes.FailedPrecondition, "SANDBOX_NOT_READY", map[string]string{"sandbox_id": stopped}},
 		{"CreateExec", fields{"sandbox_id": failed, "command": command}, codes.FailedPrecondition, "SANDBOX_NOT_READY", map[string]string{"sandbox_id": failed}},
+		{"CreateExec", fields{"sandbox_id": deleted, "command": command}, codes.FailedPrecondition, "SANDBOX_NOT_READY", map[string]string{"sandbox_id": deleted}},
 		{"StopSandbox", fields{"sandbox_id": failed}, codes.FailedPrecondition, "SANDBOX_INVALID_STATE", map[string]string{"sandbox_id": failed}},
+		{"StopSandbox", fields{"sandbox_id": deleted}, codes.FailedPrecondition, "SANDBOX_INVALID_STATE", map[string]string{"sandbox_id": deleted}},
+		{"ResumeSandbox", fields{"sandbox_id": deleted}, codes.FailedPrecondition, "SANDBOX_INVALID_STATE", map[string]string{"sandbox_id": deleted}},
 		{"CancelExec", fields{"exec_id": ended}, codes.FailedPrecondition, "EXEC_ALREADY_TERMINAL", map[string]string{"exec_id": ended}},
 		{"SubscribeSandboxEvents", fields{"sandbox_id": ready, "from_sequence": "1000"}, codes.OutOfRange, "SANDBOX_EVENT_SEQUENCE_EXPIRED", map[string]string{"sandbox_id": ready, "from_sequence": "1000"}},
 	} {
@@ -64,6 +67,7 @@ func errorReasons(t *testing.T, w *world) {
 			t.Errorf("%s(%v) gives the metadata %v, want %v", c.method, c.request, r.metadata, c.metadata)
 		}
 	}
+	w.call(t, "DeleteSandbox", fields{"sandbox_id": deleted}) // again: it is idempotent
 }
 
 func emptyRequests(t *testing.T, w *world) {

@@ -312,8 +312,11 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 			return nil, failed.err
 		}
 		changed := l.ledger.Changed(sandboxID)
-		sb, ok := l.ledger.Sandbox(sandboxID)
-		if !ok || sb.State != machine.Ready || sb.Want != machine.WantRunning {
+		sb, living := l.ledger.Sandbox(sandboxID)
+		if !living {
+			return nil, l.ledger.NotLiving(ctx, sandboxID)
+		}
+		if sb.State != machine.Ready || sb.Want != machine.WantRunning {
 			return nil, ledger.NotReady(sb.Record)
 		}
 		select {

@@ -144,6 +144,31 @@ func TestNobodyWaitsForALinkInASandboxThatIsNotReady(t *testing.T) {
 	}
 }
 
+func TestAnExecInADeletedSandboxIsRefusedByItsName(t *testing.T) {
+	b := guesttest.New(t)
+	end := waiting(t, b)
+	sb, err := b.Ledger.RequestDelete(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETED}); err != nil {
+		t.Fatal(err)
+	}
+	_, early := end()
+	_, late := b.Links.Wait(t.Context(), "a")
+	for _, err := range []error{early, late} {
+		if f := fault.Of(err); f == nil || f.Reason != agboxv1.ErrorReason_SANDBOX_NOT_READY || f.Metadata["sandbox_id"] != "a" {
+			t.Errorf("the wait gives %v", err)
+		}
+	}
+	if want := "Sandbox a is deleted: create another one."; late.Error() != want {
+		t.Errorf("it says %q, want %q", late, want)
+	}
+	if _, err := b.Links.Wait(t.Context(), "b"); fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_NOT_FOUND {
+		t.Errorf("the wait for a sandbox that never was gives %v", err)
+	}
+}
+
 func TestStopWaitingEndsWaitsAndLeavesLinks(t *testing.T) {
 	b := guesttest.New(t)
 	end := waiting(t, b)
