@@ -38,7 +38,11 @@ func TestTheImagesOwnCommandRuns(t *testing.T) {
 	harness.Eventually(t, "the entrypoint has run", func() bool {
 		return in.Agbox(t, "exec", "demo", "--", "cat", "/tmp/entrypoint.txt").Stdout == "from-cmd\ntwo words\n"
 	})
-	in.Create(t, "own", harness.ImageEntrypoint, "--", "sh", "-c", "echo own >/tmp/own.txt; exec sleep 1000")
+	in.Create(t, "given", harness.ImageEntrypoint, "--", "of the caller")
+	harness.Eventually(t, "the entrypoint has run with the command of the request", func() bool {
+		return in.Agbox(t, "exec", "given", "--", "cat", "/tmp/entrypoint.txt").Stdout == "of the caller\n"
+	})
+	in.Create(t, "own", harness.ImageEntrypoint, "--entrypoint", "", "--", "sh", "-c", "echo own >/tmp/own.txt; exec sleep 1000")
 	harness.Eventually(t, "the command of the request has run", func() bool {
 		return in.Agbox(t, "exec", "own", "--", "cat", "/tmp/own.txt").Stdout == "own\n"
 	})

@@ -25,6 +25,7 @@ func (r *resolver) check() {
 		r.missingImage()
 	}
 	r.container(s, nil)
+	r.entrypoint()
 	for i, c := range s.GetCopies() {
 		r.copySource(c.GetSource(), "copies", i, "source")
 	}
@@ -94,6 +95,22 @@ func (r *resolver) container(c limited, path []any) {
 	r.gpus(c.GetGpus(), at("gpus"))
 	r.ulimits(c.GetUlimits(), at("ulimits"))
 	r.security(c.GetSecurity(), at("security"))
+}
+
+// entrypoint of the primary: [""] stands for none.
+func (r *resolver) entrypoint() {
+	words := r.spec.GetEntrypoint()
+	if len(words) > 1 && words[0] == "" {
+		r.problem([]any{"entrypoint", 0}, "The entrypoint has no name: write a program first, or \"\" alone for no entrypoint")
+	}
+	if len(words) == 1 && words[0] == "" && len(r.spec.GetCommand()) == 0 {
+		r.problem([]any{"entrypoint"}, "Without an entrypoint there is no command: give one, or leave entrypoint out")
+	}
+	for i, word := range words {
+		if strings.Contains(word, "\x00") {
+			r.problem([]any{"entrypoint", i}, "The word has a NUL byte, which no command can take: remove it")
+		}
+	}
 }
 
 // leastMemory is the engine's own least, in bytes.

@@ -117,9 +117,6 @@ func (s *composeService) finish(at *document.Origin) {
 			missing("")
 		}
 	}
-	if s.primary && s.node.Get("command") != nil && s.node.Get("entrypoint") == nil {
-		s.Report.Notice(locate(s.at, "command"), "The command of the primary runs without the entrypoint of its image: name that too if it is needed")
-	}
 	if s.local != nil {
 		s.Report.Notice(s.local, "Ports of service %s without an address are published on 127.0.0.1 only: write 0.0.0.0 before them to open them to the network", s.name)
 	}
@@ -186,7 +183,7 @@ func (s *composeService) command(n *document.Node, at *document.Origin) {
 	}
 }
 
-// entrypoint comes before the command, wherever the file has it.
+// entrypoint replaces that of the image; an empty one leaves it out.
 func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
 	if !s.primary {
 		s.Report.Problem(at, "Service %s cannot have another entrypoint than its image: make an image that has it, or remove entrypoint", s.name)
@@ -196,18 +193,10 @@ func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
 	if !ok {
 		return
 	}
-	spec := s.spec()
-	rest := spec.GetCommand()
-	var origins []*document.Origin
-	if o := s.at.Fields["command"]; o != nil {
-		origins = o.Items
+	if len(words) == 0 {
+		words = []string{""}
 	}
-	spec.Command = nil
-	delete(s.at.Fields, "command")
-	s.words("command", words, at)
-	spec.Command = append(spec.Command, rest...)
-	o := s.list("command", at)
-	o.Items = append(o.Items, origins...)
+	s.words("entrypoint", words, at)
 }
 
 // pairs reads a map, or a list of KEY=VALUE; KEY alone has no value.

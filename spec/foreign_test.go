@@ -126,7 +126,6 @@ services:
     security: {read_only_root: true}
 `)
 	says(t, "notice", r.Notices,
-		"services.web.command: The command of the primary",
 		"services.web.ports[0]: Ports of service web without an address",
 		"services.web.tty: tty of service web is not supported",
 		"services.db.environment[1]: The variable PGDATA has no value",
@@ -138,6 +137,18 @@ services:
 		"volumes: Volumes last as long as the sandbox",
 		"networks: Networks are not supported",
 	)
+}
+
+func TestTheEntrypointOfTheComposePrimaryReplacesThatOfItsImage(t *testing.T) {
+	for text, want := range map[string]string{
+		"{image: x, command: [b], entrypoint: [a, '1']}": "{image: x, entrypoint: [a, '1'], command: [b]}",
+		"{image: x, command: [b], entrypoint: []}":       "{image: x, entrypoint: [''], command: [b]}",
+		"{image: x, command: [b]}":                       "{image: x, command: [b]}",
+	} {
+		req := base("/project/compose.yaml", "services:\n  web: "+text+"\n", nil)
+		req.BaseFiles[0].Primary = "web"
+		wantYAML(t, good(t, req), want)
+	}
 }
 
 func TestOnlyTheServicesOfAComposeFile(t *testing.T) {

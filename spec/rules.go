@@ -72,6 +72,7 @@ var patterns = map[string]string{
 	"post_start_on_primary":  "text without a NUL byte",
 	"HealthcheckConfig.test": "text without a NUL byte",
 	"command":                "text without a NUL byte",
+	"entrypoint":             "text without a NUL byte",
 	"WorkspaceSpec.source":   "a path without a NUL byte",
 	"exclude_patterns":       "text without a NUL byte",
 }

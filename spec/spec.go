@@ -79,7 +79,7 @@ func (r *Result) Notice(path []any, format string, args ...any) {
 }
 
 // Resolve merges and checks. The files come first, each overriding the ones
-// before it, then the fields: scalars replace, maps merge by key, lists append.
+// before it, then the fields, by the rules of document.Merge.
 func Resolve(in Input) *Result {
 	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
 	req := in.Request

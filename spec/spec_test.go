@@ -100,6 +100,7 @@ func TestFilesAndFieldsAreMerged(t *testing.T) {
 image: middle
 envs: {A: file, B: file, C: file}
 command: [a]
+entrypoint: [start]
 mounts: ["./src:/src"]
 workspace: {source: ., mount: false}
 security: {cap_add: [SYS_PTRACE]}
@@ -111,6 +112,7 @@ image: first
 name: base
 envs: {C: base, D: base}
 command: [base]
+entrypoint: [run, -x]
 mounts: ["~/x:/x", "../y:/y"]
 workspace: {source: other, mount: true, target: /w}
 security: {cap_add: [NET_ADMIN], allow_new_privileges: true}
@@ -125,6 +127,7 @@ image: middle
 name: flag
 envs: {A: file, B: flag, C: file, D: base}
 command: [base, a, b]
+entrypoint: [start]
 mounts: ["/home/me/x:/x", "/project/y:/y", "/project/box/src:/src", "/project/box/z:/z:rw"]
 workspace: {source: /project/box, target: /w}
 security: {cap_add: [NET_ADMIN, SYS_PTRACE], allow_new_privileges: true}

@@ -71,7 +71,7 @@ func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	_, in, err := flags(t, "--image", "x", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
-		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--revival", "revive",
+		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--revival", "revive",
 		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts")
 	if err != nil {
 		t.Fatal(err)
@@ -103,6 +103,7 @@ ulimits: ["nofile=1:2"]
 user: 1000
 working_dir: /w
 hostname: h
+entrypoint: [run, -x]
 post_create: [make]
 idle_ttl: 7d
 idle_action: remove

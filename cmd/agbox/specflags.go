@@ -43,7 +43,7 @@ type specOptions struct {
 	pids                          uint32
 	ulimits                       []string
 	user, workdir, hostname       string
-	postCreate                    []string
+	entrypoint, postCreate        []string
 	idleTTL, idleAction, revival  string
 	capAdd, capDrop, devices      []string
 	privileged, newPrivileges     *bool
@@ -92,6 +92,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.user, "user", "u", "default `USER` of commands")
 	text(&o.workdir, "workdir", "w", "default working `DIR` of commands")
 	text(&o.hostname, "hostname", "", "host `NAME` of the sandbox")
+	f.VarP(wordsFlag{&o.entrypoint}, "entrypoint", "", "`PROGRAM [ARGS...]` to run COMMAND with, instead of the image's entrypoint; \"\" for none")
 	list(&o.postCreate, "post-create", "", "shell `COMMAND` to run once before the sandbox is ready")
 	text(&o.idleTTL, "idle-ttl", "", "stop the sandbox when no command has run for this `DURATION`, for example 2h; 0 means never")
 	text(&o.idleAction, "idle-action", "", "`WHAT` to do after --idle-ttl: stop or remove (default stop)")
@@ -163,7 +164,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec := &agboxv1.CreateSpec{
 		Image: o.image, Platform: o.platform, BuiltinTools: o.tools, CpuLimit: o.cpus, MemoryLimit: o.memory,
 		DiskLimit: o.disk, Gpus: o.gpus, ShmSize: o.shm, PidsLimit: o.pids, User: o.user, WorkingDir: o.workdir,
-		Hostname: o.hostname, PostCreate: o.postCreate,
+		Hostname: o.hostname, Entrypoint: o.entrypoint, PostCreate: o.postCreate,
 	}
 	var wrong []string
 	keep := func(err error) {
@@ -279,6 +280,28 @@ func (o *specOptions) security() *agboxv1.SecuritySpec {
 	}
 	return s
 }
+
+// wordsFlag is a command in one flag; "" is a command of one empty word.
+type wordsFlag struct{ p *[]string }
+
+func (f wordsFlag) Set(text string) (err error) {
+	if text == "" {
+		*f.p = []string{""}
+		return nil
+	}
+	*f.p, err = notation.Command(text)
+	return err
+}
+
+func (f wordsFlag) String() string {
+	if f.p == nil {
+		return ""
+	}
+	return strings.Join(*f.p, " ")
+}
+
+// Type names the value for the help.
+func (wordsFlag) Type() string { return "words" }
 
 // boolFlag is a flag with three values: true, false and not given. So =false can
 // override a file.

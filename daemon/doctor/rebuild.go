@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -46,16 +47,28 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 		Name:  reconcile.NameOf(d.SandboxID, d.Hostname),
 	}
 	spec.Envs = envs(d)
+	maps.DeleteFunc(spec.Envs, func(key, value string) bool { return reconcile.HostEnv()[key] == value })
 	known := "name, image and environment"
 	raw, err := os.ReadFile(o.Paths.GuestBoot(d.SandboxID))
 	boot := new(guestv1.BootConfig)
 	if err == nil && proto.Unmarshal(raw, boot) == nil {
 		known = "name, image, environment and command"
-		if !slices.Equal(boot.GetCommand(), slices.Concat(d.Image.Entrypoint, d.Image.Cmd)) {
-			spec.Command = boot.GetCommand()
-		}
+		rebuildCommand(spec, boot.GetCommand(), d.Image)
 	}
 	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs and revival policy are lost.", known)
+}
+
+// rebuildCommand sets entrypoint and command so that the image runs the same main
+// command again.
+func rebuildCommand(spec *agboxv1.CreateSpec, command []string, image runtime.Image) {
+	own := len(image.Entrypoint)
+	switch {
+	case len(command) == 0, slices.Equal(command, slices.Concat(image.Entrypoint, image.Cmd)):
+	case len(command) > own && slices.Equal(command[:own], image.Entrypoint):
+		spec.Command = command[own:]
+	default:
+		spec.Entrypoint = command
+	}
 }
 
 // rebuildService makes the spec of a service from its container. What kept a sandbox

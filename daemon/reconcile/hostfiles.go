@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strconv"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -84,9 +85,17 @@ func makeCache(dir string) error {
 	return nil
 }
 
-// primaryEnv is the environment of the primary: that of its tools below its own.
+// HostEnv tells every primary the ids of the user who runs agbox on the host. An
+// entrypoint that changes to another user can take these ids. Then files in mounts
+// have the same owner inside and outside.
+func HostEnv() map[string]string {
+	return map[string]string{"HOST_UID": strconv.Itoa(os.Getuid()), "HOST_GID": strconv.Itoa(os.Getgid())}
+}
+
+// primaryEnv is the environment of the primary: HostEnv, that of its tools over it,
+// and its own over both.
 func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
-	env := make(map[string]string)
+	env := HostEnv()
 	for _, p := range s.GetToolProjections() {
 		maps.Copy(env, p.GetEnvs())
 	}

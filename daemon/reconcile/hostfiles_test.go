@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -148,7 +149,8 @@ func TestWhatThePrimaryMounts(t *testing.T) {
 	if st, err := os.Stat(filepath.Dir(cache)); err != nil || st.Mode().Perm() != 0o700 {
 		t.Errorf("the folder above it is %v, %v", st, err)
 	}
-	if env := envList(primaryEnv(sb.Spec)); !slices.Equal(env, []string{"A=spec", "B=tool"}) {
-		t.Errorf("the environment is %v", env)
+	env := envList(primaryEnv(sb.Spec))
+	if want := []string{"A=spec", "B=tool", "HOST_GID=" + strconv.Itoa(os.Getgid()), "HOST_UID=" + strconv.Itoa(os.Getuid())}; !slices.Equal(env, want) {
+		t.Errorf("the environment is %v, want %v", env, want)
 	}
 }

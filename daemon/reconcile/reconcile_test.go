@@ -306,21 +306,29 @@ func TestForeignObjectsWithOurLabelsAreIgnored(t *testing.T) {
 }
 
 func TestMainCommandIsOnlyWhatIsWorthRunning(t *testing.T) {
-	for _, tc := range []struct {
-		entrypoint, cmd, spec []string
-		want                  int
-	}{
-		{nil, []string{"sh"}, nil, 0},
-		{nil, []string{"/bin/bash", "-l"}, nil, 0},
-		{nil, []string{"bash", "-c", "serve"}, nil, 3},
-		{nil, []string{"sh", "/start.sh"}, nil, 2},
-		{[]string{"/entry"}, []string{"sh"}, nil, 2},
-		{nil, nil, nil, 0},
-		{nil, []string{"redis-server"}, []string{"sleep", "9"}, 2},
+	for _, tc := range []struct{ imageEntrypoint, imageCommand, entrypoint, command, want string }{
+		{"", "sh", "", "", ""},
+		{"", "/bin/bash -l", "", "", ""},
+		{"", "bash -c serve", "", "", "bash -c serve"},
+		{"", "sh /start.sh", "", "", "sh /start.sh"},
+		{"/entry", "sh", "", "", "/entry sh"},
+		{"", "", "", "", ""},
+		{"", "redis-server", "", "sleep 9", "sleep 9"},
+		// As with Docker: a command is what the entrypoint gets, an entrypoint replaces both.
+		{"/entry", "sh", "", "sleep 9", "/entry sleep 9"},
+		{"/entry -x", "sh", "/mine -y", "", "/mine -y"},
+		{"/entry", "sh", "/mine", "sleep 9", "/mine sleep 9"},
+		{"/entry", "sh", `""`, "sleep 9", "sleep 9"},
+		{"", "sh", "", "sh", "sh"},
+		{"", "sh", "bash", "", "bash"},
 	} {
-		got := mainCommand(&agboxv1.CreateSpec{Command: tc.spec}, runtime.Image{Entrypoint: tc.entrypoint, Cmd: tc.cmd})
-		if len(got) != tc.want {
-			t.Errorf("entrypoint %q, command %q, spec %q: runs %q", tc.entrypoint, tc.cmd, tc.spec, got)
+		spec := &agboxv1.CreateSpec{Entrypoint: strings.Fields(tc.entrypoint), Command: strings.Fields(tc.command)}
+		if tc.entrypoint == `""` {
+			spec.Entrypoint = []string{""}
+		}
+		got := mainCommand(spec, runtime.Image{Entrypoint: strings.Fields(tc.imageEntrypoint), Cmd: strings.Fields(tc.imageCommand)})
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%+v: runs %q", tc, got)
 		}
 	}
 }

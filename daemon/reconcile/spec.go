@@ -166,18 +166,27 @@ func (l *Loop) guestFiles(sb ledger.Sandbox, image runtime.Image) error {
 // shells are commands that do nothing without a terminal.
 var shells = []string{"sh", "ash", "bash", "dash", "zsh", "fish"}
 
-// mainCommand is what the supervisor runs beside the execs: the spec's command,
-// else that of the image. An image whose command is a bare shell has none worth
+// mainCommand is what the supervisor runs beside the execs. As with Docker, the spec's
+// command replaces that of the image and its entrypoint stays, and an entrypoint of
+// the spec replaces both. An image whose own command is a bare shell has none worth
 // running: without input it would only end at once.
 func mainCommand(spec *agboxv1.CreateSpec, image runtime.Image) []string {
-	if len(spec.GetCommand()) > 0 {
-		return spec.GetCommand()
+	entrypoint, command := image.Entrypoint, image.Cmd
+	if len(spec.GetEntrypoint()) > 0 {
+		entrypoint, command = spec.GetEntrypoint(), nil
 	}
-	command := slices.Concat(image.Entrypoint, image.Cmd)
-	if len(command) > 0 && slices.Contains(shells, path.Base(command[0])) && onlyFlags(command[1:]) {
+	if len(spec.GetCommand()) > 0 {
+		command = spec.GetCommand()
+	}
+	if len(entrypoint) == 1 && entrypoint[0] == "" {
+		entrypoint = nil
+	}
+	whole := slices.Concat(entrypoint, command)
+	ofImage := len(spec.GetEntrypoint()) == 0 && len(spec.GetCommand()) == 0
+	if ofImage && len(whole) > 0 && slices.Contains(shells, path.Base(whole[0])) && onlyFlags(whole[1:]) {
 		return nil
 	}
-	return command
+	return whole
 }
 
 // onlyFlags tells whether a shell was given neither a script nor a command.

@@ -22,6 +22,8 @@ var lines = []struct {
 	{4, "idle_ttl takes 0 and less than a second; its stop has the reason idle_ttl", idleTTL},
 	{5, "companions do not hold READY up", companionsDoNotGate},
 	{6, "companion_containers is a map in config_yaml", companionMap},
+	{7, "command keeps the entrypoint of the image", commandKeepsEntrypoint},
+	{7, "HOST_UID and HOST_GID are those of the daemon", hostIDs},
 	{8, "the image's own command is hidden", mainCommandIsHidden},
 	{11, "a snapshot repeats the newest event", snapshotIsNewestEvent},
 	{11, "lists are newest first", listsAreNewestFirst},
@@ -102,4 +104,10 @@ func (w *world) run(t *testing.T, id string, command ...string) string {
 		t.Fatalf("%s: exit code %s\nstdout: %s\nstderr: %s", strings.Join(command, " "), code, stdout, stderr)
 	}
 	return string(stdout)
+}
+
+// shell runs a line of the shell.
+func (w *world) shell(t *testing.T, id, line string) string {
+	t.Helper()
+	return w.run(t, id, "sh", "-c", line)
 }

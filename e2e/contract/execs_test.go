@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -88,5 +89,25 @@ func listsAreNewestFirst(t *testing.T, w *world) {
 	list["include_deleted"] = true
 	if got := w.call(t, "ListSandboxes", list).texts("sandboxes", "sandbox_id"); !slices.Equal(got, boxes) {
 		t.Errorf("with the deleted one ListSandboxes has %v, want %v", got, boxes)
+	}
+}
+
+func commandKeepsEntrypoint(t *testing.T, w *world) {
+	id := w.create(t, fields{"image": harness.ImageEntrypoint, "command": []string{"of the caller", "second"}})
+	got := w.shell(t, id, "while [ ! -s /tmp/entrypoint.txt ]; do sleep 0.05; done; cat /tmp/entrypoint.txt")
+	if want := "of the caller\nsecond\n"; got != want {
+		t.Errorf("the entrypoint was given %q, want %q", got, want)
+	}
+}
+
+func hostIDs(t *testing.T, w *world) {
+	want := fmt.Sprintf("%d:%d\n", os.Getuid(), os.Getgid())
+	id := w.create(t, fields{"image": harness.ImageBusybox})
+	if got := w.shell(t, id, "echo $HOST_UID:$HOST_GID"); got != want {
+		t.Errorf("HOST_UID and HOST_GID are %q, want %q", got, want)
+	}
+	id = w.create(t, fields{"image": harness.ImageBusybox, "envs": fields{"HOST_UID": "7"}})
+	if got := w.shell(t, id, "echo $HOST_UID"); got != "7\n" {
+		t.Errorf("HOST_UID of the caller is %q", got)
 	}
 }

@@ -35,9 +35,13 @@ func Describe(m protoreflect.Message, at *Origin) *Origin {
 	return o
 }
 
+// replaced are the lists that replace instead of appending.
+var replaced = map[protoreflect.Name]bool{"entrypoint": true}
+
 // Merge puts src over dst, with their origins: scalars replace, maps merge by
-// key, lists append, messages merge field by field. A scalar that a file sets to
-// its zero value replaces as well.
+// key, lists append, messages merge field by field. An entrypoint replaces: it is one
+// program with its arguments. A scalar that a file sets to its zero value replaces as
+// well.
 func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, srcAt *Origin) {
 	if dstAt.Fields == nil {
 		dstAt.Fields = make(map[string]*Origin)
@@ -54,6 +58,10 @@ func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, sr
 		case f.IsMap():
 			dstAt.Fields[name] = mergeMap(dst.Mutable(f).Map(), before, src.Get(f).Map(), at)
 		case f.IsList():
+			if replaced[f.Name()] {
+				dst.Clear(f)
+				before = nil
+			}
 			to, from := dst.Mutable(f).List(), src.Get(f).List()
 			for j := range from.Len() {
 				to.Append(from.Get(j))

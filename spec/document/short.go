@@ -38,7 +38,13 @@ func HasShort(message protoreflect.Name) bool { return shorts[message] != nil }
 // wholes read lists of strings that may be written as one, by the field's name.
 var wholes = map[protoreflect.Name]func(string) ([]string, error){
 	"command": notation.Command,
-	"test":    func(text string) ([]string, error) { return []string{"CMD-SHELL", text}, nil },
+	"entrypoint": func(text string) ([]string, error) {
+		if text == "" {
+			return []string{""}, nil // none
+		}
+		return notation.Command(text)
+	},
+	"test": func(text string) ([]string, error) { return []string{"CMD-SHELL", text}, nil },
 }
 
 // HasWhole tells whether a list of strings may be written as one string.

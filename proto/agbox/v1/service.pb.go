@@ -416,7 +416,7 @@ type CreateSandboxRequest struct {
 	// Chosen by the caller to make the call idempotent; made by the daemon when empty.
 	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// A sandbox file (agbox.yaml). Fields of create_spec override it: scalars
-	// replace, maps merge by key, lists append.
+	// replace, maps merge by key, lists append, but an entrypoint replaces.
 	ConfigYaml []byte `protobuf:"bytes,3,opt,name=config_yaml,json=configYaml,proto3" json:"config_yaml,omitempty"`
 	// Files that come before config_yaml, each overriding the ones before it.
 	BaseFiles []*ConfigFile `protobuf:"bytes,50,rep,name=base_files,json=baseFiles,proto3" json:"base_files,omitempty"`

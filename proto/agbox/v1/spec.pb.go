@@ -373,7 +373,8 @@ type CreateSpec struct {
 	IdleTtl *durationpb.Duration `protobuf:"bytes,8,opt,name=idle_ttl,json=idleTtl,proto3" json:"idle_ttl,omitempty"`
 	// Ports of the primary that are published on the host.
 	Ports []*PortMapping `protobuf:"bytes,9,rep,name=ports,proto3" json:"ports,omitempty"`
-	// Main command of the primary, instead of the image's entrypoint and command.
+	// Main command of the primary, instead of the image's. An entrypoint gets it as its
+	// arguments.
 	Command []string `protobuf:"bytes,10,rep,name=command,proto3" json:"command,omitempty"`
 	// Number of CPUs, for example "1.5".
 	CpuLimit string `protobuf:"bytes,11,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
@@ -418,6 +419,10 @@ type CreateSpec struct {
 	Hostname string `protobuf:"bytes,64,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// What to do after idle_ttl; stop when unset.
 	IdleAction IdleAction `protobuf:"varint,66,opt,name=idle_action,json=idleAction,proto3,enum=agbox.v1.IdleAction" json:"idle_action,omitempty"`
+	// Program of the main command and its first arguments, instead of the image's
+	// entrypoint; the image's command is then left out too. [""]: no entrypoint. It
+	// replaces that of other files.
+	Entrypoint []string `protobuf:"bytes,67,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`
 	// What builtin_tools came to. The daemon fills it in; a request has none.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -662,6 +667,13 @@ func (x *CreateSpec) GetIdleAction() IdleAction {
 		return x.IdleAction
 	}
 	return IdleAction_IDLE_ACTION_UNSPECIFIED
+}
+
+func (x *CreateSpec) GetEntrypoint() []string {
+	if x != nil {
+		return x.Entrypoint
+	}
+	return nil
 }
 
 func (x *CreateSpec) GetToolProjections() []*ToolProjection {
@@ -1762,7 +1774,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xbf\x0e\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdf\x0e\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1804,7 +1816,10 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"postCreate\x12S\n" +
 	"\bhostname\x18@ \x01(\tB7\xbaH4r220^$|^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$R\bhostname\x12?\n" +
 	"\vidle_action\x18B \x01(\x0e2\x14.agbox.v1.IdleActionB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
-	"idleAction\x12C\n" +
+	"idleAction\x12\x1e\n" +
+	"\n" +
+	"entrypoint\x18C \x03(\tR\n" +
+	"entrypoint\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
