@@ -11,8 +11,8 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// BenchmarkStartToExit is the time from the call of Start to the report of the
-// exit of /bin/true, everything on disk.
+// BenchmarkStartToExit measures the time from Start of /bin/true to the report of its
+// exit, with everything on disk.
 func BenchmarkStartToExit(b *testing.B) {
 	box := newBox(b)
 	c, records := box.dial(), box.ends()
@@ -35,7 +35,7 @@ func BenchmarkStartToExit(b *testing.B) {
 	}
 }
 
-// BenchmarkOutput is how fast output goes from a process into its log.
+// BenchmarkOutput measures the throughput from a process into its log.
 func BenchmarkOutput(b *testing.B) {
 	const size = 256 << 20
 	box := newBox(b)

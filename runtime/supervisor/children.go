@@ -14,15 +14,14 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// child is one process that an exec started: the leader of its own session and
-// process group.
+// child is one process that an exec started. It leads its own session and process group.
 type child struct {
 	pid int
-	// mark is on it and on what it starts; 0 if it could not be had.
+	// mark is on the child and all its descendants. It is 0 if it could not be set.
 	mark mark
 	// end is guarded by children.mu while the child lives.
 	end exit
-	// exited gets the exit, once.
+	// exited receives the exit, once.
 	exited chan exit
 }
 
@@ -30,38 +29,38 @@ type child struct {
 type exit struct {
 	status syscall.WaitStatus
 	at     time.Time
-	// cause says why the supervisor ended it.
+	// cause says why the supervisor ended the child.
 	cause guestv1.EndCause
-	// usage is of the child and of what it left behind and ended before it.
+	// usage covers the child and its orphans that ended before it.
 	usage usage
-	// killed is true when SIGKILL ended an orphan of it.
+	// killed is true if SIGKILL ended one of its orphans.
 	killed bool
 }
 
-// children starts and reaps processes. PID 1 inherits every orphan, so it waits
-// for any process; the exits of those that nobody registered are dropped.
+// children starts and reaps processes. PID 1 inherits every orphan, so it waits for any
+// process. Exits of processes that are not registered are dropped.
 type children struct {
 	// mu guards live, marks, ending and idle.
-	// Held across I/O: a child cannot be reaped before it is registered, and a process
-	// id cannot be used again while it is being signalled. Go's fork lasts until the
-	// exec; the wait returns at once; what is read of a process is in /proc.
+	// Held across I/O: a child must not be reaped before it is registered, and a process
+	// id must not be reused while it is signalled. Go's fork lasts until the exec; the
+	// wait does not block; the reads are from /proc.
 	mu   sync.Mutex
 	live map[int]*child
-	// marks is the last mark that was given.
+	// marks is the last mark that was assigned.
 	marks mark
-	// ending is true once all processes are being ended: none is started any more.
+	// ending is true once all processes are being ended. Then none is started any more.
 	ending bool
-	// idle is closed when there is no process left to wait for; nil until
-	// somebody asks.
+	// idle is closed when there is no process left to wait for. It is nil until somebody
+	// asks for it.
 	idle chan struct{}
 }
 
 func newChildren() *children { return &children{live: make(map[int]*child), marks: firstMark()} }
 
-// errEnding is the answer to a start that the end of all processes came before.
+// errEnding is the error of a start after the stop has begun.
 var errEnding = errors.New("all processes are being ended")
 
-// start forks and executes argv0 and registers the child.
+// start forks, executes argv0, and registers the child.
 func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*child, error) {
 	ch := &child{exited: make(chan exit, 1)}
 	c.mu.Lock()
@@ -84,9 +83,9 @@ func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*
 	return ch, nil
 }
 
-// signal sends sig to the process group of a child that has not been reaped. It
-// returns false when the child has ended, which it may have without having been
-// reaped. The first cause that is given is that of its exit.
+// signal sends sig to the process group of a child that has not been reaped. It returns
+// false if the child has ended, reaped or not. The first cause given becomes the cause of
+// its exit.
 func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +101,8 @@ func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause)
 	return true, syscall.Kill(-ch.pid, sig)
 }
 
-// stopping refuses further starts, so that whoever looks for processes after it sees
-// them all, and gives every child that lives the cause that it is ended for, if it has
-// none.
+// stopping refuses further starts, so a later search for processes finds all of them. It
+// sets the cause of every living child that has none.
 func (c *children) stopping() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,17 +114,18 @@ func (c *children) stopping() {
 	}
 }
 
-// terminate sends SIGTERM, once, to processes that were seen. Those in the group of a
-// child get it through the group, because then the kernel also gives it to what one of
-// them has forked since, which would go on without its parent. A second look would find
-// that too, but also what they start in answer to the signal.
+// terminate sends SIGTERM once to the processes in seen. Those in the group of a child
+// get it through the group: then the kernel also sends it to what they have forked since,
+// which would otherwise run on without its parent. A second search would find those too,
+// but also what the processes start in response to the signal.
 func (c *children) terminate(seen []process) {
 	for _, p := range c.terminateGroups(seen) {
 		p.kill(syscall.SIGTERM)
 	}
 }
 
-// terminateGroups sends SIGTERM to the groups of children and returns who is in none.
+// terminateGroups sends SIGTERM to the groups of children. It returns the processes that
+// are in none of them.
 func (c *children) terminateGroups(seen []process) (others []process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +142,7 @@ func (c *children) terminateGroups(seen []process) (others []process) {
 	return others
 }
 
-// run reaps until ctx ends, whenever chld reports SIGCHLD.
+// run reaps until ctx ends, each time chld reports SIGCHLD.
 func (c *children) run(ctx context.Context, chld <-chan os.Signal) {
 	for {
 		c.reap()
@@ -155,7 +154,7 @@ func (c *children) run(ctx context.Context, chld <-chan os.Signal) {
 	}
 }
 
-// reap collects every process that has ended by now.
+// reap collects every process that has ended so far.
 func (c *children) reap() {
 	for c.reapOne() {
 	}
@@ -164,7 +163,7 @@ func (c *children) reap() {
 func (c *children) reapOne() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Whose an orphan is can be seen only before it is reaped.
+	// The owner of an orphan can be determined only before it is reaped.
 	pid, err := waiting(unix.P_ALL, 0)
 	switch {
 	case errors.Is(err, syscall.ECHILD):
@@ -200,8 +199,8 @@ func (c *children) reapOne() bool {
 	return true
 }
 
-// ownerLocked returns the living child that an orphan came from, by its session
-// or process group; nil if it left both, or its leader has ended.
+// ownerLocked returns the living child that an orphan came from, by its session or
+// process group. It returns nil if the orphan left both, or its leader has ended.
 func (c *children) ownerLocked(orphan int) *child {
 	if len(c.live) == 0 {
 		return nil
@@ -216,8 +215,8 @@ func (c *children) ownerLocked(orphan int) *child {
 	return c.live[p.group]
 }
 
-// waiting returns a process that has ended and was not reaped, of those that id
-// names; 0 if there is none.
+// waiting returns a process selected by id that has ended and was not reaped, or 0 if
+// there is none.
 func waiting(idType, id int) (pid int, err error) {
 	for {
 		var info unix.Siginfo
@@ -225,13 +224,13 @@ func waiting(idType, id int) (pid int, err error) {
 		if interrupted(err) {
 			continue
 		}
-		// The field follows three numbers and begins where a pointer could.
+		// si_pid follows three ints, aligned to the size of a pointer.
 		const at = (3*4 + unsafe.Sizeof(uintptr(0)) - 1) / unsafe.Sizeof(uintptr(0)) * unsafe.Sizeof(uintptr(0))
 		return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), at))), err
 	}
 }
 
-// gone returns a channel that is closed once no process is left below this one.
+// gone returns a channel that is closed once this process has no descendants.
 func (c *children) gone() <-chan struct{} {
 	c.mu.Lock()
 	if c.idle == nil {

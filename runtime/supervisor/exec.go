@@ -19,18 +19,19 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// start starts an exec, or returns the record of the one that has its id.
+// start starts an exec, or returns the record of an existing exec with its id.
 func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.ExecRecord, error) {
 	e, mine := s.registry.claim(req.GetExecId(), &s.work)
 	if e == nil {
-		// Nothing is written down: whoever misses the answer asks again and gets the same.
+		// Nothing is stored: a caller that misses the answer asks again and gets the same
+		// one.
 		if found := s.readStatus(req.GetExecId()); found != nil {
 			return found, nil
 		}
 		return s.failureRecord(req.GetExecId(), tooLate()), nil
 	}
 	if mine {
-		// Not bound to ctx: a claimed id must come to a decision, whoever still listens.
+		// Not bound to ctx: a claimed id must be decided even if the caller is gone.
 		s.begin(context.WithoutCancel(ctx), e, req)
 	}
 	select {
@@ -41,8 +42,8 @@ func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*gue
 	}
 }
 
-// begin decides what becomes of a claimed exec. It ends the claim's count in
-// s.work, or hands it to the goroutine that supervises the process.
+// begin decides a claimed exec. It either ends the claim's count in s.work, or passes the
+// count to the goroutine that supervises the process.
 func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.StartRequest) {
 	supervised := false
 	defer func() {
@@ -50,7 +51,7 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 			s.refillSpares()
 			s.work.Done()
 		} else if s.logs.Spares() < spareFiles/2 {
-			s.refillSpares() // many that last; otherwise it is done when one ends
+			s.refillSpares() // for an exec that runs long; otherwise spares are made when it ends
 		}
 	}()
 	if found := s.readStatus(e.id); found != nil {
@@ -69,12 +70,12 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 	}
 }
 
-// removeTimeout bounds the removal of files that a container may have made many.
+// removeTimeout bounds the removal of files, because a container may have made many.
 const removeTimeout = 5 * time.Second
 
-// createLogs makes the log files. Files of that id without a status file are
-// from a supervisor that died before it journalled the start: nothing ran, and
-// they are empty.
+// createLogs makes the log files. Files of that id without a status file were left by a
+// supervisor that died before it recorded the start. Nothing ran then, and they are
+// empty.
 func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) (w *logs.Writer, fail *startError) {
 	id := req.GetExecId()
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
@@ -98,12 +99,12 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 	return w, fail
 }
 
-// owner is who gets the files that the supervisor writes for the host.
+// owner is the owner of the files that the supervisor writes for the host.
 func (s *Supervisor) owner() logs.Owner {
 	return logs.Owner{UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid())}
 }
 
-// launch journals the exec and starts its process.
+// launch records the exec in the journal and starts its process.
 func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *logs.Writer, supervised *bool) *startError {
 	var p *plan
 	var fail *startError
@@ -129,7 +130,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 		Dir:   p.dir,
 		Env:   p.env,
 		Files: st.descriptors(),
-		// Of a terminal, standard input is the one that controls the session.
+		// If stdin is a terminal, it becomes the controlling terminal of the session.
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: req.GetTty(), Credential: p.credential},
 	})
 	if err != nil {
@@ -162,8 +163,9 @@ type run struct {
 	sampler *sampler
 }
 
-// supervise pumps the output of a process into its log files until its end, writes
-// down how it ended, and goes on with the output as long as anybody has it open.
+// supervise copies the output of a process into its log files until the process ends,
+// records how it ended, and continues with the output as long as any process holds it
+// open.
 func (s *Supervisor) supervise(r *run) {
 	defer s.work.Done()
 	var pumps sync.WaitGroup
@@ -174,32 +176,32 @@ func (s *Supervisor) supervise(r *run) {
 	r.streams.input.shut()
 	r.streams.out.Drain()
 	record := s.exitRecord(r, end)
-	// Names of empty files need no sync of their own: the status is one commit of
-	// the file system away from them.
+	// The names of empty files need no sync of their own: they are in the same file
+	// system commit as the status.
 	if record.GetStdoutBytes()+record.GetStderrBytes()+record.GetStdoutDroppedBytes()+record.GetStderrDroppedBytes() > 0 {
-		// Who hears of the exit may count on the log. A failed sync is seen by whoever
-		// reads it after a host crash; the exit counts all the same.
+		// Sync the log before reporting the exit. A failed sync shows up when the log is
+		// read after a host crash; the exit is valid anyway.
 		s.disk.do(func() { _ = r.writer.Sync() })
 	}
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner(), NoSync: true})
-	<-r.exec.decided // finish after running, however short the process was
+	<-r.exec.decided // report the end after the start, however short the process was
 	s.registry.finish(r.exec, record)
-	// The sync of the status comes after the report: a daemon that got the report
-	// makes the exit durable itself, and for one that did not, an exit that the
-	// host's crash took with it was never acknowledged to anybody.
+	// Sync the status after the report. A daemon that got the report stores the exit
+	// itself. An exit that was not reported and that a host crash lost was never
+	// acknowledged.
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
 
 	unless := context.AfterFunc(s.patience, r.streams.out.Close)
 	pumps.Wait()
 	unless()
-	r.streams.out.Close() // a terminal's; those of pipes are closed
+	r.streams.out.Close() // only a terminal is still open here; pipes are closed
 	r.limits.wait()
 	r.sampler.wait()
 	s.disk.do(func() { _ = r.writer.Close() })
 }
 
-// exitRecord is the final record of a process.
+// exitRecord returns the final record of a process.
 func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 	r, n := proto.CloneOf(of.record), of.writer.Counts()
 	r.Phase = guestv1.ExecPhase_EXEC_PHASE_EXITED
@@ -214,7 +216,7 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 	used.peak = max(used.peak, of.sampler.peak())
 	r.UserUs, r.SystemUs = uint64(used.user.Microseconds()), uint64(used.system.Microseconds())
 	r.PeakMemoryBytes = used.peak
-	// Where the supervisor itself may have sent SIGKILL, it says nothing.
+	// If the supervisor itself may have sent SIGKILL, the signal proves nothing.
 	killed := (end.killed || r.ExitCode == killedCode) && !r.Cancelled
 	if s.oom.end(of.oom, killed, used.peak) {
 		r.OomKilled, r.FailureMessage = true, oomMessage
@@ -224,14 +226,14 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 	return r
 }
 
-// failed ends an exec that got no process.
+// failed ends an exec whose process did not start.
 func (s *Supervisor) failed(e *execution, fail *startError) {
 	record := s.failureRecord(e.id, fail)
 	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
 	s.registry.finish(e, record)
 }
 
-// failureRecord is the final record of an exec that got no process.
+// failureRecord returns the final record of an exec whose process did not start.
 func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRecord {
 	now := timestamppb.Now()
 	return &guestv1.ExecRecord{
@@ -248,10 +250,9 @@ func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRec
 	}
 }
 
-// journal writes down that a process is about to be started. It is not synced:
-// it has to outlive the supervisor, not the host. When the host crashes the
-// container ends with it, and the daemon counts every exec accepted before that
-// as lost without asking.
+// journal records that a process is about to be started. It does not sync: the record
+// must outlive the supervisor, not the host. A host crash also ends the container, and
+// the daemon then counts every exec accepted before as lost without asking.
 func (s *Supervisor) journal(record *guestv1.ExecRecord) error {
 	raw, err := proto.Marshal(record)
 	if err != nil {
@@ -263,19 +264,19 @@ func (s *Supervisor) journal(record *guestv1.ExecRecord) error {
 	return err
 }
 
-// writeStatus writes the final record. Where even the reserved space fails it
-// stays in memory, and the daemon gets it from there.
+// writeStatus writes the final record. If even the reserved space cannot be written, the
+// record stays in memory, and the daemon gets it from there.
 func (s *Supervisor) writeStatus(record *guestv1.ExecRecord, opt logs.StatusOptions) {
 	raw, err := proto.Marshal(record)
 	if err != nil {
-		return // cannot be: the strings are valid UTF-8
+		return // cannot happen: the strings are valid UTF-8
 	}
 	s.disk.do(func() { _ = s.logs.WriteStatus(record.GetExecId(), raw, opt) })
 }
 
-// readStatus returns the record in a status file; nil if there is none. What
-// cannot be read stands for an exec whose fate cannot be known: running, but not
-// under this supervisor.
+// readStatus returns the record in a status file, or nil if there is none. For an
+// unreadable file it returns a record that is running but not under this supervisor,
+// because the result of the exec is unknown.
 func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
 	var raw []byte
 	var err error

@@ -212,8 +212,8 @@ func TestTheEnvironmentIsLaidOverTheContainers(t *testing.T) {
 
 func TestCommandsRunInASessionOfTheirOwnAndAreKilledFirst(t *testing.T) {
 	b := newBox(t)
-	// The preference is there when Start returns; a process that is quicker than
-	// that has it a moment later than its first children.
+	// The preference is set when Start returns. A very quick process has started its
+	// first children before that.
 	started := b.fifo("started")
 	b.start(b.dial(), sh("e", `read x < `+started.Name()+`; cut -d" " -f1,5,6 /proc/$$/stat; cat /proc/self/oom_score_adj; ls /proc/self/fd`))
 	_, err := started.WriteString("yes\n")

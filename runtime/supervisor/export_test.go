@@ -2,7 +2,7 @@ package supervisor
 
 import "syscall"
 
-// KillAllBelow kills what descends from this process.
+// KillAllBelow kills all descendants of this process.
 func KillAllBelow() {
 	t := &tree{known: make(map[key]bool)}
 	for found := t.look(true); len(found) > 0; found = t.look(true) {
@@ -12,11 +12,11 @@ func KillAllBelow() {
 	}
 }
 
-// ThreadSignals are signals without a name that a test may ignore: nothing in a Go
-// program uses them. The third one, threadSetID, is in use where the C library is.
+// ThreadSignals are signals without a name that a test may ignore: no Go program uses
+// them. The third one, threadSetID, is used by the C library.
 var ThreadSignals = []syscall.Signal{threadCancel, threadSpare}
 
-// Ignore makes this process, and what it starts, ignore a signal until undone.
+// Ignore makes this process and its children ignore a signal until undo is called.
 func Ignore(n syscall.Signal) (undo func()) {
 	before := action(n)
 	setAction(n, actIgnore)

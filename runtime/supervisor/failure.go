@@ -9,12 +9,12 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// startError is why a command got no process.
+// startError says why the process of a command did not start.
 type startError struct {
 	kind guestv1.StartFailure
-	// message is a sentence that names the thing and says what to do.
+	// message is a sentence that names the problem and says what to do.
 	message string
-	// cause is set where the supervisor itself did not let it start.
+	// cause is set if the supervisor itself refused the start.
 	cause guestv1.EndCause
 }
 
@@ -26,16 +26,16 @@ func other(format string, args ...any) *startError {
 	return failure(guestv1.StartFailure_START_FAILURE_OTHER, format, args...)
 }
 
-// tooLate is why nothing starts once the supervisor stops.
+// tooLate is the error of a start after the supervisor began to stop.
 func tooLate() *startError {
 	fail := other("The sandbox was stopped before the command was started.")
 	fail.cause = guestv1.EndCause_END_CAUSE_STOP
 	return fail
 }
 
-// exitCode is the code that a shell would give: 127 when there is no such
-// command, 126 when it cannot be executed, and as after the SIGTERM of a stop where
-// that came first.
+// exitCode returns the exit code that a shell would return: 127 if there is no such
+// command, 126 if it cannot be executed, and that of SIGTERM if a stop prevented the
+// start.
 func (f *startError) exitCode() int32 {
 	switch {
 	case f.cause == guestv1.EndCause_END_CAUSE_STOP:
@@ -49,7 +49,7 @@ func (f *startError) exitCode() int32 {
 // signalBase is added to a signal's number to make an exit code, as shells do.
 const signalBase = 128
 
-// explain says what an error of fork or exec means.
+// explain turns an error of fork or exec into a startError.
 func (p *plan) explain(err error) *startError {
 	if errors.Is(err, errEnding) {
 		return tooLate()
@@ -80,10 +80,10 @@ func (p *plan) explain(err error) *startError {
 	return failure(notExecutable, "The command %s could not be started: %v.", show(p.path), errno)
 }
 
-// longestShown is the most that a message shows of one name, in bytes.
+// longestShown is the maximum number of bytes of one name in a message.
 const longestShown = 256
 
-// show quotes a name for a message and cuts it where it is too long.
+// show quotes a name for a message and cuts a long one.
 func show(s string) string {
 	if len(s) > longestShown {
 		return strconv.Quote(s[:longestShown]) + "..."

@@ -26,12 +26,12 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor"
 )
 
-// asSupervisor in the environment makes the test binary a supervisor. It reaps
-// all its children, so it needs a process of its own; as a subreaper it inherits
-// orphans as PID 1 does.
+// asSupervisor in the environment makes the test binary a supervisor. The supervisor
+// reaps all its children, so it needs a process of its own. As a subreaper it inherits
+// orphans, as PID 1 does.
 const asSupervisor = "AGBOX_TEST_AS_SUPERVISOR"
 
-// limit is how long a test waits for what should come at once.
+// limit is how long a test waits for something that should happen at once.
 const limit = 30 * time.Second
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	// What a supervisor leaves behind that a test has killed must not outlive the tests.
+	// Processes of a supervisor that a test has killed must not outlive the tests.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -115,7 +115,7 @@ func withMain(command ...string) setting {
 // newBox starts a supervisor with folders of its own and ends it with the test.
 func newBox(t testing.TB, settings ...setting) *box {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agbox-sup-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "agbox-sup-") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,14 +165,14 @@ func (b *box) boot() {
 	b.t.Helper()
 	self, err := os.Executable()
 	b.must(err)
-	if b.cred != nil { // another user cannot reach the test binary where it is
+	if b.cred != nil { // another user cannot access the test binary at its path
 		raw, err := os.ReadFile(self)
 		b.must(err)
 		self = filepath.Join(b.dir, "supervisor")
 		b.must(os.WriteFile(self, raw, 0o755))
 	}
 	b.cmd = exec.Command(self, append([]string{"-dir", b.dir}, b.args...)...)
-	b.cmd.Env = append(os.Environ(), asSupervisor+"=1", "GORACE=atexit_sleep_ms=0") // or each takes a second to end
+	b.cmd.Env = append(os.Environ(), asSupervisor+"=1", "GORACE=atexit_sleep_ms=0") // otherwise each takes a second to end
 	b.cmd.Stderr = os.Stderr
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.cred}
 	out, err := b.cmd.StdoutPipe()
@@ -230,7 +230,7 @@ func (b *box) start(c *guest.Conn, req *guestv1.StartRequest) *guestv1.ExecRecor
 	return record
 }
 
-// ends watches on a connection of its own; no exit from now on is missed.
+// ends watches on its own connection. It misses no exit from now on.
 func (b *box) ends(ids ...string) <-chan *guestv1.ExecRecord {
 	b.t.Helper()
 	c := b.dial()
@@ -273,7 +273,7 @@ func (b *box) run(req *guestv1.StartRequest) *guestv1.ExecRecord {
 	return b.end(req.GetExecId())
 }
 
-// end waits for the end of an exec that was started.
+// end waits for the end of a running exec.
 func (b *box) end(id string) *guestv1.ExecRecord {
 	b.t.Helper()
 	records := b.ends(id)
@@ -284,7 +284,7 @@ func (b *box) end(id string) *guestv1.ExecRecord {
 	}
 }
 
-// stdout is what an exec has written so far.
+// stdout returns what an exec has written so far.
 func (b *box) stdout(id string) string { return b.file("logs/" + logs.StdoutName(id)) }
 
 func (b *box) file(name string) string {
@@ -294,7 +294,7 @@ func (b *box) file(name string) string {
 	return string(raw)
 }
 
-// status is the record in an exec's status file.
+// status returns the record in an exec's status file.
 func (b *box) status(id string) *guestv1.ExecRecord {
 	b.t.Helper()
 	dir, err := logs.OpenDir(filepath.Join(b.dir, "logs"))
@@ -307,7 +307,7 @@ func (b *box) status(id string) *guestv1.ExecRecord {
 	return record
 }
 
-// fifo makes a pipe that scripts open by name, and opens it without waiting.
+// fifo makes a pipe that scripts open by name, and opens it without blocking.
 func (b *box) fifo(name string) *os.File {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
@@ -336,7 +336,7 @@ func word(t testing.TB, f *os.File) string {
 	}
 }
 
-// number is a word that is a number.
+// number reads one line that is a number.
 func number(t testing.TB, f *os.File) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimSpace(word(t, f)))
@@ -346,7 +346,7 @@ func number(t testing.TB, f *os.File) int {
 	return n
 }
 
-// alive tells whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -356,7 +356,7 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// eventually waits for a condition that nothing announces.
+// eventually waits for a condition by polling.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(limit)
@@ -372,9 +372,9 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// inTime calls try with longer and longer times until what the test is about, say
-// that a shell has set its trap, came about within one. try returns false where it
-// did not, having checked nothing.
+// inTime calls try with increasing times until the precondition of the test, for example
+// that a shell has set its trap, is met within one. try returns false if it is not, and
+// has then checked nothing.
 func inTime(t testing.TB, first time.Duration, try func(d time.Duration) bool) {
 	t.Helper()
 	for d := first; !try(d); d *= 2 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// endless is the environment of a process that has pointed the kernel at a
-// terabyte of zeros, which prctl(PR_SET_MM_MAP) lets everybody do.
+// endless is the environment of a process that uses prctl(PR_SET_MM_MAP), which needs no
+// privilege, to declare a terabyte of zeros as its environment.
 type endless struct{ given int }
 
 func (e *endless) Read(p []byte) (int, error) {

@@ -195,7 +195,7 @@ func TestOnlyOutsidersAndRootMayConnect(t *testing.T) {
 	}{
 		{unix.Ucred{Pid: 0, Uid: 1000}, true},  // a daemon outside the container
 		{unix.Ucred{Pid: 7, Uid: 0}, true},     // root inside
-		{unix.Ucred{Pid: 7, Uid: 1000}, false}, // inside, with the number of the daemon's user
+		{unix.Ucred{Pid: 7, Uid: 1000}, false}, // inside, with the same number as the daemon's user
 	} {
 		if got := trustedPeer(&c.peer, 0); got != c.want {
 			t.Errorf("%+v: %v", c.peer, got)
@@ -235,7 +235,7 @@ func TestKillsForWantOfMemoryAreCounted(t *testing.T) {
 	}
 }
 
-// newInside returns a supervisor that does not run.
+// newInside returns a supervisor that is not running.
 func newInside(t *testing.T) *Supervisor {
 	t.Helper()
 	s, err := New(Config{Boot: &guestv1.BootConfig{OwnerUid: uint32(os.Getuid()), OwnerGid: uint32(os.Getgid())}, LogDir: t.TempDir()})
@@ -266,13 +266,13 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer out.Started() // a grandchild has it open all the time
+	defer out.Started() // a grandchild holds it open all the time
 	for _, f := range []*os.File{out.Stdout, out.Stderr} {
 		if _, err := f.Write(make([]byte, size)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The exit is known before anything was read.
+	// The exit is known before any output was read.
 	record := &guestv1.ExecRecord{ExecId: "e", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING}
 	ch := &child{pid: -1, exited: make(chan exit, 1)}
 	ch.exited <- exit{at: time.Now()}
@@ -285,7 +285,7 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	if raw, err := os.ReadFile(filepath.Join(s.cfg.LogDir, logs.StderrName("e"))); err != nil || len(raw) != size {
 		t.Errorf("the log has %d bytes, %v", len(raw), err)
 	}
-	s.giveUp() // or the grandchild would be waited for
+	s.giveUp() // otherwise the supervisor waits for the grandchild
 }
 
 func TestAnExitBetweenTheSubscriptionAndTheLookIsToldOnce(t *testing.T) {
@@ -312,7 +312,7 @@ func TestAnExitBetweenTheSubscriptionAndTheLookIsToldOnce(t *testing.T) {
 	}
 }
 
-// However many writers there are: what one of them had written is known to the end.
+// The count of a writer is kept until the end, whatever the number of writers.
 func TestAWriterIsNotForgottenWhenTheInputEnds(t *testing.T) {
 	in, child, err := stdinPipe()
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// killRounds bounds the sweeps over a tree that keeps growing; with the pauses
+	// killRounds bounds the sweeps over a tree that keeps growing. With the pauses
 	// between them they take about five seconds.
 	killRounds = 60
-	// firstPause and lastPause stand between two sweeps; a pause doubles.
+	// The pause between two sweeps starts with firstPause and doubles up to lastPause.
 	firstPause, lastPause = 2 * time.Millisecond, 100 * time.Millisecond
 )
 
-// cancel sends SIGTERM to the process group of an exec and sees to it that what
-// is left of its tree after the grace period is killed. It returns false if the
-// exec is not running. The first cause is the one that counts.
+// cancel sends SIGTERM to the process group of an exec. After the grace period it kills
+// what is left of the tree. It returns false if the exec is not running. The first cause
+// is kept.
 func (s *Supervisor) cancel(e *execution, grace time.Duration, cause guestv1.EndCause) bool {
 	ch := s.registry.childOf(e)
 	if ch == nil {
@@ -25,8 +25,8 @@ func (s *Supervisor) cancel(e *execution, grace time.Duration, cause guestv1.End
 	}
 	t := &tree{leader: ch.pid, mark: ch.mark, marker: markerVariable + "=" + e.id, known: make(map[key]bool)}
 	if grace > 0 {
-		// Seen now, a process that leaves the tree during the grace period is still
-		// found after it.
+		// A process that is recorded now is found after the grace period even if it
+		// leaves the tree meanwhile.
 		s.look.do(func() { t.look(true) })
 		if running, _ := s.children.signal(ch, syscall.SIGTERM, cause); !running {
 			return false
@@ -44,8 +44,8 @@ func (s *Supervisor) cancel(e *execution, grace time.Duration, cause guestv1.End
 	return true
 }
 
-// killLater waits for the end of the grace period and kills the tree. When the
-// leader is gone and nothing is left, it does not wait.
+// killLater waits for the end of the grace period and kills the tree. It does not wait if
+// the leader has ended and nothing is left.
 func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 	ended := e.ended
 	for {
@@ -64,7 +64,7 @@ func (s *Supervisor) killLater(e *execution, ch *child, t *tree) {
 				timer.Stop()
 				return
 			}
-		case <-s.stopping: // which kills everything itself
+		case <-s.stopping: // the stop kills everything itself
 			timer.Stop()
 			return
 		}
@@ -84,7 +84,7 @@ func (s *Supervisor) killTree(e *execution, ch *child, t *tree) {
 	})
 }
 
-// killRepeatedly sweeps until a sweep finds nothing, at most killRounds times.
+// killRepeatedly sweeps until a sweep finds no process, at most killRounds times.
 func (s *Supervisor) killRepeatedly(sweep func() (found int)) {
 	pause := firstPause
 	for range killRounds {
@@ -111,15 +111,15 @@ func (s *Supervisor) signal(e *execution, sig syscall.Signal) (bool, error) {
 const (
 	// killWait is how long the stop waits for processes after SIGKILL.
 	killWait = time.Second
-	// outsideWait is how long somebody from outside the container may keep the
-	// output of a dead process open.
+	// outsideWait is how long a process outside the container may hold the output of a
+	// dead process open.
 	outsideWait = 500 * time.Millisecond
 	// flushWait is how long the stop waits for the last output and status files.
 	flushWait = 5 * time.Second
 )
 
-// stopAll ends every process below the supervisor, first kindly, and returns
-// when output and status of all execs are in the files.
+// stopAll ends every process below the supervisor, with SIGTERM first. It returns when
+// output and status of all execs are in the files.
 func (s *Supervisor) stopAll() {
 	s.registry.close()
 	close(s.stopping)
@@ -140,13 +140,13 @@ func (s *Supervisor) stopAll() {
 	go func() { s.work.Wait(); close(done) }()
 	if !waitFor(done, outsideWait) {
 		s.giveUp()
-		// A process that even SIGKILL does not end sits in the kernel; its exec is
-		// given up, because the container must stop.
+		// A process that survives SIGKILL is blocked in the kernel. Its exec is
+		// abandoned, because the container must stop.
 		waitFor(done, flushWait)
 	}
 }
 
-// waitFor returns false if the channel is not closed in time.
+// waitFor reports whether the channel was closed within d.
 func waitFor(c <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

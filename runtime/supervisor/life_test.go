@@ -84,8 +84,8 @@ func TestCancelWithinTheGraceKeepsTheRealStatus(t *testing.T) {
 	}
 }
 
-// Each of these ignores SIGTERM and leaves the exec's process group; all but the
-// last leave its session too.
+// Each of these ignores SIGTERM and leaves the exec's process group. All but the last
+// also leave its session.
 func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 	stubborn := `trap "" TERM; echo $$ > %s; while :; do sleep 1; done`
 	for name, wrap := range map[string]string{
@@ -113,8 +113,8 @@ func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 	}
 }
 
-// What the leader starts in answer to SIGTERM was not there when the tree was
-// looked at, loses its parent, and has no environment to be known by.
+// A process that the leader starts in response to SIGTERM did not exist at the first look
+// at the tree, loses its parent, and has no environment that identifies it.
 func TestCancelKillsAChildOfTheLastMoment(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
@@ -142,7 +142,8 @@ func TestCancelKillsAChildOfTheLastMoment(t *testing.T) {
 	})
 }
 
-// Supervisors on the host, as these, see each other's processes and those of all containers.
+// These supervisors run on the host, so they see each other's processes and those of all
+// containers.
 func TestACancelEndsNothingOfAnotherSupervisor(t *testing.T) {
 	boxes := []*box{newBox(t), newBox(t)}
 	var pids []int
@@ -223,8 +224,8 @@ func TestNoExitIsLostBetweenWatches(t *testing.T) {
 	}
 }
 
-// watchInPieces watches on one short-lived connection after another, as a daemon
-// that is killed again and again, until every exec was reported.
+// watchInPieces watches on a sequence of short-lived connections, as a daemon that is
+// killed repeatedly, until every exec was reported.
 func (b *box) watchInPieces(ids []string, open map[string]bool, started <-chan error) <-chan error {
 	result := make(chan error, 1)
 	allStarted := false
@@ -310,7 +311,7 @@ func TestTheStopEndsEverythingAndWritesItDown(t *testing.T) {
 			told[r.GetExecId()] = true
 		}
 		if b.status("kind").GetSignal() != 0 || b.status("main").GetSignal() != 0 || !told["kind"] || !told["stubborn"] || !told["main"] {
-			return false // they needed longer, or the watcher did to hear of all
+			return false // they, or the report to the watcher, took longer
 		}
 		if r := b.status("kind"); r.GetExitCode() != 4 {
 			t.Error(r)
@@ -339,7 +340,7 @@ func TestTheContainersOwnCommandRunsInEveryLife(t *testing.T) {
 	if r := b.end("main"); r.GetExitCode() != 2 {
 		t.Error(r)
 	}
-	b.start(b.dial(), sh("e", "exit 0")) // the supervisor lives on
+	b.start(b.dial(), sh("e", "exit 0")) // the supervisor still works
 	b.stop()
 	b.boot()
 	if r := b.end("main-2"); r.GetExitCode() != 2 || b.stdout("main")+b.stdout("main-2") != "hello\nhello\n" {
@@ -424,9 +425,8 @@ func TestABadRequestIsRefusedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-// The limit counts the threads of a user, so the supervisor gets a user of its
-// own where the test may give it one, and the rest of the user's threads on top
-// where not.
+// The process limit counts the threads of a user. As root, the test gives the supervisor
+// a user of its own. Otherwise it adds the user's existing threads to the limit.
 func TestAForkBombAtTheProcessLimitHurtsOnlyItself(t *testing.T) {
 	const room = 90
 	uid := os.Getuid()
@@ -446,17 +446,18 @@ func TestAForkBombAtTheProcessLimitHurtsOnlyItself(t *testing.T) {
 		user, shared = "me", true
 	}
 	full := b.fifo("full")
-	// The shell gives up at the first fork that is refused; the trap has a word then.
+	// The shell exits at the first refused fork. Then the trap runs.
 	bomb := fmt.Sprintf(`trap 'echo > %s; exec sleep 1000' EXIT; while :; do sleep 1000 & done`, full.Name())
 	b.start(c, &guestv1.StartRequest{ExecId: "bomb", Command: []string{"sh", "-c", bomb}, User: user})
 	word(t, full)
 
 	var calls sync.WaitGroup
-	for i := range 60 { // at once, more than the supervisor has threads
+	for i := range 60 { // at once, and more than the supervisor has threads
 		calls.Go(func() {
 			r, err := c.Start(t.Context(), &guestv1.StartRequest{ExecId: fmt.Sprint("e", i), Command: []string{"sleep", "1000"}, User: user})
 			for n := 0; shared && err == nil && r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING; n++ {
-				// Somebody has ended who was counted: it took that room and keeps it.
+				// Another process of the user has ended. This exec took its place and
+				// keeps it.
 				r, err = c.Start(t.Context(), &guestv1.StartRequest{ExecId: fmt.Sprintf("e%d-%d", i, n), Command: []string{"sleep", "1000"}, User: user})
 			}
 			if err != nil || r.GetFailure() != guestv1.StartFailure_START_FAILURE_OTHER || !strings.Contains(r.GetFailureMessage(), "process limit") {

@@ -19,35 +19,34 @@ import (
 )
 
 const (
-	// maxConns bounds the connections at a time; a daemon needs one.
+	// maxConns bounds the concurrent connections; a daemon needs one.
 	maxConns = 64
-	// maxCalls bounds the calls of one connection at a time; each has a goroutine.
+	// maxCalls bounds the concurrent calls of one connection; each has a goroutine.
 	maxCalls = 2048
-	// sendTimeout is how long a peer may leave a reply unread before its
-	// connection is closed.
+	// sendTimeout is how long a peer may leave a reply unread before its connection is
+	// closed.
 	sendTimeout = 10 * time.Second
 )
 
-// listener accepts connections of the daemon and keeps count of them.
+// listener accepts and counts the connections of the daemon.
 type listener struct {
 	*net.UnixListener
-	// transfer serves a connection that is a transfer of files; first is what was
-	// read of it already. Set before Accept is called.
+	// transfer serves a connection that is a transfer of files. first yields the bytes
+	// already read from it. It is set before Accept is called.
 	transfer func(c *net.UnixConn, first io.Reader)
 
 	// mu guards conns and finishing.
 	mu    sync.Mutex
 	conns map[*conn]struct{}
-	// finishing is true when no transfer is to begin any more.
+	// finishing is true once no further transfer may start.
 	finishing bool
-	// open counts conns for finish, transfers what runs in transfer.
+	// open counts conns for finish. transfers counts the running calls of transfer.
 	open, transfers sync.WaitGroup
 }
 
-// listen makes the socket, replacing whatever an earlier life left at its path.
-// The umask applies to the bind, so that there is no moment at which somebody
-// else could connect; only then it is given to the owner. It must be called
-// before other goroutines make files, because the umask is the process's.
+// listen makes the socket and replaces an older one at its path. It sets a umask around
+// the bind, so that nobody else can connect before the socket gets its owner. It must be
+// called before other goroutines make files, because the umask belongs to the process.
 func listen(path string, uid, gid uint32) (*listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the old socket cannot be removed: %w", err)
@@ -67,9 +66,9 @@ func listen(path string, uid, gid uint32) (*listener, error) {
 	return &listener{UnixListener: l, conns: make(map[*conn]struct{})}, nil
 }
 
-// Accept returns the next connection from outside the container or from root in
-// it. The file mode does not say that: a process in the container may have the
-// number of the daemon's user, and could become root through the supervisor.
+// Accept returns the next connection from outside the container or from root inside it.
+// The file mode is not enough: a process in the container may have the same uid as the
+// daemon's user, and could become root through the supervisor.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.AcceptUnix()
@@ -87,8 +86,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// trusted tells whether the peer is outside this PID namespace, where its pid
-// reads as 0, or root or the supervisor's own user in it.
+// trusted reports whether the peer is outside this PID namespace, where its pid reads as
+// 0, or is root or the supervisor's own user in it.
 func trusted(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -129,8 +128,7 @@ func (l *listener) remove(c *conn) {
 	}
 }
 
-// serveTransfer serves a connection that is a transfer, unless the listener is
-// finishing.
+// serveTransfer serves a connection that is a transfer, unless the listener is finishing.
 func (l *listener) serveTransfer(c *net.UnixConn, first io.Reader) {
 	l.mu.Lock()
 	if l.finishing {
@@ -143,9 +141,9 @@ func (l *listener) serveTransfer(c *net.UnixConn, first io.Reader) {
 	l.transfer(c, first)
 }
 
-// finishTransfers lets no transfer begin any more and waits until those that run
-// have ended and taken away what they had half done, but not longer than limit:
-// a file system may hang. The caller has told them to end.
+// finishTransfers refuses new transfers and waits, at most for limit, until the running
+// ones have ended and removed incomplete files. The limit is needed because a file system
+// may hang. The caller has cancelled the transfers.
 func (l *listener) finishTransfers(limit time.Duration) {
 	l.mu.Lock()
 	l.finishing = true
@@ -155,8 +153,7 @@ func (l *listener) finishTransfers(limit time.Duration) {
 	waitFor(done, limit)
 }
 
-// finish closes each connection once its calls are answered, and all of them
-// after limit.
+// finish closes each connection once its calls are answered, and all of them after limit.
 func (l *listener) finish(limit time.Duration) {
 	_ = l.Close()
 	for _, c := range l.all() {
@@ -178,24 +175,24 @@ func (l *listener) all() []*conn {
 	return slices.Collect(maps.Keys(l.conns))
 }
 
-// conn is a connection that is cut when its peer breaks the protocol, asks too
-// much at once, or does not read.
+// conn is a connection that is closed if its peer breaks the protocol, makes too many
+// concurrent calls, or does not read.
 type conn struct {
 	*net.UnixConn
 	listener *listener
 	in, out  wire.Scanner
-	// begun is set by the first read; only the one goroutine that reads uses it.
+	// begun is set by the first read. Only the reading goroutine uses it.
 	begun bool
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// calls counts the requests without a last reply.
+	// calls counts the requests whose last reply is still missing.
 	calls int
-	// closing is true when the connection is to be closed once calls is 0.
+	// closing means that the connection is closed once calls is 0.
 	closing bool
 }
 
-// request counts a request in.
+// request counts a new request.
 func (c *conn) request(h wire.Header) error {
 	if err := wire.CheckRequest(h); err != nil {
 		return err
@@ -208,7 +205,7 @@ func (c *conn) request(h wire.Header) error {
 	return nil
 }
 
-// reply counts a request out.
+// reply counts a finished request.
 func (c *conn) reply(h wire.Header) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,22 +215,22 @@ func (c *conn) reply(h wire.Header) error {
 	return nil
 }
 
-// Read passes on only frames that a client may send. Whatever ends the connection is
-// its end for ttrpc, which after any other error waits for a shutdown of the server
-// and keeps goroutines and buffers until then.
+// Read passes on only frames that a client may send. Every error ends the connection for
+// ttrpc: after any other error, ttrpc would keep goroutines and buffers until the server
+// shuts down.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.UnixConn.Read(p)
 	if !c.begun && n > 0 {
 		c.begun = true
 		if wire.IsTransfer(p) && c.listener.transfer != nil {
-			// It never gets as far as ttrpc.
+			// ttrpc never sees this connection.
 			c.listener.serveTransfer(c.UnixConn, bytes.NewReader(p[:n]))
 			_ = c.Close()
 			return 0, io.EOF
 		}
 	}
 	if bad := c.in.Scan(p[:n]); bad != nil {
-		_ = c.Close() // the calls that run may not end for long
+		_ = c.Close() // running calls may take long to end
 		return 0, io.EOF
 	}
 	if err != nil {
@@ -242,13 +239,13 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write fails when the peer has not read for too long.
+// Write fails if the peer has not read for too long.
 func (c *conn) Write(p []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return 0, err
 	}
 	n, err := c.UnixConn.Write(p)
-	_ = c.out.Scan(p[:n]) // what it counts cannot fail
+	_ = c.out.Scan(p[:n]) // cannot fail for the replies that it counts
 	if c.idle() {
 		_ = c.Close()
 	}

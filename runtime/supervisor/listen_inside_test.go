@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// observed tells of each connection that its server has taken and given up.
+// observed reports each connection that its server has accepted and closed.
 type observed struct {
 	*listener
 	taken, given chan struct{}
@@ -37,10 +37,10 @@ func (c observedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A server that is not told of the end of a connection keeps a goroutine and buffers
+// A server that does not learn of the end of a connection keeps a goroutine and buffers
 // for it.
 func TestNothingIsKeptOfAConnectionThatIsCut(t *testing.T) {
-	dir, err := os.MkdirTemp("", "agbox-sup-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "agbox-sup-") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,26 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mark is a number that the processes of an exec have in common, whatever they do
-// with their environment, session and parents: agents of ssh, and what is started
-// through env -i as services are, change all three. It stands in a limit on resources
-// that has meant nothing to any kernel since Linux 2.4.25, is inherited like the
-// others, and is shown of every process to everybody.
+// A mark is a number that all processes of an exec share, whatever they do with their
+// environment, session and parents. ssh agents, and services started with env -i, change
+// all three. The mark is the value of a resource limit that no kernel has used since
+// Linux 2.4.25. Children inherit it, and every process can read that of every other one.
 type mark uint64
 
-// leastMark is more file locks than anybody has a limit for.
+// leastMark exceeds every limit on file locks that is in use.
 const leastMark mark = 1 << 48
 
-// firstMark is another number in each supervisor, in case that one can see the
-// processes of others, as in a test on the host.
+// firstMark is random, so supervisors that see each other's processes, as in a test on
+// the host, have different marks.
 func firstMark() mark { return leastMark + mark(rand.Uint64N(uint64(leastMark))) }
 
 // limitsLine begins the line of that limit in /proc/PID/limits.
 var limitsLine = []byte("Max file locks")
 
-// wear has this process, and what it starts from now on, wear a mark until the
-// function that it returns is called. It returns false where somebody has set that
-// limit, who then keeps it.
+// wear sets the mark on this process and on what it starts, until off is called. It
+// returns false, and changes nothing, if somebody has set that limit.
 func (m mark) wear() (off func(), ok bool) {
 	var usual unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &usual); err != nil || usual.Cur != math.MaxUint64 {
@@ -41,7 +39,7 @@ func (m mark) wear() (off func(), ok bool) {
 	return func() { _ = unix.Prlimit(0, unix.RLIMIT_LOCKS, &usual, nil) }, true
 }
 
-// isOn tells whether a process wears the mark; 0 is on none.
+// isOn reports whether a process has the mark. The mark 0 is on no process.
 func (m mark) isOn(pid int) bool {
 	if m == 0 {
 		return false

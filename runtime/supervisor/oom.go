@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// oomFiles tell how many processes the kernel has killed for want of memory in
-// the container's control group: version 2, then version 1.
+// oomFiles have the number of processes that the kernel has killed in the container's
+// control group because memory was short: version 2, then version 1.
 var oomFiles = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
 
-// oomCounter reads the number of those kills. It keeps the file open, so that a
-// command in the container cannot put another one in its place.
+// oomCounter reads the number of those kills. It keeps the file open, so a command in the
+// container cannot replace it.
 type oomCounter struct{ f *os.File }
 
-// openOOMCounter opens the first of the files that is there. Where there is
-// none, the count is always 0.
+// openOOMCounter opens the first of the files that exists. If none does, the count is
+// always 0.
 func openOOMCounter(files []string) oomCounter {
 	for _, name := range files {
 		if f, err := os.Open(name); err == nil {
@@ -27,13 +27,13 @@ func openOOMCounter(files []string) oomCounter {
 	return oomCounter{}
 }
 
-// kills returns the number so far.
+// kills returns the number of kills so far.
 func (c oomCounter) kills() uint64 {
 	if c.f == nil {
 		return 0
 	}
 	buf := make([]byte, 512)
-	n, _ := c.f.ReadAt(buf, 0) // an error is the end of the file
+	n, _ := c.f.ReadAt(buf, 0) // an error means the end of the file
 	for line := range bytes.Lines(buf[:n]) {
 		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
 			kills, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
@@ -43,18 +43,17 @@ func (c oomCounter) kills() uint64 {
 	return 0
 }
 
-// limitFiles hold the memory limit of the container: version 2, then version 1.
+// limitFiles have the memory limit of the container: version 2, then version 1.
 var limitFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// bigShare is the part of the memory limit that an exec must have held to be
-// taken for the one whose process was killed when several run: one in so many.
+// bigShare is used when several execs run: a killed process is attributed to an exec only
+// if the exec has held 1/bigShare of the memory limit.
 const bigShare = 8
 
-// oomJudge finds the exec to which a killed process belonged. The kernel counts
-// kills for the whole container only. An exec of which a process was seen to end
-// by SIGKILL while that count rose is the one. When there is no such exec, a child
-// was killed whose parent went on: then it is one that runs alone, or that has
-// held much of the memory.
+// oomJudge finds the exec to which a killed process belonged. The kernel counts kills
+// only for the whole container. If a process of an exec ended by SIGKILL while that count
+// rose, it is that exec. Otherwise a child was killed whose parent continued: then it is
+// the exec that runs alone, or one that has held much of the memory.
 type oomJudge struct {
 	counter oomCounter
 	limit   func() uint64
@@ -63,7 +62,7 @@ type oomJudge struct {
 	mu sync.Mutex
 	// running counts the execs between begin and end.
 	running int
-	// blamed is the count up to which kills have been put down to an exec.
+	// blamed is the count up to which kills are attributed to an exec.
 	blamed uint64
 }
 
@@ -74,7 +73,7 @@ func newOOMJudge() *oomJudge {
 	return &oomJudge{counter: openOOMCounter(oomFiles), limit: memoryLimit}
 }
 
-// begin is called right before an exec is started.
+// begin must be called right before an exec is started.
 func (j *oomJudge) begin() oomMark {
 	j.mu.Lock()
 	j.running++
@@ -82,9 +81,9 @@ func (j *oomJudge) begin() oomMark {
 	return oomMark(j.counter.kills())
 }
 
-// end tells whether the kernel killed a process of an exec that has ended. killed
-// says that one was seen to end by a SIGKILL that the supervisor did not send;
-// peak is the most memory that it held in bytes.
+// end reports whether the kernel killed a process of an exec that has ended. killed means
+// that a process ended by a SIGKILL that the supervisor did not send. peak is the peak
+// memory of the exec in bytes.
 func (j *oomJudge) end(began oomMark, killed bool, peak uint64) bool {
 	kills := j.counter.kills()
 	rose := kills > uint64(began)
@@ -99,8 +98,8 @@ func (j *oomJudge) end(began oomMark, killed bool, peak uint64) bool {
 	return true
 }
 
-// memoryLimit returns the memory limit of the container in bytes; as good as
-// infinite without one.
+// memoryLimit returns the memory limit of the container in bytes, or the greatest number
+// if there is none.
 func memoryLimit() uint64 {
 	for _, name := range limitFiles {
 		if raw, err := os.ReadFile(name); err == nil {
@@ -114,8 +113,8 @@ func memoryLimit() uint64 {
 }
 
 const (
-	// killedCode is the exit code of a process that SIGKILL ended, also where a
-	// shell passes it on.
+	// killedCode is the exit code of a process that SIGKILL ended. A shell returns the
+	// same code for a child that SIGKILL ended.
 	killedCode = 137
 	oomMessage = "The kernel killed a process because the sandbox had reached its memory limit: give the sandbox more memory, or let the command use less."
 )

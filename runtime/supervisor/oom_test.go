@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// kernel plays the count of a container with 800 bytes of memory.
+// kernel simulates the count of a container with 800 bytes of memory.
 type kernel struct {
 	t    *testing.T
 	file string

@@ -12,14 +12,14 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// defaultPath is searched when neither the container nor the request has PATH.
+// defaultPath is searched if neither the container nor the request has PATH.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// markerVariable is in the environment of every exec and holds its id. It finds
-// processes that left the exec's session when the exec is killed.
+// markerVariable is in the environment of every exec and has its id. A kill uses it to
+// find processes that left the exec's session.
 const markerVariable = "AGBOX_EXEC_ID"
 
-// plan is all that is needed to start a process.
+// plan has everything that is needed to start a process.
 type plan struct {
 	path       string
 	argv, env  []string
@@ -30,7 +30,7 @@ type plan struct {
 	who string
 }
 
-// plan works out a request against the container's files.
+// plan resolves a request with the container's files.
 func (s *Supervisor) plan(req *guestv1.StartRequest) (*plan, *startError) {
 	who, fail := s.lookupUser(req.GetUser())
 	if fail != nil {
@@ -76,8 +76,8 @@ func checkDir(dir string) *startError {
 	return nil
 }
 
-// findProgram finds what a name stands for: a path when it has a slash, else the
-// first match in PATH that the user may execute.
+// findProgram resolves the name of a program: a name with a slash is a path, any other
+// one is the first match in PATH that the user may execute.
 func findProgram(name, searchPath, dir string, who *identity) (string, *startError) {
 	const (
 		notFound      = guestv1.StartFailure_START_FAILURE_COMMAND_NOT_FOUND
@@ -113,8 +113,8 @@ func findProgram(name, searchPath, dir string, who *identity) (string, *startErr
 	return "", failure(notFound, "The command %s was not found in the PATH of the sandbox (%s): install it in the image or give its full path.", show(name), show(searchPath))
 }
 
-// beneath makes a path absolute, seen from dir. It does not clean it: "a/../b"
-// and "b" differ where a is a symbolic link.
+// beneath makes a path absolute, relative to dir. It does not clean the path: "a/../b"
+// and "b" differ if a is a symbolic link.
 func beneath(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -122,8 +122,8 @@ func beneath(dir, path string) string {
 	return strings.TrimSuffix(dir, "/") + "/" + path
 }
 
-// buildEnv lays the environment of the request over the user's over that of the
-// container. The marker comes last and cannot be set by a request.
+// buildEnv merges the environments: that of the request overrides the user's, which
+// overrides the container's. The marker comes last, and a request cannot set it.
 func buildEnv(container []string, who *identity, request []string, execID string) []string {
 	env := make([]string, 0, len(container)+len(request)+4)
 	at := make(map[string]int, cap(env))
@@ -151,7 +151,7 @@ func buildEnv(container []string, who *identity, request []string, execID string
 	return env
 }
 
-// variable returns the value of one variable.
+// variable returns the value of a variable.
 func variable(env []string, key string) string {
 	for _, entry := range env {
 		if k, v, ok := strings.Cut(entry, "="); ok && k == key {

@@ -15,13 +15,13 @@ import (
 // process is one entry of /proc.
 type process struct {
 	pid, parent, group, session int
-	// start is the time of its start in clock ticks; with the pid it is unique.
+	// start is its start time in clock ticks. Together with the pid it is unique.
 	start uint64
-	// memory is what of it is in memory, in bytes.
+	// memory is its resident memory in bytes.
 	memory uint64
 }
 
-// key tells processes apart although pids are used again.
+// key identifies a process even after its pid is reused.
 type key struct {
 	pid   int
 	start uint64
@@ -29,7 +29,7 @@ type key struct {
 
 func (p process) key() key { return key{p.pid, p.start} }
 
-// processes lists what is alive. Zombies are left out: they need no kill.
+// processes lists the living processes. It leaves out zombies, which need no kill.
 func processes() []process {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -53,14 +53,14 @@ func processes() []process {
 	return all
 }
 
-// readProcess returns a process that is alive.
+// readProcess returns a process if it is alive.
 func readProcess(pid int) (process, bool) {
 	p, state, ok := readStat(pid)
 	return p, ok && state != 'Z' && state != 'X'
 }
 
-// readStat reads /proc/PID/stat; see proc_pid_stat(5). The command in it can
-// hold any character, so fields are counted from the last parenthesis.
+// readStat reads /proc/PID/stat; see proc_pid_stat(5). The command name in it can have
+// any character, so fields are counted from the last parenthesis.
 func readStat(pid int) (p process, state byte, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -78,31 +78,32 @@ func readStat(pid int) (p process, state byte, ok bool) {
 	}, f[0][0], true
 }
 
-// tree says which processes belong to an exec.
+// tree identifies the processes that belong to an exec.
 type tree struct {
-	// leader is the pid of the exec's first process; 0 takes everything below this
+	// leader is the pid of the exec's first process. 0 selects everything below this
 	// process.
 	leader int
-	// mark is on the exec's processes.
+	// mark is the mark of the exec's processes.
 	mark mark
 	// marker is the entry of the environment that the exec's processes inherit.
 	marker string
-	// known were seen to belong to it; they stay in it whatever they do.
+	// known are processes that belonged to the tree once. They stay in it whatever they
+	// do.
 	known map[key]bool
 }
 
-// look returns the living processes of the tree and remembers them. A process
-// belongs to it by its process group, its session, its parents, its mark, or its
-// environment: it would have to change all five while nobody looks. What is not below
-// this process belongs to somebody else, whatever it looks like.
+// look returns the living processes of the tree and remembers them. A process belongs to
+// the tree by its process group, session, ancestors, mark or environment. To leave the
+// tree, it would have to change all five between two calls. Processes that are not below
+// this process never belong to the tree.
 func (t *tree) look(leaderAlive bool) []process {
 	self := os.Getpid()
 	all := processes()
 	parents := make(map[int]int, len(all))
 	for _, p := range all {
 		parents[p.pid] = p.parent
-		// Once the leader is gone, its number at another process means that the
-		// number was given away, and group and session say nothing.
+		// Once the leader is gone, another process with its pid means that the pid was
+		// reused. Then group and session prove nothing.
 		if p.pid == t.leader && !leaderAlive {
 			t = &tree{leader: -1, mark: t.mark, marker: t.marker, known: t.known}
 		}
@@ -131,8 +132,8 @@ func (t *tree) has(p process, self int) bool {
 		t.marker != "" && inEnvironment(p.pid, t.marker)
 }
 
-// elsewhere tells whether pid is surely not below self. It may be where a parent is
-// missing: that one ended while the list was read.
+// elsewhere reports whether pid is certainly not below self. That is uncertain if a
+// parent is missing, because it ended while the list was read.
 func elsewhere(pid int, parents map[int]int, self int) bool {
 	for range len(parents) + 1 {
 		switch parent, ok := parents[pid]; {
@@ -147,9 +148,9 @@ func elsewhere(pid int, parents map[int]int, self int) bool {
 	return false
 }
 
-// hasAncestor tells whether pid or one of its ancestors is in the set.
+// hasAncestor reports whether pid or one of its ancestors is in the set.
 func hasAncestor(pid int, parents map[int]int, set map[int]bool) bool {
-	for range len(parents) + 1 { // a list that was read while it changed may have circles
+	for range len(parents) + 1 { // a list that was read while processes changed may have cycles
 		if set[pid] {
 			return true
 		}
@@ -163,19 +164,19 @@ func hasAncestor(pid int, parents map[int]int, set map[int]bool) bool {
 }
 
 const (
-	// maxEnvironment is the most that the kernel lets a program start with, in bytes.
+	// maxEnvironment is the maximum size of the environment of a new process, in bytes.
 	maxEnvironment = 6 << 20
-	// environmentPiece is how much of it is held at a time.
+	// environmentPiece is the size of one read of it, in bytes.
 	environmentPiece = 16 << 10
 )
 
-// hasEntry looks for an entry in an environment as /proc shows it, each with a NUL
-// behind it. A process can claim any part of its memory to be its environment, also
-// one that is larger than all memory there is: so it is read in pieces, and not
-// beyond what a real one can have.
+// hasEntry looks for an entry in an environment as in /proc, where each entry ends with
+// NUL. A process can declare any part of its memory to be its environment, also one
+// larger than all physical memory. So it is read in pieces, and at most up to
+// maxEnvironment.
 func hasEntry(environ io.Reader, entry string) bool {
 	buf := make([]byte, environmentPiece)
-	same := 0 // how much of entry the present one begins with; -1 if it is another
+	same := 0 // how many bytes of entry the current one matches; -1 if it differs
 	for left := maxEnvironment; left > 0; {
 		n, err := environ.Read(buf[:min(left, len(buf))])
 		for _, b := range buf[:n] {
@@ -198,8 +199,8 @@ func hasEntry(environ io.Reader, entry string) bool {
 	return false
 }
 
-// inEnvironment tells whether a process has an entry in its environment; false if
-// that cannot be read.
+// inEnvironment reports whether a process has an entry in its environment. It returns
+// false if the environment cannot be read.
 func inEnvironment(pid int, entry string) bool {
 	f := openEnvironment(pid)
 	if f == nil {
@@ -209,9 +210,9 @@ func inEnvironment(pid int, entry string) bool {
 	return hasEntry(f, entry)
 }
 
-// openEnvironment opens the environment of a process; nil if it cannot. The kernel
-// shows it to the same user only, not to a root without CAP_SYS_PTRACE, so the
-// thread takes that user's identity for the file system while it opens it.
+// openEnvironment opens the environment of a process. It returns nil on failure. Only the
+// same user may read it, and root only with CAP_SYS_PTRACE. So the thread takes the file
+// system identity of that user while it opens the file.
 func openEnvironment(pid int) *os.File {
 	dir := "/proc/" + strconv.Itoa(pid)
 	var st unix.Stat_t
@@ -223,7 +224,7 @@ func openEnvironment(pid int) *os.File {
 		f, _ := os.Open(name)
 		return f
 	}
-	// The identity belongs to the thread. A thread that cannot change back stays
+	// The identity belongs to the thread. A thread that cannot restore its own stays
 	// locked and ends with this goroutine.
 	result := make(chan *os.File, 1)
 	go func() {
@@ -244,8 +245,8 @@ func openEnvironment(pid int) *os.File {
 	return <-result
 }
 
-// kill sends sig to the process that p was when it was seen, and to no other
-// that has got its number since.
+// kill sends sig to the process p. It does not signal another process that has reused its
+// pid.
 func (p process) kill(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -263,16 +264,17 @@ func (p process) kill(sig syscall.Signal) {
 			return
 		}
 	}
-	// A kernel or seccomp profile without pidfds: the number is a moment old.
+	// The kernel or the seccomp profile does not allow pidfds. The pid was read a moment
+	// ago.
 	_ = unix.Kill(p.pid, sig)
 }
 
-// oomPreference is the oom_score_adj of execs: the kernel kills them before the
-// supervisor, and before anything else on the host that asks for nothing.
+// oomPreference is the oom_score_adj of execs. The kernel kills them before the
+// supervisor, and before other processes of the host with the default value.
 const oomPreference = "500"
 
-// preferForOOM makes a new process a better choice for the kernel when memory is
-// short. Its children inherit that. Without it the exec runs all the same.
+// preferForOOM raises the oom_score_adj of a new process. Its children inherit that. The
+// exec also runs if this fails.
 func preferForOOM(pid int) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

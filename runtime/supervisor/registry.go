@@ -8,41 +8,41 @@ import (
 )
 
 const (
-	// keepFinished is how many finished execs are remembered; the status files
-	// answer for older ones.
+	// keepFinished is how many finished execs are kept in memory. Older ones are read
+	// from their status files.
 	keepFinished = 1024
-	// watchBuffer is how many exits a watcher may be behind.
+	// watchBuffer is how many exits a watcher may lag behind.
 	watchBuffer = 256
-	// maxWatchers bounds what watchers can hold in memory.
+	// maxWatchers bounds the watchers, because each uses memory.
 	maxWatchers = 32
 )
 
 // execution is one exec from the moment its id is claimed.
 type execution struct {
 	id string
-	// decided is closed when record is set for the first time: the process runs,
-	// could not be started, or was found in a status file.
+	// decided is closed when record is set for the first time: the process runs, could
+	// not be started, or was found in a status file.
 	decided chan struct{}
 	// ended is closed when the record is final.
 	ended chan struct{}
 
 	// Guarded by registry.mu:
 
-	// record is replaced, never changed.
+	// record is replaced, never modified.
 	record *guestv1.ExecRecord
-	// child is the process; nil unless one runs.
+	// child is the process, or nil if none runs.
 	child *child
-	// input is the standard input or terminal that the process has or had; nil
-	// without one.
+	// input is the standard input or terminal that the process has or had, or nil if it
+	// has none.
 	input *input
-	// killAt is when what is left of the tree is killed; zero when nobody asked.
+	// killAt is when the rest of the tree is killed. It is zero if no kill is planned.
 	killAt time.Time
-	// hurry tells the goroutine that waits for killAt that it came nearer; made
-	// with it.
+	// hurry signals the goroutine that waits for killAt that killAt is earlier now. It is
+	// made together with killAt.
 	hurry chan struct{}
 }
 
-// registry is all that the supervisor knows of execs and watchers.
+// registry has the execs and the watchers of the supervisor.
 type registry struct {
 	// mu guards everything below and the marked fields of executions. It is never
 	// held across I/O.
@@ -50,7 +50,7 @@ type registry struct {
 	execs    map[string]*execution
 	finished []string // ids, oldest first
 	watchers map[*watcher]struct{}
-	// dismissed is true once watchers are told nothing more.
+	// dismissed is true once watchers get nothing more.
 	dismissed bool
 	closed    bool
 }
@@ -62,8 +62,8 @@ func newRegistry() *registry {
 	}
 }
 
-// claim returns the exec of that id. mine is true for the one caller that has to
-// start it; work is then counted up. It returns nil once the supervisor stops.
+// claim returns the exec with that id. mine is true for the one caller that must start
+// it; work is then incremented. It returns nil once the supervisor stops.
 func (r *registry) claim(id string, work *sync.WaitGroup) (e *execution, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *registry) running(e *execution, ch *child, in *input, record *guestv1.E
 	close(e.decided)
 }
 
-// finish sets the final record of e and tells the watchers.
+// finish sets the final record of e and sends it to the watchers.
 func (r *registry) finish(e *execution, record *guestv1.ExecRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,20 +110,20 @@ func (r *registry) finish(e *execution, record *guestv1.ExecRecord) {
 	for w := range r.watchers {
 		select {
 		case w.exits <- record:
-		default: // too slow: it comes back and asks again
+		default: // too slow: its client watches again
 			r.dropLocked(w)
 		}
 	}
 	r.finished = append(r.finished, e.id)
 	if len(r.finished) > keepFinished {
 		delete(r.execs, r.finished[0])
-		// The slice grows at its end and is cut at its start; append copies what is
-		// left when the room behind it is used up.
+		// The slice grows at its end and is cut at its start. When its capacity is used
+		// up, append copies only what is left.
 		r.finished = r.finished[1:]
 	}
 }
 
-// get returns an exec and its record as it is now; nil if it is not in memory.
+// get returns an exec and its current record, or nil if it is not in memory.
 func (r *registry) get(id string) (*execution, *guestv1.ExecRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,30 +134,29 @@ func (r *registry) get(id string) (*execution, *guestv1.ExecRecord) {
 	return e, e.record
 }
 
-// recordOf returns the record of e as it is now.
+// recordOf returns the current record of e.
 func (r *registry) recordOf(e *execution) *guestv1.ExecRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.record
 }
 
-// childOf returns the process of e; nil if none runs.
+// childOf returns the process of e, or nil if none runs.
 func (r *registry) childOf(e *execution) *child {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.child
 }
 
-// inputOf returns the input of e; nil if it has none.
+// inputOf returns the input of e, or nil if it has none.
 func (r *registry) inputOf(e *execution) *input {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.input
 }
 
-// planKill sets the time at which the tree of e is killed, unless an earlier one
-// is set. It returns true for the caller that has to see to it; work is then
-// counted up.
+// planKill sets the time at which the tree of e is killed, unless an earlier one is set.
+// It returns true for the caller that must perform the kill; work is then incremented.
 func (r *registry) planKill(e *execution, at time.Time, work *sync.WaitGroup) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,21 +172,21 @@ func (r *registry) planKill(e *execution, at time.Time, work *sync.WaitGroup) bo
 		e.killAt = at
 		select {
 		case e.hurry <- struct{}{}:
-		default: // it has not yet seen the last one and will read killAt then
+		default: // it has not handled the last signal yet and will read the new killAt
 		}
 	}
 	return false
 }
 
-// killTime returns when the tree of e is to be killed, and what tells that the
-// time came nearer.
+// killTime returns when the tree of e must be killed, and a channel that signals an
+// earlier time.
 func (r *registry) killTime(e *execution) (at time.Time, hurry <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.killAt, e.hurry
 }
 
-// killDone lets a later cancel plan another kill.
+// killDone allows a later cancel to plan another kill.
 func (r *registry) killDone(e *execution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,8 +23,8 @@ type service struct{ s *Supervisor }
 
 var _ guestv1.SupervisorService = (*service)(nil)
 
-// surviveCall turns a panic in one call into an error of that call: all execs of
-// the sandbox would die with the supervisor.
+// surviveCall turns a panic in one call into an error of that call. Otherwise all execs
+// of the sandbox would die with the supervisor.
 func surviveCall(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, method ttrpc.Method) (reply any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -34,7 +34,7 @@ func surviveCall(ctx context.Context, unmarshal ttrpc.Unmarshaler, _ *ttrpc.Unar
 	return method(ctx, unmarshal)
 }
 
-// Hello tells who answers.
+// Hello identifies the supervisor.
 func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
 	return &guestv1.HelloResponse{
 		Protocol:          wire.Protocol,
@@ -122,7 +122,7 @@ func (v *service) Signal(ctx context.Context, req *guestv1.SignalRequest) (*gues
 	return &guestv1.SignalResponse{Running: running}, nil
 }
 
-// decided returns the exec once it runs or has ended; nil if it is not known.
+// decided returns the exec once it runs or has ended, or nil if it is unknown.
 func (v *service) decided(ctx context.Context, id string) (*execution, error) {
 	e, _ := v.s.registry.get(id)
 	if e == nil {
@@ -136,7 +136,7 @@ func (v *service) decided(ctx context.Context, id string) (*execution, error) {
 	}
 }
 
-// Watch sends what has ended and what ends.
+// Watch sends the records of execs that have ended or end later.
 func (v *service) Watch(ctx context.Context, req *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
 	if n := len(req.GetExecIds()); n > wire.MaxWatched {
 		return status.Errorf(codes.InvalidArgument, "%d execs in one watch; the limit is %d", n, wire.MaxWatched)

@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// The C library keeps these three for its threads, and the Go runtime leaves them
-// alone: it takes no handler for them (runtime/sigtab_linux_generic.go).
+// The C library reserves these three signals for its threads, and the Go runtime installs
+// no handler for them (runtime/sigtab_linux_generic.go).
 const (
 	threadCancel = syscall.Signal(32)
 	threadSetID  = syscall.Signal(33)
 	threadSpare  = syscall.Signal(34)
 )
 
-// catchSignals takes every signal that could end or stop the process. PID 1 is
-// spared by the kernel only from signals without a handler, and the Go runtime
-// has one for nearly all. Ignoring them instead would be inherited by every exec, as
-// would what the engine was itself started with, by nohup for one.
+// catchSignals installs handlers for every signal that could end or stop the process. The
+// kernel protects PID 1 only from signals without a handler, and the Go runtime has one
+// for nearly all. Ignoring the signals instead would be inherited by every exec, and so
+// would signals that were ignored when the engine was started, for example by nohup.
 func catchSignals() (term, chld chan os.Signal) {
 	term, chld = make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	signal.Notify(chld, syscall.SIGCHLD)
-	dropped := make(chan os.Signal, 1) // never read: what does not fit is dropped
+	dropped := make(chan os.Signal, 1) // never read: signals beyond its capacity are dropped
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
 		case threadCancel, threadSetID, threadSpare:
@@ -38,22 +38,22 @@ func catchSignals() (term, chld chan os.Signal) {
 	return term, chld
 }
 
-// The kernel's answers to a signal without a handler.
+// The values of sigaction for a signal without a handler.
 const (
 	actDefault uintptr = 0 // SIG_DFL
 	actIgnore  uintptr = 1 // SIG_IGN
 )
 
-// stopIgnoring gives a signal that was ignored by whoever started this process its
-// default action. A handler, which only a C library would have, stays.
+// stopIgnoring restores the default action of a signal that the parent of this process
+// ignored. It leaves a handler, which only a C library would install.
 func stopIgnoring(n syscall.Signal) {
 	if action(n) == actIgnore {
 		setAction(n, actDefault)
 	}
 }
 
-// kernelAction begins like the kernel's struct sigaction on every architecture; the
-// rest of it (flags, restorer, mask) is as good as zero for both answers above.
+// kernelAction begins like the kernel's struct sigaction on every architecture. The rest
+// of it (flags, restorer, mask) may be zero for both values above.
 type kernelAction struct {
 	handler uintptr
 	rest    [4]uintptr

@@ -11,7 +11,7 @@ import (
 )
 
 func TestExecsStartWithNoSignalBlockedOrIgnored(t *testing.T) {
-	// What this process ignores is inherited by the supervisor that it starts.
+	// The supervisor inherits the ignored signals of this process.
 	signal.Ignore(syscall.SIGWINCH)
 	t.Cleanup(func() { signal.Reset(syscall.SIGWINCH) })
 	for _, n := range supervisor.ThreadSignals {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// spares counts the open files of the supervisor that have no name in its log
-// directory.
+// spares counts the open files of the supervisor in its log directory that have no name.
 func (b *box) spares() int {
 	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", b.cmd.Process.Pid))
 	n := 0
@@ -29,7 +28,7 @@ func (b *box) logFiles() int {
 }
 
 func TestSpareFilesAreKeptReadyAndNeverSeen(t *testing.T) {
-	const full, execs = 16, 6 // the execs take more than there is
+	const full, execs = 16, 6 // the execs need more than there are
 	b := newBox(t)
 	isFull := func() bool { return b.spares() == full }
 	eventually(t, "the spares are there", isFull)
@@ -40,7 +39,7 @@ func TestSpareFilesAreKeptReadyAndNeverSeen(t *testing.T) {
 	for i := range execs {
 		b.start(c, sh(fmt.Sprint("e", i), "read x < "+gate.Name()+"; echo out"))
 	}
-	// They are made again also while the execs that took them run on.
+	// They are also made again while the execs that took them still run.
 	eventually(t, "there are enough spares for two", func() bool { return b.spares() >= full/2 })
 	for range execs {
 		if _, err := gate.WriteString("go\n"); err != nil {

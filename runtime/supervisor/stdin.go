@@ -18,35 +18,35 @@ import (
 
 const (
 	// maxWriters is how many writers of an exec are remembered; one takes some 200 bytes.
-	// Who is pushed out by newer ones starts at 0 again, and cannot go on where it was.
+	// A writer that newer ones replaced starts at 0 again and cannot continue.
 	maxWriters = 1024
-	// maxWaiting bounds the bytes of all calls that wait, so that processes which do
-	// not read cannot fill the memory of the supervisor.
+	// maxWaiting bounds the bytes of all waiting calls, so that processes that do not
+	// read cannot fill the memory of the supervisor.
 	maxWaiting = 16 << 20
-	// inputPiece is the most that is written at once, in bytes.
+	// inputPiece is the maximum size of one write, in bytes.
 	inputPiece = 256 << 10
-	// inputFirst is what a pipe holds when it is made, in bytes.
+	// inputFirst is the initial capacity of a pipe, in bytes.
 	inputFirst = 64 << 10
-	// inputPipe is what a pipe is enlarged to when much comes, in bytes.
+	// inputPipe is the capacity that a pipe gets when much input arrives, in bytes.
 	inputPipe = 512 << 10
-	// stallLimit is how long a call with more than wire.SmallStdin bytes waits for
-	// one piece to be read. Then it gives its memory back.
+	// stallLimit is how long a call with more than wire.SmallStdin bytes waits until the
+	// process reads one piece. Then the call fails and frees its memory.
 	stallLimit = 2 * time.Second
 )
 
 // input is the standard input of an exec, or the keyboard of its terminal.
 type input struct {
-	// file is the writing end of a pipe, or the terminal's master. Writing waits in
-	// the runtime's poller, without a thread.
+	// file is the write end of a pipe, or the master of the terminal. A blocked write
+	// waits in the runtime's poller and needs no thread.
 	file *os.File
 	tty  bool
-	// turn has room for the one call that writes; those that wait for it are served
-	// in the order in which they came.
+	// turn has room for the one call that writes. Waiting calls are served in order of
+	// arrival.
 	turn chan struct{}
 	// gone is closed when nothing can be written any more.
 	gone chan struct{}
-	// grown is true once the pipe was enlarged, or that was refused. It belongs to
-	// whoever has the turn.
+	// grown is true once the pipe was enlarged, or enlarging it failed. Only the call
+	// that has the turn uses it.
 	grown bool
 
 	// mu guards the fields below. It is never held across I/O.
@@ -56,18 +56,18 @@ type input struct {
 	closed  bool
 }
 
-// typist is what is known of one writer.
+// typist is the state of one writer.
 type typist struct {
-	// count is how many of its bytes were given to the process.
+	// count is how many of its bytes were passed to the process.
 	count uint64
-	// eof is true once its end was passed on, which happens once.
+	// eof is true once its end was passed on, which happens only once.
 	eof bool
 	// last is the number of its last call.
 	last uint64
 }
 
-// goesBefore tells whether the writer is forgotten before another: those that have
-// ended are first, then those that have not typed for long.
+// goesBefore reports whether the writer is forgotten before another one. Writers that
+// have ended go first, then those that have not written for the longest time.
 func (w *typist) goesBefore(other *typist) bool {
 	if w.eof != other.eof {
 		return w.eof
@@ -83,8 +83,8 @@ func newInput(file *os.File, tty bool) *input {
 	}
 }
 
-// stdinPipe makes the pipe of an exec's standard input. child is the end that
-// the process gets; it must block, because programs expect that.
+// stdinPipe makes the pipe of an exec's standard input. child is the end for the process.
+// It blocks, because programs expect that.
 func stdinPipe() (in *input, child *os.File, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -97,11 +97,11 @@ func stdinPipe() (in *input, child *os.File, err error) {
 	return newInput(os.NewFile(uintptr(p[1]), "stdin"), false), os.NewFile(uintptr(p[0]), "stdin"), nil
 }
 
-// errGap refuses bytes that are not the next ones of their writer.
+// errGap refuses bytes that do not continue where their writer's count ends.
 var errGap = status.Error(codes.InvalidArgument, "the bytes before the offset have not been written by this writer")
 
-// write does what WriteStdin asks for. written is the count of the writer, also
-// with an error.
+// write performs a WriteStdin. written is the count of the writer; it is also valid with
+// an error.
 func (in *input) write(ctx context.Context, req *guestv1.WriteStdinRequest) (written uint64, open bool, err error) {
 	if len(req.GetData()) == 0 && !req.GetEof() {
 		return in.count(req.GetWriter()), in.readable(), nil
@@ -114,7 +114,7 @@ func (in *input) write(ctx context.Context, req *guestv1.WriteStdinRequest) (wri
 	case <-ctx.Done():
 		return 0, false, ctx.Err()
 	}
-	if in.isClosed() { // also those that still get a turn then leave what is known as it is
+	if in.isClosed() { // calls that get their turn later must not change the state any more
 		return in.count(req.GetWriter()), false, nil
 	}
 	w := in.typist(req.GetWriter())
@@ -135,8 +135,8 @@ func (in *input) write(ctx context.Context, req *guestv1.WriteStdinRequest) (wri
 	return written, !in.isClosed(), err
 }
 
-// put writes data and returns how many bytes went out. It stops without an error
-// when nobody can read them any more, or when a big piece was not read for long.
+// put writes data and returns how many bytes were written. It stops without an error if
+// nobody can read them any more, or if a large piece was not read in time.
 func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 	finished := make(chan struct{})
 	unless := context.AfterFunc(ctx, func() {
@@ -145,7 +145,7 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 	})
 	defer func() {
 		if !unless() {
-			<-finished // or it would end the next call
+			<-finished // otherwise it would interrupt the next call
 		}
 	}()
 	for done < len(data) {
@@ -155,7 +155,7 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 			limit = time.Now().Add(stallLimit)
 		}
 		_ = in.file.SetWriteDeadline(limit)
-		// Only now: what came before would have been undone by the new deadline.
+		// Check only now: the new deadline has undone an earlier interrupt.
 		if in.isClosed() {
 			return done, nil
 		}
@@ -169,7 +169,7 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return done, ctx.Err()
-		default: // nobody has the other end open, or the exec has ended
+		default: // nobody holds the other end open, or the exec has ended
 			in.shut()
 			return done, nil
 		}
@@ -177,8 +177,8 @@ func (in *input) put(ctx context.Context, data []byte) (done int, err error) {
 	return done, nil
 }
 
-// grow enlarges the pipe once a big piece comes, not before: the kernel counts
-// the pipes of a user, and beyond its limit makes new ones tiny.
+// grow enlarges the pipe once a large piece arrives, not before: the kernel limits the
+// total pipe memory of a user, and beyond that limit new pipes are tiny.
 func (in *input) grow(piece int) {
 	if in.grown || in.tty || piece < inputFirst {
 		return
@@ -187,8 +187,8 @@ func (in *input) grow(piece int) {
 	in.control(func(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, inputPipe) })
 }
 
-// typeEnd passes the end of a writer on: a pipe is closed, at a terminal the
-// character is typed that stands for the end of a file there now.
+// typeEnd passes the end of a writer on. It closes a pipe. At a terminal it writes the
+// character that currently means end of file there.
 func (in *input) typeEnd(ctx context.Context, w *typist) error {
 	if !in.tty {
 		in.shut()
@@ -199,7 +199,7 @@ func (in *input) typeEnd(ctx context.Context, w *typist) error {
 				end = t.Cc[unix.VEOF]
 			}
 		})
-		if end != 0 { // 0 says that the terminal has no such character
+		if end != 0 { // 0 means that the terminal has no such character
 			if n, err := in.put(ctx, []byte{end}); n == 0 {
 				return err
 			}
@@ -211,7 +211,7 @@ func (in *input) typeEnd(ctx context.Context, w *typist) error {
 	return nil
 }
 
-// typist returns what is known of a writer, and makes room for a new one.
+// typist returns the state of a writer. For a new one it may forget an old one.
 func (in *input) typist(name string) *typist {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -243,14 +243,14 @@ func (in *input) count(writer string) uint64 {
 	return 0
 }
 
-// readable tells whether somebody can read what would be written.
+// readable reports whether somebody can read what would be written.
 func (in *input) readable() bool {
 	if in.isClosed() {
 		return false
 	}
 	broken := false
 	in.control(func(fd int) {
-		p := []unix.PollFd{{Fd: int32(fd)}} // POLLERR is always told
+		p := []unix.PollFd{{Fd: int32(fd)}} // POLLERR is always reported
 		n, err := unix.Poll(p, 0)
 		broken = err == nil && n > 0 && p[0].Revents&unix.POLLERR != 0
 	})
@@ -275,8 +275,8 @@ func (in *input) isClosed() bool {
 	return in.closed
 }
 
-// shut ends the input and every call that waits. It waits for nothing. The
-// master of a terminal stays open for the output.
+// shut ends the input and every waiting call. It does not block. The master of a terminal
+// stays open for the output.
 func (in *input) shut() {
 	if in == nil {
 		return
@@ -295,7 +295,7 @@ func (in *input) shut() {
 	}
 }
 
-// WriteStdin gives bytes to the standard input or the terminal of an exec.
+// WriteStdin writes bytes to the standard input or the terminal of an exec.
 func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error) {
 	switch {
 	case req.GetWriter() == "" || len(req.GetWriter()) > wire.MaxWriter:
@@ -312,7 +312,8 @@ func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest
 		return &guestv1.WriteStdinResponse{}, nil
 	}
 	v.s.typing.Add(len(req.GetData()))
-	// A few bytes always get in, so that somebody can type while all else is stuck.
+	// Small writes are always accepted, so a user can type while all other input is
+	// stuck.
 	if size := int64(len(req.GetData())); size > wire.SmallStdin {
 		defer v.s.waiting.Add(-size)
 		if v.s.waiting.Add(size) > maxWaiting {
@@ -326,5 +327,5 @@ func (v *service) WriteStdin(ctx context.Context, req *guestv1.WriteStdinRequest
 	return &guestv1.WriteStdinResponse{Offset: written, Open: open}, nil
 }
 
-// interrupted tells whether a system call is to be made again.
+// interrupted reports whether a system call must be repeated.
 func interrupted(err error) bool { return errors.Is(err, syscall.EINTR) }

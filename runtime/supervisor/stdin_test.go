@@ -24,7 +24,7 @@ func piped(req *guestv1.StartRequest) *guestv1.StartRequest {
 	return req
 }
 
-// unique returns a number that this box has not given before.
+// unique returns a number that this box has not returned before.
 func (b *box) unique() string { b.uniques++; return fmt.Sprint(b.uniques) }
 
 // typed writes as writer "w" and returns the count, which must be the end of text.
@@ -89,8 +89,8 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// What a call had written when it was given up counts, and the next call goes on
-// behind what the supervisor still had to write.
+// What a call wrote before it was cancelled counts. The next call continues after what
+// the supervisor still had to write.
 func TestAnAbandonedCallLosesAndDoublesNothing(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
@@ -107,8 +107,8 @@ func TestAnAbandonedCallLosesAndDoublesNothing(t *testing.T) {
 	if err != nil || !open || count >= uint64(len(data)) {
 		t.Fatalf("the count is %d, open %v, %v", count, open, err)
 	}
-	// A daemon that was started again has another connection and sends from the
-	// last count that it knew.
+	// A restarted daemon has another connection and sends from the last count that it
+	// knew.
 	again := b.dial()
 	var calls sync.WaitGroup
 	calls.Go(func() {
@@ -173,7 +173,7 @@ func TestAReaderThatIsGoneIsTold(t *testing.T) {
 	if n, open, err := c.WriteStdin(t.Context(), "e", "w", 0, []byte("x"), false); err != nil || open || n != 0 {
 		t.Errorf("written: %d, open %v, %v", n, open, err)
 	}
-	// A reader that goes away while a call waits for it.
+	// A reader that exits while a call waits for it.
 	b.start(c, piped(request("f", "head", "-c", "1")))
 	if n, open, err := c.WriteStdin(t.Context(), "f", "w", 0, make([]byte, 5<<20), false); err != nil || open || n == 0 || n == 5<<20 {
 		t.Errorf("the one that went away: %d, open %v, %v", n, open, err)
@@ -184,7 +184,7 @@ func TestInputThatNobodyReadsKeepsNeitherExitNorStopWaiting(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
 	gate, pids := b.fifo("gate"), b.fifo("pids")
-	// The child has the pipe open and reads nothing.
+	// The child holds the pipe open and reads nothing.
 	b.start(c, piped(sh("e", "exec 3<&0; sleep 1000 & echo $! > "+pids.Name()+"; read x < "+gate.Name()+"; exit 5")))
 	killAtEnd(t, number(t, pids))
 	var calls sync.WaitGroup
@@ -195,7 +195,7 @@ func TestInputThatNobodyReadsKeepsNeitherExitNorStopWaiting(t *testing.T) {
 			}
 		})
 	}
-	// Somebody who types is heard although all the rest is stuck.
+	// Typed input is accepted although all other input is stuck.
 	b.start(c, piped(request("f", "cat")))
 	b.typed(c, "f", 0, "still there", true)
 	b.end("f")
@@ -211,7 +211,7 @@ func TestInputThatNobodyReadsKeepsNeitherExitNorStopWaiting(t *testing.T) {
 	calls.Wait()
 }
 
-// BenchmarkStdin is how fast input goes through the connection into a process.
+// BenchmarkStdin measures the throughput of input through the connection into a process.
 func BenchmarkStdin(b *testing.B) {
 	for _, size := range []int{256 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size>>10, "KiB"), func(b *testing.B) {

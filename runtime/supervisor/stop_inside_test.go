@@ -21,19 +21,19 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// stoppingForTest does what a stop begins with.
+// stoppingForTest performs the first step of a stop.
 func (s *Supervisor) stoppingForTest() {
 	s.registry.close()
 	s.children.stopping()
 }
 
-// stopped tells whether a record says that the stop came before a start.
+// stopped reports whether the record says that the stop prevented the start.
 func stopped(r *guestv1.ExecRecord) bool {
 	return r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED && r.GetEndCause() == guestv1.EndCause_END_CAUSE_STOP &&
 		r.GetCancelled() && r.GetExitCode() == 143 && r.GetFailureMessage() != ""
 }
 
-// Whoever looks for the processes to be ended would not see one that is started later.
+// The search for processes to end would miss one that is started later.
 func TestAnExecThatMeetsTheStopGetsNoProcess(t *testing.T) {
 	s := newInside(t)
 	w := s.registry.subscribe()
@@ -97,7 +97,7 @@ func TestTheContainersOwnCommandTakesNoIDThatIsBeingStarted(t *testing.T) {
 	s.cfg.Boot.Command = []string{"true"}
 	other, _ := s.registry.claim("main", &s.work)
 	defer s.work.Done()
-	s.children.stopping() // it need not run
+	s.children.stopping() // no need to run the whole stop
 	if id, err := s.release(t.Context()); id != "main-2" || err != nil {
 		t.Errorf("it is released as %q, %v", id, err)
 	}
@@ -137,11 +137,11 @@ func TestWhatIsForkedWhileTheStopLooksGetsItsSignal(t *testing.T) {
 	if _, err := r.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	leader, _ := readProcess(ch.pid) // all that was there when the list was read
+	leader, _ := readProcess(ch.pid) // the only process when the list was read
 	c.stopping()
 	c.terminate([]process{leader})
 	_ = r.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // both have it open
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // both hold it open
 		t.Errorf("the other process lives on: %v", err)
 		_ = syscall.Kill(-ch.pid, syscall.SIGKILL)
 	}

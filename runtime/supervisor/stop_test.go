@@ -12,9 +12,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// What the stop does not see would keep it waiting for its whole grace period.
+// A process that the stop misses would keep it waiting for the whole grace period.
 func TestTheStopReachesWhatIsJustBeingStarted(t *testing.T) {
-	for _, begun := range []int{1, 2, 5} { // the others are at all stages then
+	for _, begun := range []int{1, 2, 5} { // the others are at various stages then
 		stopWhileStarting(t, begun)
 	}
 }
@@ -24,7 +24,7 @@ func stopWhileStarting(t *testing.T, begun int) {
 	b := newBox(t, withArgs("-grace", limit.String()))
 	c := b.dial()
 	answered := make(chan struct{}, execs)
-	replies := make([]*guestv1.ExecRecord, execs) // nil where the link ended before
+	replies := make([]*guestv1.ExecRecord, execs) // nil if the link ended before
 	var starts sync.WaitGroup
 	for i := range execs {
 		starts.Go(func() {
@@ -42,7 +42,7 @@ func stopWhileStarting(t *testing.T, begun int) {
 		if _, err := os.Stat(filepath.Join(b.dir, "logs", logs.StatusName(id))); err == nil {
 			r = b.status(id)
 		} else if r == nil {
-			continue // it did not come as far as the supervisor
+			continue // it did not reach the supervisor
 		}
 		if r.GetEndCause() != guestv1.EndCause_END_CAUSE_STOP || r.GetSignal() == int32(syscall.SIGKILL) {
 			t.Error(r)

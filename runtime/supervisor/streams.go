@@ -11,21 +11,21 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
-// defaultTerm is what TERM is set to where nobody says what the terminal is.
+// defaultTerm is the value of TERM if neither container nor request sets it.
 const defaultTerm = "xterm"
 
 // streams are the standard streams of an exec.
 type streams struct {
 	out *output.Output
-	// input is nil where the process reads an end of file at once.
+	// input is nil if the process reads an end of file at once.
 	input *input
-	// stdin is what the process gets as its descriptor 0.
+	// stdin becomes descriptor 0 of the process.
 	stdin *os.File
-	// pipe is true when stdin is the end of a pipe that is the exec's own.
+	// pipe is true if stdin is the end of a pipe of this exec.
 	pipe bool
 }
 
-// openStreams makes the streams that a request asks for.
+// openStreams opens the streams that a request needs.
 func (s *Supervisor) openStreams(req *guestv1.StartRequest, uid int, w *logs.Writer) (*streams, *startError) {
 	if req.GetTty() {
 		var master, slave *os.File
@@ -63,7 +63,7 @@ func noPipes(err error) *startError {
 	return other("The pipes of the command cannot be made (%v): end some commands in the sandbox and try again.", err)
 }
 
-// descriptors are what the process gets.
+// descriptors are the descriptors that the process gets.
 func (st *streams) descriptors() []uintptr {
 	return []uintptr{st.stdin.Fd(), st.out.Stdout.Fd(), st.out.Stderr.Fd()}
 }
@@ -80,7 +80,7 @@ func (st *streams) closeStdin() {
 	}
 }
 
-// close closes everything of an exec whose process was not started.
+// close closes all streams of an exec whose process did not start.
 func (st *streams) close() {
 	st.closeStdin()
 	st.input.shut()

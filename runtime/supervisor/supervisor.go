@@ -1,10 +1,10 @@
-// Package supervisor is what agbox-init does as PID 1 of a primary container:
-// it starts execs, reaps every process, writes output to log files, journals
-// what became of each exec, and answers the daemon over one Unix socket.
+// Package supervisor implements agbox-init, PID 1 of a primary container. It starts
+// execs, reaps every process, writes output to log files, records how each exec ended,
+// and answers the daemon over one Unix socket.
 //
-// It is the one process of a sandbox that must not die, so it keeps little in
-// memory, bounds all that others can make grow, and needs no thread that it has
-// not made at its start.
+// A sandbox cannot survive the death of this process. So the package keeps little in
+// memory, bounds everything that others can make grow, and makes all threads at its
+// start.
 package supervisor
 
 import (
@@ -34,27 +34,27 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
-// Config is what a supervisor is started with.
+// Config configures a supervisor.
 type Config struct {
-	// Boot is what the daemon decided when it made the container.
+	// Boot is the configuration that the daemon wrote when it made the container.
 	Boot *guestv1.BootConfig
-	// LinkDir is the folder in which the socket is made.
+	// LinkDir is the folder for the socket.
 	LinkDir string
 	// LogDir is the existing folder of log and status files.
 	LogDir string
-	// Env is the environment of the container, under that of every exec.
+	// Env is the environment of the container. Every exec inherits it.
 	Env []string
 	// Passwd and Group are the container's user and group files.
 	Passwd, Group string
-	// Version is told to the daemon.
+	// Version is reported to the daemon.
 	Version string
-	// Grace is the time between SIGTERM and SIGKILL when the supervisor stops.
-	// It must be shorter than the engine's stop timeout.
+	// Grace is the time between SIGTERM and SIGKILL when the supervisor stops. It must be
+	// shorter than the engine's stop timeout.
 	Grace time.Duration
 }
 
-// DefaultGrace leaves two of the engine's usual ten seconds for the last bytes
-// and status files.
+// DefaultGrace leaves two of the engine's usual ten seconds for the last bytes and status
+// files.
 const DefaultGrace = 8 * time.Second
 
 // Supervisor runs the execs of one container.
@@ -63,8 +63,9 @@ type Supervisor struct {
 	logs    *logs.Dir
 	bootID  string
 	started time.Time
-	// mainID is the exec id of the container's own command in this life; nil while it
-	// has not been started. Without Boot.HoldCommand it is set before anybody can ask.
+	// mainID is the exec id of the container's own command in this life of the container.
+	// It is nil until the command is started. Without Boot.HoldCommand it is set before
+	// the first call can arrive.
 	mainID   atomic.Pointer[string]
 	mainOnce sync.Once
 	devNull  *os.File
@@ -73,26 +74,26 @@ type Supervisor struct {
 	registry *registry
 	// disk bounds the threads that wait for the log directory.
 	disk gate
-	// files bounds the threads that look at files of the container.
+	// files bounds the threads that access files of the container.
 	files gate
 	// output moves the output of all execs into their logs.
 	output *output.Collector
-	// look bounds the threads that read /proc for a kill. They have a gate of their
-	// own, so that a hung file system never keeps an exec from being killed.
+	// look bounds the threads that read /proc for a kill. It is a separate gate, so a
+	// hung file system never prevents a kill.
 	look gate
-	// waiting counts the bytes of calls of WriteStdin.
+	// waiting counts the bytes of waiting WriteStdin calls.
 	waiting atomic.Int64
-	// typing gives the heap room while big calls of WriteStdin come.
+	// typing lets the heap grow while large WriteStdin calls arrive.
 	typing bulk.Flow
-	// quota bounds the output of all execs together.
+	// quota bounds the total output of all execs.
 	quota *logs.Quota
-	// refill tells keepSpares to look.
+	// refill wakes keepSpares.
 	refill chan struct{}
 	// work counts the goroutines of all execs, and keepSpares.
 	work sync.WaitGroup
 	// stopping is closed when all execs are being ended.
 	stopping chan struct{}
-	// patience ends when output that somebody outside still holds open is given up.
+	// patience ends when output that a process outside still holds open is abandoned.
 	patience context.Context
 	giveUp   context.CancelFunc
 }
@@ -110,9 +111,9 @@ func LoadBoot(path string) (*guestv1.BootConfig, error) {
 	return boot, nil
 }
 
-// New prepares a supervisor. It starts nothing yet.
+// New prepares a supervisor. It starts nothing.
 func New(cfg Config) (*Supervisor, error) {
-	// What the engine may have left open must not reach the execs.
+	// Descriptors that the engine left open must not reach the execs.
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 	dir, err := logs.OpenDir(cfg.LogDir)
 	if err != nil {
@@ -146,9 +147,9 @@ func New(cfg Config) (*Supervisor, error) {
 	return s, nil
 }
 
-// openNull opens the standard input of all execs once, so that an exec cannot
-// break the others by removing /dev/null. An image may come without it; the read
-// end of a pipe nobody writes to gives the same end of file.
+// openNull opens the standard input of all execs once, so an exec that removes /dev/null
+// does not break the others. An image may lack /dev/null; the read end of a pipe without
+// a writer also reads as end of file.
 func openNull() (*os.File, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err == nil {
@@ -162,9 +163,9 @@ func openNull() (*os.File, error) {
 	return os.NewFile(uintptr(p[0]), "null"), nil
 }
 
-// Run serves until SIGTERM, then ends all processes and returns when their
-// output and status are in the files. The process must have no other children:
-// Run reaps them all. ready is called when the socket accepts connections.
+// Run serves until SIGTERM. Then it ends all processes and returns when their output and
+// status are in the files. The process must have no other children, because Run reaps
+// all. ready is called when the socket accepts connections.
 func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	s.patience, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	defer s.giveUp()
@@ -191,9 +192,9 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	var loops sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.children.run(reaping, chld) })
-	// Whoever asks for the main command must find it known, so it comes first.
+	// The main command must be known before the first caller asks for it.
 	if !s.cfg.Boot.GetHoldCommand() {
-		_, _ = s.release(ctx) // nothing stops it yet
+		_, _ = s.release(ctx) // nothing can stop it yet
 	}
 	serving, stopServing := context.WithCancel(ctx)
 	served := make(chan error, 1)
@@ -217,27 +218,27 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	ln.finishTransfers(clearing)
 	ln.finish(farewell)
 	stopServing()
-	_ = server.Close() // its connections are closed already
+	_ = server.Close() // its connections are already closed
 	stopReaping()
 	loops.Wait()
 	return err
 }
 
-// farewell is how long connections may take to send the last exits. The daemon
-// finds what it did not get in the status files.
+// farewell is how long connections may take to send the last exits. The daemon reads
+// those that it did not get from the status files.
 const farewell = time.Second
 
-// clearing is how long transfers that were broken off may still take, after all
-// processes have ended, to remove what they had half done.
+// clearing is how long cancelled transfers may take, after all processes have ended, to
+// remove incomplete files.
 const clearing = 5 * time.Second
 
-// mainExec is the exec id of the container's own command where the daemon does
-// not say another one.
+// mainExec is the exec id of the container's own command if the daemon does not set
+// another one.
 const mainExec = "main"
 
-// release starts the container's own command, once, and returns its exec id; empty
-// when there is none. An id that it returns comes to a status, so once the supervisor
-// stops there is none for a command that was held back until then.
+// release starts the container's own command, once, and returns its exec id. The id is
+// empty if there is no command. Every returned id gets a status. So after the stop has
+// begun, release returns an empty id for a command that was held back until then.
 func (s *Supervisor) release(ctx context.Context) (id string, err error) {
 	if len(s.cfg.Boot.GetCommand()) == 0 {
 		return "", nil
@@ -256,15 +257,15 @@ func (s *Supervisor) mainExecID() string {
 	return ""
 }
 
-// startMain claims the id of the container's own command and starts it in the
-// background, as an exec like any other, counted in work.
+// startMain claims the id of the container's own command and starts it in the background,
+// like any other exec, counted in work.
 func (s *Supervisor) startMain(ctx context.Context) {
 	e := s.claimMain()
 	if e == nil {
 		return
 	}
 	s.mainID.Store(&e.id)
-	// A failure is a record that the daemon asks for.
+	// A failure becomes a record that the daemon asks for.
 	go s.begin(context.WithoutCancel(ctx), e, &guestv1.StartRequest{
 		ExecId:  e.id,
 		Command: s.cfg.Boot.GetCommand(),
@@ -273,9 +274,9 @@ func (s *Supervisor) startMain(ctx context.Context) {
 	})
 }
 
-// claimMain claims an exec id for the container's own command; nil once the supervisor
-// stops. An exec id is used once for ever, so when the container is started again its
-// command runs as ID-2, ID-3 and so on, beside the logs of the lives before.
+// claimMain claims an exec id for the container's own command. It returns nil once the
+// supervisor stops. An exec id is never reused: when the container is started again, its
+// command runs as ID-2, ID-3 and so on, and the earlier logs stay.
 func (s *Supervisor) claimMain() *execution {
 	first := s.cfg.Boot.GetMainExecId()
 	if !ids.Valid(first) {

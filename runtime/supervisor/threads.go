@@ -8,28 +8,27 @@ import (
 	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
-// A container has a PID limit, threads count, and a Go program that cannot get a
-// thread aborts. So the supervisor makes all its threads before anybody can fill
-// the limit and bounds how many it can ever need at once: a thread is needed for
-// each running goroutine (at most processors) and for each that waits in a
-// system call on a file or on /proc (bounded by gates). Pipes and sockets are
-// waited for without threads.
+// A container has a PID limit, which counts threads, and a Go program aborts if it cannot
+// create a thread. So the supervisor creates all its threads before anybody can reach the
+// limit, and bounds how many it can need at once. Each running goroutine needs a thread
+// (at most processors), and so does each goroutine in a blocking system call on a file or
+// on /proc (bounded by gates). Waiting for pipes and sockets needs no thread.
 const (
-	// processors is the most threads that run Go code at once.
+	// processors is the maximum number of threads that run Go code at once.
 	processors = 4
 	// diskThreads bounds the goroutines that wait for the log directory.
 	diskThreads = 8
-	// fileThreads bounds the goroutines that look at files of the container.
+	// fileThreads bounds the goroutines that access files of the container.
 	fileThreads = 4
 	// lookThreads bounds the goroutines that read /proc for a kill.
 	lookThreads = 2
-	// otherThreads are the runtime's own (monitor, signals, poller, collector), a
-	// fork, and room for short calls that no gate guards.
+	// otherThreads are the runtime's own (monitor, signals, poller, collector), a fork,
+	// and room for short calls without a gate.
 	otherThreads = 12
 )
 
-// ReserveThreads makes the threads that the supervisor will ever need. The
-// runtime keeps idle threads for ever. Call it once, before anything else.
+// ReserveThreads creates the threads that the supervisor will ever need. The runtime
+// never ends idle threads. Call it once, before anything else.
 func ReserveThreads() {
 	runtime.GOMAXPROCS(min(processors, runtime.NumCPU()))
 	const n = processors + diskThreads + fileThreads + lookThreads + files.Threads + output.Threads + otherThreads
@@ -49,10 +48,10 @@ func ReserveThreads() {
 	done.Wait()
 }
 
-// gate lets a bounded number of goroutines into blocking system calls.
+// gate bounds the number of goroutines in blocking system calls.
 type gate chan struct{}
 
-// do runs fn when there is room. Calls of do must not be nested.
+// do runs fn when the gate has room. Calls of do must not be nested.
 func (g gate) do(fn func()) {
 	g <- struct{}{}
 	defer func() { <-g }()

@@ -9,9 +9,9 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// limits ends an exec that runs too long, or is silent for too long. It costs an
-// idle exec nothing: timers sleep, and output does not wind them up again; the
-// one for silence looks when it fires how long it has really been.
+// limits ends an exec that runs too long or is silent for too long. It costs an idle exec
+// nothing: timers sleep, and output does not restart them. When the timer for silence
+// fires, it checks how long the exec has really been silent.
 type limits struct {
 	// end ends the exec.
 	end     func(guestv1.EndCause)
@@ -23,12 +23,12 @@ type limits struct {
 	mu     sync.Mutex
 	timers []*time.Timer
 	over   bool
-	// busy counts the timers that fire now.
+	// busy counts the timer functions that run now.
 	busy sync.WaitGroup
 }
 
-// limit sets the timers that a request asks for. The times run from now, on a
-// clock that nobody can set. It returns nil when there is no limit.
+// limit sets the timers that a request asks for. They start now, on the monotonic clock.
+// It returns nil if there is no limit.
 func (s *Supervisor) limit(e *execution, req *guestv1.StartRequest, w *logs.Writer) *limits {
 	if req.GetTimeoutMs() == 0 && req.GetIdleTimeoutMs() == 0 {
 		return nil
@@ -48,8 +48,8 @@ func newLimits(req *guestv1.StartRequest, w *logs.Writer, end func(guestv1.EndCa
 	return l
 }
 
-// look ends the exec if it has been silent for too long; if not, it comes back
-// at the earliest time at which that could be.
+// look ends the exec if it has been silent for too long. Otherwise it runs again at the
+// earliest time at which the limit can be reached.
 func (l *limits) look() {
 	last := l.started
 	if at := l.writer.LastWrite(); at.After(last) {
@@ -87,7 +87,7 @@ func (l *limits) enter() bool {
 	return true
 }
 
-// stop ends the timers. It waits for nothing; wait does.
+// stop ends the timers. It does not block; wait does.
 func (l *limits) stop() {
 	if l == nil {
 		return
@@ -101,14 +101,14 @@ func (l *limits) stop() {
 	}
 }
 
-// wait returns when none of the timers does anything any more.
+// wait returns when no timer function runs any more.
 func (l *limits) wait() {
 	if l != nil {
 		l.busy.Wait()
 	}
 }
 
-// milliseconds is a duration, at most as long as one can be.
+// milliseconds returns n milliseconds, at most the maximum duration.
 func milliseconds(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 }

@@ -9,7 +9,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// ending is when an exec was ended, and why.
+// ending says when and why an exec was ended.
 type ending struct {
 	after time.Duration
 	cause guestv1.EndCause
@@ -28,7 +28,7 @@ func limited(t *testing.T, req *guestv1.StartRequest, writes ...time.Duration) (
 		began := time.Now()
 		l := newLimits(req, w, func(cause guestv1.EndCause) { got = append(got, ending{time.Since(began), cause}) })
 		for _, at := range writes {
-			time.Sleep(at - time.Since(began)) // on the bubble's clock
+			time.Sleep(at - time.Since(began)) // on the clock of the synctest bubble
 			synctest.Wait()
 			w.Write(logs.Stderr, time.Now(), []byte("x"))
 		}

@@ -35,7 +35,7 @@ func TestATimeoutEndsAnExecAndKeepsItsRealStatus(t *testing.T) {
 	})
 }
 
-// It ignores SIGTERM and has left a process that did everything to be forgotten.
+// The exec ignores SIGTERM and has left a process that hides in every way.
 func TestATimeoutKillsTheWholeTree(t *testing.T) {
 	b := newBox(t)
 	inTime(t, 500*time.Millisecond, func(d time.Duration) bool {

@@ -63,7 +63,7 @@ func TestWhatATerminalHoldsAtTheExitIsInTheLog(t *testing.T) {
 	}
 }
 
-// Scripts send their outputs elsewhere and speak to the terminal by its name.
+// Scripts redirect their outputs and open the terminal by its name.
 func TestATerminalThatNobodyHasOpenForAMomentGoesOn(t *testing.T) {
 	b := newBox(t)
 	r := b.run(onTerminal(sh("e", `exec <&- >&- 2>&-; for i in 1 2 3; do sleep 0.05; echo $i > /dev/tty; done; exit 4`)))
@@ -118,8 +118,8 @@ func TestAResizeThatCannotBeIsRefused(t *testing.T) {
 	}
 }
 
-// The shell reads a line, an interrupt key and the end of file as from any
-// terminal, and echoes what is typed.
+// The shell reads a line, an interrupt key and the end of file as on any terminal, and
+// echoes the input.
 func TestTypingReachesTheProcess(t *testing.T) {
 	b := newBox(t)
 	c := b.dial()
@@ -127,13 +127,13 @@ func TestTypingReachesTheProcess(t *testing.T) {
 	b.start(c, onTerminal(sh("e", `trap "i=1" INT; read x; echo "got $x"; echo > `+ready.Name()+`; while [ -z "$i" ]; do sleep 0.01; done; echo > `+ready.Name()+`; cat; echo ended; exec cat`)))
 	at := b.typed(c, "e", 0, "hello\n", false)
 	word(t, ready)
-	// The key takes with it what the terminal has not handed over yet.
+	// The key discards input that the process has not read yet.
 	eventually(t, "the answer is in the log", func() bool { return strings.Contains(b.stdout("e"), "got hello") })
 	at = b.typed(c, "e", at, "\x03", false)
 	word(t, ready)
 	at = b.typed(c, "e", at, "", true)
 	eventually(t, "cat ends at the typed end of file", func() bool { return strings.Contains(b.stdout("e"), "ended") })
-	b.typed(c, "e", at, "", true) // the same end once more is no second end
+	b.typed(c, "e", at, "", true) // repeating the same end has no effect
 	if running, err := c.Signal(t.Context(), "e", int32(syscall.SIGKILL)); err != nil || !running {
 		t.Fatalf("the last cat ended: %v, %v", running, err)
 	}

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// usage is what the processes of an exec have used.
+// usage is the resource usage of the processes of an exec.
 //
-// The times are those of every process of the exec that has ended and was waited
-// for, by its parent or by the supervisor. What left both session and process
-// group of the exec and then lost its parent is not in it, nor what outlives the
-// exec's first process.
+// The times cover every process of the exec that has ended and was reaped, by its parent
+// or by the supervisor. They do not cover a process that left both session and process
+// group of the exec and then lost its parent, nor one that outlives the exec's first
+// process.
 //
-// The peak is the largest of two numbers. One is the most that a single one of
-// those processes ever had in memory, which the kernel keeps; for the exec's
-// first process that is never less than what the supervisor had in memory when it
-// started it, some 10 MB. The other is the largest sum over the living processes
-// that was seen by a sampler, in which a page that several share counts for each.
+// The peak is the greater of two numbers. One is the greatest peak of a single one of
+// these processes, which the kernel keeps. For the exec's first process that is at least
+// the memory of the supervisor when it started the process, about 10 MB. The other is the
+// greatest sampled sum over the living processes. The sum counts a shared page once per
+// process.
 type usage struct {
 	user, system time.Duration
 	// peak is in bytes.
@@ -31,12 +31,12 @@ func (u *usage) add(r *syscall.Rusage) {
 	u.peak = max(u.peak, uint64(r.Maxrss)<<10)
 }
 
-// firstSample is when the memory of a tree is looked at for the first time; from
-// then on always after twice as long. So a short exec costs nothing, a long one
-// next to nothing, and an idle one does not keep the processor awake.
+// firstSample is the time until the first sample of the memory of a tree. After that, the
+// interval doubles each time. So sampling costs a short exec nothing and a long one very
+// little, and does not keep the processor awake for an idle one.
 const firstSample = time.Second
 
-// sampler looks at the memory of an exec's tree now and then.
+// sampler samples the memory of an exec's tree.
 type sampler struct {
 	s     *Supervisor
 	child *child
@@ -46,20 +46,20 @@ type sampler struct {
 	timer *time.Timer
 	most  uint64
 	over  bool
-	// busy counts the looks.
+	// busy counts the samples being taken.
 	busy sync.WaitGroup
 }
 
-// sample begins to look at the processes of a child.
+// sample starts sampling the processes of a child.
 func (s *Supervisor) sample(ch *child) *sampler {
 	m := &sampler{s: s, child: ch}
-	m.mu.Lock() // the timer may be quick
+	m.mu.Lock() // the timer may fire at once
 	defer m.mu.Unlock()
 	m.timer = time.AfterFunc(firstSample, func() { m.look(firstSample) })
 	return m
 }
 
-// look takes one sample and plans the next one.
+// look takes one sample and schedules the next one.
 func (m *sampler) look(after time.Duration) {
 	m.mu.Lock()
 	if m.over {
@@ -80,7 +80,7 @@ func (m *sampler) look(after time.Duration) {
 	}
 }
 
-// memoryOf sums up what is in memory of the processes below a leader and in its
+// memoryOf returns the resident memory of the processes below a leader and in its
 // session.
 func memoryOf(leader int) (sum uint64) {
 	all := processes()
@@ -99,7 +99,7 @@ func memoryOf(leader int) (sum uint64) {
 	return sum
 }
 
-// stop ends the looks. It waits for nothing; wait does.
+// stop ends the sampling. It does not block; wait does.
 func (m *sampler) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +107,7 @@ func (m *sampler) stop() {
 	m.timer.Stop()
 }
 
-// wait returns when nobody looks any more.
+// wait returns when no sample is being taken.
 func (m *sampler) wait() { m.busy.Wait() }
 
 // peak returns the largest sample so far.

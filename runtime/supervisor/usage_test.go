@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// burn is a shell command that takes processor time and then goes on.
+// burn is a shell command that uses processor time and then continues.
 const burn = `i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done`
 
 func TestProcessorTimeIsOfTheTree(t *testing.T) {
@@ -29,8 +29,8 @@ func TestProcessorTimeIsOfTheTree(t *testing.T) {
 func TestOrphansThatEndedBeforeTheLeaderCount(t *testing.T) {
 	b := newBox(t)
 	done := b.fifo("done")
-	// The orphan has lost its parent when it works. Only its reaping shows the time,
-	// which is when it is no more in /proc.
+	// The orphan has lost its parent when it works. Its time becomes known only when it
+	// is reaped, that is when it is gone from /proc.
 	r := b.run(sh("e", `(sh -c 'echo $$ > `+done.Name()+`; `+burn+`' &); read pid < `+done.Name()+`; while [ -e /proc/$pid ]; do sleep 0.01; done`))
 	if r.GetUserUs() < 50_000 {
 		t.Errorf("the orphan's time is missing: %d us", r.GetUserUs())
@@ -47,7 +47,7 @@ func TestPeakMemoryIsThatOfTheLargestProcess(t *testing.T) {
 	}
 }
 
-// Two processes of 50 MB that live together: no single one tells.
+// Two processes of 50 MB that run at the same time: the sum is known only by sampling.
 func TestPeakMemoryIsOfTheTreeWhenItLasts(t *testing.T) {
 	const each = 50 << 20
 	b := newBox(t)

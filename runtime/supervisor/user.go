@@ -17,7 +17,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// maxUserFile is the most that is read of a passwd or group file, in bytes.
+// maxUserFile is the maximum number of bytes read from a passwd or group file.
 const maxUserFile = 4 << 20
 
 // identity is the user that a process runs as.
@@ -37,8 +37,8 @@ func (id *identity) String() string {
 	return strconv.Itoa(id.uid)
 }
 
-// lookupUser resolves user, uid, user:group or uid:gid in the files of the
-// container. Numbers need no files; empty means root.
+// lookupUser resolves user, uid, user:group or uid:gid with the files of the container.
+// Numbers need no files. An empty spec means root.
 func (s *Supervisor) lookupUser(spec string) (*identity, *startError) {
 	const notFound = guestv1.StartFailure_START_FAILURE_USER_NOT_FOUND
 	passwd, err := readUserFile(s.cfg.Passwd)
@@ -64,7 +64,7 @@ func (s *Supervisor) lookupUser(spec string) (*identity, *startError) {
 	return id, nil
 }
 
-// userName is the name that spec gives, or that its number has in passwd.
+// userName returns the name in spec, or the name of its number in passwd.
 func userName(spec string, uid int, passwd []byte) string {
 	name, _, _ := strings.Cut(spec, ":")
 	if _, err := strconv.Atoi(name); err != nil && name != "" {
@@ -77,8 +77,8 @@ func userName(spec string, uid int, passwd []byte) string {
 	return entries[0].Name
 }
 
-// readUserFile reads a file that anybody in the container may have replaced: it
-// does not wait for a FIFO and does not fill the memory. No file is fine.
+// readUserFile reads a file that anybody in the container may have replaced. It does not
+// block on a FIFO and reads a bounded number of bytes. A missing file is not an error.
 func readUserFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,8 +98,8 @@ func readUserFile(path string) ([]byte, error) {
 	return raw, err
 }
 
-// credential returns nil when the process can stay who the supervisor is, which
-// an unprivileged supervisor has to.
+// credential returns nil if the process keeps the user of the supervisor. An unprivileged
+// supervisor cannot set another one.
 func (id *identity) credential() *syscall.Credential {
 	if euid := os.Geteuid(); euid != 0 && id.uid == euid && id.gid == os.Getegid() {
 		return nil
@@ -111,8 +111,8 @@ func (id *identity) credential() *syscall.Credential {
 	return c
 }
 
-// mayExecute tells whether the mode of a file lets the user execute it. Access
-// lists can say otherwise; the kernel has the last word.
+// mayExecute reports whether the mode of a file lets the user execute it. The kernel
+// decides: access control lists may say otherwise.
 func (id *identity) mayExecute(st fs.FileInfo) bool {
 	mode := st.Mode()
 	if !mode.IsRegular() {

@@ -9,13 +9,13 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// watcher gets the exits that happen while it is subscribed.
+// watcher receives the exits that happen while it is subscribed.
 type watcher struct {
-	// exits is closed when the watcher was too slow or the supervisor stops.
+	// exits is closed if the watcher was too slow, or when the supervisor stops.
 	exits chan *guestv1.ExecRecord
 }
 
-// subscribe adds a watcher; nil when there are too many.
+// subscribe adds a watcher. It returns nil if there are too many.
 func (r *registry) subscribe() *watcher {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,15 +30,15 @@ func (r *registry) subscribe() *watcher {
 	return w
 }
 
-// unsubscribe removes a watcher that may have been dropped already.
+// unsubscribe removes a watcher. It may have been dropped already.
 func (r *registry) unsubscribe(w *watcher) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dropLocked(w)
 }
 
-// dismissWatchers ends all watches once what they have not sent is sent, also those
-// that begin later: no exit comes any more, and the stop waits for the calls.
+// dismissWatchers ends all watches, also later ones, once they have sent what is queued.
+// No exit follows any more, and the stop waits for the calls.
 func (r *registry) dismissWatchers() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,9 +55,9 @@ func (r *registry) dropLocked(w *watcher) {
 	}
 }
 
-// watch says that it is watching, sends the record of each asked exec that is
-// not running, then every exit. It subscribes before it looks, so that no exit
-// falls between the two; an exec that ends in between is sent once.
+// watch calls watching, then sends the record of each asked exec that is not running,
+// then every exit. It subscribes before it reads the records, so it misses no exit. An
+// exec that ends in between is sent once.
 func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() error, send func(*guestv1.ExecRecord) error) error {
 	w := s.registry.subscribe()
 	if w == nil {
@@ -79,7 +79,7 @@ func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() 
 			return err
 		}
 	}
-	// Only what is in the buffer by now can be there for the second time.
+	// Only exits in the buffer by now can be duplicates.
 	twice := len(w.exits)
 	for {
 		select {
@@ -101,7 +101,7 @@ func (s *Supervisor) watch(ctx context.Context, asked []string, watching func() 
 	}
 }
 
-// lookup returns what is known of an exec, from memory or from its status file.
+// lookup returns the record of an exec, from memory or from its status file.
 func (s *Supervisor) lookup(id string) *guestv1.ExecRecord {
 	e, record := s.registry.get(id)
 	if e == nil {
@@ -116,8 +116,8 @@ func (s *Supervisor) lookup(id string) *guestv1.ExecRecord {
 	return record
 }
 
-// runsHere tells whether the record is of a process that this supervisor runs.
-// One that ran under an earlier supervisor has been lost.
+// runsHere reports whether the record is of a process that this supervisor runs. A
+// process that ran under an earlier supervisor is lost.
 func (s *Supervisor) runsHere(r *guestv1.ExecRecord) bool {
 	return r.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && r.GetBootId() == s.bootID
 }
