@@ -29,8 +29,6 @@ import (
 const (
 	// DefaultReconnect is how long a daemon that went away is waited for.
 	DefaultReconnect = 30 * time.Second
-	// dialTimeout bounds one connection attempt.
-	dialTimeout = 5 * time.Second
 
 	// maxMessage leaves room for lists of tens of thousands of sandboxes; gRPC's
 	// own 4 MiB would end at some ten thousand.
@@ -42,6 +40,9 @@ const (
 	// readBuffer is how much is taken from the socket at a time, in bytes.
 	readBuffer = 256 << 10
 )
+
+// dialTimeout bounds one connection attempt. A variable for tests.
+var dialTimeout = 5 * time.Second
 
 // Client talks to one daemon. Its methods are safe for concurrent use.
 type Client struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -294,7 +295,7 @@ func startError(format string, args ...any) error {
 	return &Error{Code: codes.Unavailable, Message: fmt.Sprintf(format, args...), cause: ErrDaemonUnreachable}
 }
 
-// listenerPID connects to a socket and returns the id of the process behind it.
+// listenerPID connects to a socket and returns the id of the process that listens on it.
 func listenerPID(ctx context.Context, socket string) (int, error) {
 	conn, err := dialSocket(ctx, socket)
 	if err != nil {
@@ -305,23 +306,22 @@ func listenerPID(ctx context.Context, socket string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if isEnding(ctx, socket) {
+	if isEnding(ctx, conn) {
 		return 0, syscall.ECONNREFUSED
 	}
 	return pid, nil
 }
 
-// isEnding tells whether the process that accepted the connection is only just
-// ending: the socket of a killed daemon takes connections until the last of its
-// threads is gone. One that is slow to answer is there.
-func isEnding(ctx context.Context, socket string) bool {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	c, err := New(WithSocket(socket), WithReconnect(0))
-	if err != nil {
+// isEnding tells whether the process behind a new connection is exiting: the socket of a
+// killed daemon accepts connections until its last thread has ended, and closes them then.
+// A daemon that serves sends the settings of HTTP/2 first. One that sends nothing for
+// dialTimeout is slow or stopped, not ending.
+func isEnding(ctx context.Context, conn net.Conn) bool {
+	if conn.SetReadDeadline(time.Now().Add(dialTimeout)) != nil {
 		return false
 	}
-	defer c.Close()
-	_, err = c.Ping(ctx)
-	return ctx.Err() == nil && errors.Is(err, ErrDaemonUnreachable)
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_, err := conn.Read(make([]byte, 1))
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }

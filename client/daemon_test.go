@@ -255,7 +255,7 @@ func TestTheFirstCallStartsADaemonAndStopEndsIt(t *testing.T) {
 	if err != nil || pid != int(answer.GetPid()) {
 		t.Errorf("stopped %d, %v", pid, err)
 	}
-	if _, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrDaemonUnreachable) {
+	if _, err := c.StopDaemon(t.Context()); !errors.Is(err, ErrDaemonNotRunning) {
 		t.Errorf("a second stop gave %v", err)
 	}
 }
@@ -421,5 +421,39 @@ func TestAStartThatTakesTooLongIsGivenUp(t *testing.T) {
 	config.Timeout = time.Minute
 	if _, err := StartDaemon(t.Context(), config); err == nil || !strings.Contains(err.Error(), "ended right after its start") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A daemon that was stopped with SIGSTOP is like this: the kernel takes the connections.
+func TestADaemonThatDoesNotAnswerIsNotSaidToBeMissing(t *testing.T) {
+	old := dialTimeout
+	dialTimeout = 50 * time.Millisecond
+	t.Cleanup(func() { dialTimeout = old })
+	inHome(t, "good")
+	install, err := paths.FromEnv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(install.Run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	frozen, err := net.Listen("unix", install.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer frozen.Close()
+	for range 20 {
+		if pid, err := listenerPID(t.Context(), install.Socket()); err != nil || pid != os.Getpid() {
+			t.Fatalf("process %d listens, %v", pid, err)
+		}
+	}
+	c, err := New(WithReconnect(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.StopDaemon(t.Context())
+	if err == nil || errors.Is(err, ErrDaemonNotRunning) || !strings.Contains(err.Error(), fmt.Sprintf("kill -9 %d", os.Getpid())) {
+		t.Errorf("the stop gave %v", err)
 	}
 }

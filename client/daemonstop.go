@@ -18,7 +18,7 @@ const exitSlice = 50
 // StopDaemon ends the daemon with SIGTERM and returns its process id once the
 // process is gone. Sandboxes and execs run on. It makes sure that the process
 // that listens on the socket is the one that answers before it signals it.
-// When no daemon runs, the error is ErrDaemonUnreachable.
+// When no daemon runs, the error is ErrDaemonNotRunning.
 func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 	pid, err := listenerPID(ctx, c.socket)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 	defer unix.Close(process)
 	answer, err := c.Ping(ctx)
 	if err != nil {
-		return 0, err
+		return 0, c.unanswered(ctx, process, pid, err)
 	}
 	if int(answer.GetPid()) != pid {
 		return 0, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
@@ -48,6 +48,25 @@ func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 		return 0, &Error{Code: codes.Internal, Message: fmt.Sprintf("agboxd (pid %d) cannot be signalled: %v.", pid, err)}
 	}
 	return pid, awaitExit(ctx, process, pid)
+}
+
+// unanswered is the error of a stop whose Ping failed with err.
+func (c *Client) unanswered(ctx context.Context, process, pid int, err error) error {
+	switch {
+	case ctx.Err() != nil || !errors.Is(err, ErrDaemonUnreachable):
+		return err
+	case hasExited(process):
+		return dialError(ctx, c.socket, syscall.ECONNREFUSED)
+	}
+	return &Error{Code: codes.Unavailable, cause: ErrDaemonUnreachable, Message: fmt.Sprintf(
+		"The process %d listens on %s but does not answer. If it is agboxd, end it with `kill -9 %d`: sandboxes and commands keep running.",
+		pid, c.socket, pid)}
+}
+
+// hasExited tells whether the process behind the descriptor has ended.
+func hasExited(process int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // awaitExit waits until the process behind the descriptor has ended.

@@ -44,6 +44,7 @@ func dialError(ctx context.Context, path string, err error) *Error {
 	case ctx.Err() != nil:
 		return ended(ctx.Err())
 	case isDown(err):
+		e.cause = ErrDaemonNotRunning
 		e.Message = fmt.Sprintf("agboxd is not running: no process listens on %s. Start it with `agbox daemon start`.", path)
 	case errors.Is(err, fs.ErrPermission):
 		e.Code = codes.PermissionDenied

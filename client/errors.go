@@ -38,7 +38,8 @@ type Error struct {
 // Error returns the sentence.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns what is underneath: the error of a context, ErrDaemonUnreachable or nil.
+// Unwrap returns what is underneath: the error of a context, ErrDaemonUnreachable,
+// ErrDaemonNotRunning or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Is matches the sentinels of this package by code.
@@ -72,6 +73,10 @@ var (
 // ErrDaemonUnreachable is in the chain of errors that say that no daemon
 // answers. Errors of an engine that does not answer are ErrUnavailable only.
 var ErrDaemonUnreachable = errors.New("agboxd is not reachable")
+
+// ErrDaemonNotRunning is in the chain of errors that say that no process listens on the
+// daemon's socket. Such an error is ErrDaemonUnreachable too.
+var ErrDaemonNotRunning = fmt.Errorf("%w: it is not running", ErrDaemonUnreachable)
 
 // reasonCodes gives the code of a reason that comes inside a record rather than
 // as the status of a call. What only a sandbox or an exec can suffer is Aborted.

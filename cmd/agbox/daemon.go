@@ -95,7 +95,7 @@ func (a *app) daemonStopCommand() *cobra.Command {
 				ctx, cancel := context.WithTimeout(ctx, stopBound)
 				defer cancel()
 				pid, err := c.StopDaemon(ctx)
-				if errors.Is(err, client.ErrDaemonUnreachable) && errors.Is(err, client.ErrUnavailable) {
+				if errors.Is(err, client.ErrDaemonNotRunning) {
 					a.say("agboxd is not running: no process listens on %s.", c.Socket())
 					return nil
 				}
