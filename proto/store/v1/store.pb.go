@@ -87,7 +87,7 @@ func (x *Meta) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// EventRef points from the order of all events to one event.
+// EventRef is the entry of one event in the order of all events.
 type EventRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -140,12 +140,12 @@ func (x *EventRef) GetSequence() uint64 {
 	return 0
 }
 
-// Trimmed records what was removed from a stream of events.
+// Trimmed counts the events that were removed from a stream.
 type Trimmed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The highest sequence or position that was removed.
 	UpTo uint64 `protobuf:"varint,1,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
-	// How many events were removed in all.
+	// The total number of removed events.
 	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
