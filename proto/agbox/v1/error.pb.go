@@ -23,9 +23,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ErrorReason is the vocabulary of google.rpc.ErrorInfo.reason and of every
-// error_code field. ErrorInfo.metadata names what the error speaks of, for example
-// sandbox_id, exec_id and from_sequence. The comment gives the gRPC code of a call that fails so.
+// ErrorReason is the vocabulary of google.rpc.ErrorInfo.reason and of every error_code
+// field. ErrorInfo.metadata has ids that belong to the error, for example sandbox_id,
+// exec_id and from_sequence. Each comment ends with the gRPC code of a call that fails
+// for this reason.
 type ErrorReason int32
 
 const (
@@ -38,25 +39,25 @@ const (
 	ErrorReason_UNSUPPORTED_SPEC ErrorReason = 3
 	// NOT_FOUND.
 	ErrorReason_SANDBOX_NOT_FOUND ErrorReason = 10
-	// The prefix fits several sandboxes. INVALID_ARGUMENT.
+	// Several sandboxes have the prefix. INVALID_ARGUMENT.
 	ErrorReason_SANDBOX_AMBIGUOUS ErrorReason = 11
 	// The id was used by another request. ALREADY_EXISTS.
 	ErrorReason_SANDBOX_ID_ALREADY_EXISTS ErrorReason = 12
-	// A living sandbox has the name. ALREADY_EXISTS.
+	// An existing sandbox has the name. ALREADY_EXISTS.
 	ErrorReason_SANDBOX_NAME_EXISTS ErrorReason = 13
 	// The sandbox is in a state in which it cannot be stopped or resumed. FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_INVALID_STATE ErrorReason = 14
 	// The daemon has not seen the sandbox since it started, or cannot reach it. UNAVAILABLE.
 	ErrorReason_SANDBOX_UNREACHABLE ErrorReason = 15
-	// A call that needs a READY sandbox, such as CreateExec, met another one.
+	// The sandbox is not READY, and the call, for example CreateExec, needs that.
 	// FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_NOT_READY ErrorReason = 16
-	// Events after from_sequence are not kept any more, or were never there; start
-	// again from 0. OUT_OF_RANGE.
+	// Events after from_sequence were removed or never existed. Start again from 0.
+	// OUT_OF_RANGE.
 	ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED ErrorReason = 17
 	// NOT_FOUND.
 	ErrorReason_EXEC_NOT_FOUND ErrorReason = 20
-	// The prefix or name fits several execs. INVALID_ARGUMENT.
+	// Several execs have the prefix or name. INVALID_ARGUMENT.
 	ErrorReason_EXEC_AMBIGUOUS ErrorReason = 21
 	// The id was used by another request. ALREADY_EXISTS.
 	ErrorReason_EXEC_ID_ALREADY_EXISTS ErrorReason = 22
@@ -64,14 +65,14 @@ const (
 	ErrorReason_EXEC_NAME_EXISTS ErrorReason = 23
 	// The exec has ended. FAILED_PRECONDITION.
 	ErrorReason_EXEC_ALREADY_TERMINAL ErrorReason = 24
-	// The fate of the process cannot be known: the container or the host went
-	// away under it. Of an exec, not of a call.
+	// Of an exec, not of a call: the result of the process is unknown, because its
+	// container or host failed.
 	ErrorReason_EXEC_LOST ErrorReason = 25
 	// Of an exec: exit code 127.
 	ErrorReason_COMMAND_NOT_FOUND ErrorReason = 26
 	// Of an exec: exit code 126.
 	ErrorReason_COMMAND_NOT_EXECUTABLE ErrorReason = 27
-	// Of an exec: the user or group is not known in the container.
+	// Of an exec: the user or group does not exist in the container.
 	ErrorReason_USER_NOT_FOUND ErrorReason = 28
 	// Of an exec: the working directory does not exist in the container.
 	ErrorReason_DIRECTORY_NOT_FOUND ErrorReason = 29
@@ -79,8 +80,7 @@ const (
 	ErrorReason_EXEC_START_FAILED ErrorReason = 30
 	// Of an exec: ended by CancelExec.
 	ErrorReason_CANCELLED_BY_REQUEST ErrorReason = 31
-	// Of an exec: ended, or not started any more, because its sandbox was stopped or
-	// deleted.
+	// Of an exec: ended or not started because its sandbox was stopped or deleted.
 	ErrorReason_SANDBOX_STOPPED_UNDER_EXEC ErrorReason = 32
 	// Of an exec: ended because it ran longer than its timeout.
 	ErrorReason_EXEC_TIMEOUT ErrorReason = 33
@@ -88,26 +88,26 @@ const (
 	ErrorReason_EXEC_IDLE_TIMEOUT ErrorReason = 34
 	// The exec has no open standard input. FAILED_PRECONDITION.
 	ErrorReason_EXEC_INPUT_CLOSED ErrorReason = 35
-	// The cursor of a log or the position of WatchEvents is older than what is kept, or
+	// The cursor of a log or the position of WatchEvents refers to removed data, or is
 	// beyond the end. OUT_OF_RANGE.
 	ErrorReason_CURSOR_OUT_OF_RANGE ErrorReason = 40
 	// The log files are missing or were tampered with. DATA_LOSS.
 	ErrorReason_LOG_UNREADABLE ErrorReason = 41
 	// The engine does not answer. UNAVAILABLE.
 	ErrorReason_ENGINE_UNAVAILABLE ErrorReason = 50
-	// The engine refused or failed. INTERNAL.
+	// The engine reported an error. INTERNAL.
 	ErrorReason_ENGINE_FAILED ErrorReason = 51
-	// The image is not here and cannot be pulled. NOT_FOUND.
+	// The image does not exist here and cannot be pulled. NOT_FOUND.
 	ErrorReason_IMAGE_NOT_FOUND ErrorReason = 52
 	// The pull failed. UNAVAILABLE.
 	ErrorReason_IMAGE_PULL_FAILED ErrorReason = 53
-	// A container or network that is not ours has the name. ALREADY_EXISTS.
+	// Another container or network has the name. ALREADY_EXISTS.
 	ErrorReason_NAME_TAKEN_IN_ENGINE ErrorReason = 54
 	// No free subnet is left for the sandbox's network. RESOURCE_EXHAUSTED.
 	ErrorReason_NETWORK_POOL_EXHAUSTED ErrorReason = 55
 	// Of a sandbox: the primary container has exited.
 	ErrorReason_PRIMARY_EXITED ErrorReason = 56
-	// Of a sandbox: the primary container is gone.
+	// Of a sandbox: the primary container was removed outside agbox.
 	ErrorReason_PRIMARY_MISSING ErrorReason = 57
 	// Of a sandbox: the supervisor did not answer in time.
 	ErrorReason_SUPERVISOR_UNREACHABLE ErrorReason = 58
@@ -115,44 +115,45 @@ const (
 	ErrorReason_SUPERVISOR_TAMPERED ErrorReason = 59
 	// Of a sandbox: the primary container ended because the engine was restarted.
 	ErrorReason_ENGINE_RESTARTED ErrorReason = 60
-	// A port of the host that is to be published is in use, or its address is not
-	// this host's. ALREADY_EXISTS, or FAILED_PRECONDITION for the address.
+	// A host port to publish is in use (ALREADY_EXISTS), or its address does not belong to
+	// this host (FAILED_PRECONDITION).
 	ErrorReason_PORT_TAKEN ErrorReason = 61
 	// The build of an image failed; its output says why. FAILED_PRECONDITION.
 	ErrorReason_IMAGE_BUILD_FAILED ErrorReason = 62
-	// The store could not be written, for example because the disk is full. UNAVAILABLE.
+	// The database could not be written, for example because the disk is full. UNAVAILABLE.
 	ErrorReason_STORE_FAILED ErrorReason = 70
-	// The daemon is stopping; try again. UNAVAILABLE.
+	// The daemon is stopping. Try again. UNAVAILABLE.
 	ErrorReason_DAEMON_STOPPING ErrorReason = 71
-	// Too much at once; try again later. RESOURCE_EXHAUSTED.
+	// Too many concurrent requests. Try again later. RESOURCE_EXHAUSTED.
 	ErrorReason_OVERLOADED ErrorReason = 72
-	// A fault of agbox itself. INTERNAL.
+	// An error in agbox itself. INTERNAL.
 	ErrorReason_INTERNAL_ERROR ErrorReason = 73
-	// The daemon stays as it is: the new binary is not fit, or an upgrade is under
-	// way already. FAILED_PRECONDITION; INVALID_ARGUMENT for a relative path.
+	// The daemon did not change: the new binary failed its check, or another upgrade is in
+	// progress. FAILED_PRECONDITION; INVALID_ARGUMENT for a relative path.
 	ErrorReason_UPGRADE_REFUSED ErrorReason = 74
-	// There is no such file or directory in the sandbox. NOT_FOUND.
+	// The file or directory does not exist in the sandbox. NOT_FOUND.
 	ErrorReason_FILE_NOT_FOUND ErrorReason = 80
-	// Something has the name already. ALREADY_EXISTS.
+	// The name is in use. ALREADY_EXISTS.
 	ErrorReason_FILE_EXISTS ErrorReason = 81
-	// A directory is needed. FAILED_PRECONDITION.
+	// The path is not a directory, and the call needs one. FAILED_PRECONDITION.
 	ErrorReason_NOT_A_DIRECTORY ErrorReason = 82
-	// Something else than a directory is needed. FAILED_PRECONDITION.
+	// The path is a directory, and the call needs something else. FAILED_PRECONDITION.
 	ErrorReason_IS_A_DIRECTORY ErrorReason = 83
-	// Only an empty directory is removed or replaced. FAILED_PRECONDITION.
+	// The directory to remove or replace is not empty. FAILED_PRECONDITION.
 	ErrorReason_DIRECTORY_NOT_EMPTY ErrorReason = 84
-	// The user whose rights are used may not do that. PERMISSION_DENIED.
+	// The user of the call lacks the permission. PERMISSION_DENIED.
 	ErrorReason_FILE_PERMISSION ErrorReason = 85
-	// A device, FIFO or socket where a regular file is needed. FAILED_PRECONDITION.
+	// The path is a device, FIFO or socket, and the call needs a regular file.
+	// FAILED_PRECONDITION.
 	ErrorReason_FILE_NOT_REGULAR ErrorReason = 86
 	// The file system of the sandbox, of agbox or of the engine is full, or a quota is
 	// reached. RESOURCE_EXHAUSTED.
 	ErrorReason_FILE_SYSTEM_FULL ErrorReason = 87
 	// The archive is damaged, or would write outside its target. INVALID_ARGUMENT.
 	ErrorReason_ARCHIVE_REFUSED ErrorReason = 88
-	// The file system refused for another reason. FAILED_PRECONDITION.
+	// The file system returned another error. FAILED_PRECONDITION.
 	ErrorReason_FILE_FAILED ErrorReason = 89
-	// A service ended by itself.
+	// A service exited by itself.
 	ErrorReason_SERVICE_EXITED ErrorReason = 100
 	// The container of a service was removed outside agbox.
 	ErrorReason_SERVICE_MISSING ErrorReason = 101
@@ -162,8 +163,8 @@ const (
 	ErrorReason_SERVICE_START_FAILED ErrorReason = 103
 	// A command of post_start_on_primary or post_create failed.
 	ErrorReason_HOOK_FAILED ErrorReason = 104
-	// A path of the host that a sandbox is to have is missing, refused, or not to be
-	// read by the daemon. FAILED_PRECONDITION.
+	// A path of the host that a sandbox needs is missing, refused, or not readable by the
+	// daemon. FAILED_PRECONDITION.
 	ErrorReason_HOST_PATH_UNUSABLE ErrorReason = 110
 )
 

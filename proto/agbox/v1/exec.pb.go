@@ -31,11 +31,11 @@ type ExecState int32
 const (
 	ExecState_EXEC_STATE_UNSPECIFIED ExecState = 0
 	ExecState_EXEC_STATE_RUNNING     ExecState = 1
-	// The process ran and its status is known, whatever the code or signal.
+	// The process ran and its status is known, whatever the exit code or signal.
 	ExecState_EXEC_STATE_FINISHED ExecState = 2
-	// There is no status of a process: it could not be started, or was lost.
+	// There is no exit status: the process could not be started, or was lost.
 	ExecState_EXEC_STATE_FAILED ExecState = 3
-	// Ended by request or by a timeout; the real status is kept.
+	// Ended by a request or a timeout. The exit status is that of the process.
 	ExecState_EXEC_STATE_CANCELLED ExecState = 4
 )
 
@@ -133,17 +133,17 @@ func (LogStream) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_exec_proto_rawDescGZIP(), []int{1}
 }
 
-// InputMode says how a client of AttachExec wants to type.
+// InputMode says whether a client of AttachExec wants to type.
 type InputMode int32
 
 const (
-	// Only look on.
+	// Only watch.
 	InputMode_INPUT_MODE_NONE InputMode = 0
-	// Type unless somebody else does already; then look on.
+	// Type unless another client has the right to type. Then watch.
 	InputMode_INPUT_MODE_IF_FREE InputMode = 1
-	// Type instead of whoever types now, who then looks on.
+	// Take the right to type from the client that has it. That client then watches.
 	InputMode_INPUT_MODE_TAKE_OVER InputMode = 2
-	// Type beside whoever types too.
+	// Type together with other clients that use this mode.
 	InputMode_INPUT_MODE_SHARED InputMode = 3
 )
 
@@ -199,49 +199,48 @@ type ExecStatus struct {
 	Command      []string               `protobuf:"bytes,4,rep,name=command,proto3" json:"command,omitempty"`
 	Cwd          string                 `protobuf:"bytes,5,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	EnvOverrides map[string]string      `protobuf:"bytes,6,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Exit code of the process; 128 + signal when a signal ended it; 127 when the
-	// command was not found and 126 when it could not be executed. Meaningless
-	// while the exec runs.
+	// Exit code of the process: 128 + signal if a signal ended it, 127 if the command was
+	// not found, 126 if it could not be executed. Undefined while the exec runs.
 	ExitCode int32 `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// A sentence that says why the exec failed, was cancelled or was killed.
 	Error string `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"`
-	// Sequence of the newest event of the sandbox, read together with the rest: a
-	// subscription from there misses nothing that happens to the exec.
+	// Sequence of the newest event of the sandbox, read in the same snapshot. A
+	// subscription from there misses no event of the exec.
 	LastEventSequence uint64                 `protobuf:"varint,9,opt,name=last_event_sequence,json=lastEventSequence,proto3" json:"last_event_sequence,omitempty"`
 	User              string                 `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`
 	Name              string                 `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
 	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,52,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	FinishedAt        *timestamppb.Timestamp `protobuf:"bytes,53,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	// The signal that ended the process; 0 if it exited.
+	// The signal that ended the process. 0 if it exited.
 	Signal int32 `protobuf:"varint,54,opt,name=signal,proto3" json:"signal,omitempty"`
-	// Name of an ErrorReason; empty unless FAILED or CANCELLED.
+	// Name of an ErrorReason. Empty unless FAILED or CANCELLED.
 	ErrorCode string `protobuf:"bytes,55,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
-	// Bytes in the log when the process ended; 0 while it runs.
+	// Bytes in the log when the process ended. 0 while it runs.
 	StdoutBytes uint64 `protobuf:"varint,56,opt,name=stdout_bytes,json=stdoutBytes,proto3" json:"stdout_bytes,omitempty"`
 	StderrBytes uint64 `protobuf:"varint,57,opt,name=stderr_bytes,json=stderrBytes,proto3" json:"stderr_bytes,omitempty"`
-	// Bytes that were drained but not kept (log cap reached, disk full).
+	// Bytes that were read but not kept, because of the log limit or a full disk.
 	StdoutDroppedBytes uint64 `protobuf:"varint,58,opt,name=stdout_dropped_bytes,json=stdoutDroppedBytes,proto3" json:"stdout_dropped_bytes,omitempty"`
 	StderrDroppedBytes uint64 `protobuf:"varint,59,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// Paths of the raw log files on the daemon's host.
 	StdoutLogPath string `protobuf:"bytes,60,opt,name=stdout_log_path,json=stdoutLogPath,proto3" json:"stdout_log_path,omitempty"`
 	StderrLogPath string `protobuf:"bytes,61,opt,name=stderr_log_path,json=stderrLogPath,proto3" json:"stderr_log_path,omitempty"`
-	// It runs on a terminal; its output is all on stdout.
+	// The exec runs on a terminal. All output is on stdout.
 	Tty bool `protobuf:"varint,62,opt,name=tty,proto3" json:"tty,omitempty"`
-	// Its standard input is, or was, open for AttachExec.
+	// Standard input is, or was, open for AttachExec.
 	Stdin bool `protobuf:"varint,63,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	// Processor time of the process and of all its descendants that have ended;
-	// unset while it runs.
+	// Processor time of the process and of all its descendants that have ended. Unset while
+	// the exec runs.
 	UserTime   *durationpb.Duration `protobuf:"bytes,64,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`
 	SystemTime *durationpb.Duration `protobuf:"bytes,65,opt,name=system_time,json=systemTime,proto3" json:"system_time,omitempty"`
-	// Most memory that the process tree was seen to hold, in bytes; 0 while it runs.
+	// Greatest sampled memory of the process tree, in bytes. 0 while the exec runs.
 	PeakMemoryBytes uint64 `protobuf:"varint,66,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
-	// The kernel killed a process of it because memory ran out.
+	// The kernel killed a process of the exec because memory ran out.
 	OomKilled   bool                 `protobuf:"varint,67,opt,name=oom_killed,json=oomKilled,proto3" json:"oom_killed,omitempty"`
 	Timeout     *durationpb.Duration `protobuf:"bytes,68,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,69,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	// It is the sandbox's own command: that of its spec or of its image.
+	// This is the sandbox's own command: that of its spec or of its image.
 	Main bool `protobuf:"varint,70,opt,name=main,proto3" json:"main,omitempty"`
-	// Bytes of output kept of each stream, as asked for; 0: as the daemon is configured.
+	// Maximum bytes of output kept per stream, as requested. 0 means the daemon's default.
 	MaxLogBytes   uint64 `protobuf:"varint,71,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -550,35 +549,35 @@ func (x *TerminalSize) GetColumns() uint32 {
 type CreateExecRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// Program and arguments; not passed through a shell.
+	// Program and arguments. They are not passed through a shell.
 	Command []string `protobuf:"bytes,2,rep,name=command,proto3" json:"command,omitempty"`
-	// Working directory; the image's when empty.
+	// Working directory. Empty means that of the image.
 	Cwd string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
-	// Environment over that of the sandbox.
+	// Environment variables. They override those of the sandbox.
 	EnvOverrides map[string]string `protobuf:"bytes,4,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Chosen by the caller to make the call idempotent; made by the daemon when empty.
+	// Chosen by the caller to make the call idempotent. If empty, the daemon chooses one.
 	ExecId string `protobuf:"bytes,5,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	// user, uid, user:group or uid:gid; the image's USER when empty.
+	// user, uid, user:group or uid:gid. Empty means the image's USER.
 	User string `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`
-	// A handle for people; unique among the running execs of the sandbox.
+	// A name for people. It must be unique among the running execs of the sandbox.
 	Name string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
-	// Run it on a terminal: stdin, stdout and stderr are the terminal, and all
+	// Run the command on a terminal: stdin, stdout and stderr are the terminal, and all
 	// output is on stdout.
 	Tty bool `protobuf:"varint,52,opt,name=tty,proto3" json:"tty,omitempty"`
-	// First size of the terminal; 24 rows and 80 columns when unset.
+	// Initial size of the terminal. Unset means 24 rows and 80 columns.
 	TerminalSize *TerminalSize `protobuf:"bytes,53,opt,name=terminal_size,json=terminalSize,proto3" json:"terminal_size,omitempty"`
-	// Keep standard input open until a client of AttachExec closes it. Without it
-	// the process reads an end of file at once.
+	// Keep standard input open until a client of AttachExec closes it. Otherwise the
+	// process reads end of file at once.
 	Stdin bool `protobuf:"varint,54,opt,name=stdin,proto3" json:"stdin,omitempty"`
-	// End the exec, as CancelExec does, when it has run for this long; it is then
-	// CANCELLED with EXEC_TIMEOUT. Unset: never. Holds while the daemon is away.
+	// End the exec, as CancelExec does, after this time. It is then CANCELLED with
+	// EXEC_TIMEOUT. Unset means never. The timeout also runs while the daemon is away.
 	Timeout *durationpb.Duration `protobuf:"bytes,55,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	// End it when it has written nothing for this long: EXEC_IDLE_TIMEOUT.
+	// End the exec if it has written nothing for this time: EXEC_IDLE_TIMEOUT.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,56,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
-	// Time between SIGTERM and SIGKILL of the two; 5 s when unset.
+	// Time between SIGTERM and SIGKILL for both timeouts. Unset means 5 s.
 	Grace *durationpb.Duration `protobuf:"bytes,57,opt,name=grace,proto3" json:"grace,omitempty"`
-	// Bytes of output kept of each stream; what goes beyond is counted and
-	// dropped. 0: as the daemon is configured.
+	// Maximum bytes of output kept per stream. Further output is counted and dropped. 0
+	// means the daemon's default.
 	MaxLogBytes   uint64 `protobuf:"varint,58,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -777,7 +776,7 @@ type CancelExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
 	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	// Time between SIGTERM and SIGKILL; 5 s when unset.
+	// Time between SIGTERM and SIGKILL. Unset means 5 s.
 	Grace         *durationpb.Duration `protobuf:"bytes,50,opt,name=grace,proto3" json:"grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -831,7 +830,7 @@ type SignalExecRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
 	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	// Signal number of Linux, 1 to 64.
+	// Linux signal number, 1 to 64.
 	Signal        int32 `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -973,7 +972,7 @@ func (x *GetExecResponse) GetExec() *ExecStatus {
 type ListActiveExecsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId *string                `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3,oneof" json:"sandbox_id,omitempty"`
-	// List the sandbox's own command too.
+	// Also list the sandbox's own command.
 	IncludeMain   bool `protobuf:"varint,50,opt,name=include_main,json=includeMain,proto3" json:"include_main,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1070,9 +1069,9 @@ func (x *ListActiveExecsResponse) GetExecs() []*ExecStatus {
 type ListExecsRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// At most this many; 0 means 100, more than 1000 is cut to 1000.
+	// Maximum number of execs. 0 means 100. Values above 1000 mean 1000.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before.
+	// next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1182,8 +1181,8 @@ func (x *ListExecsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// LogCursor is a place in the two logs of an exec: the number of bytes before
-// it in each.
+// LogCursor is a position in the two logs of an exec: the number of bytes before it in
+// each.
 type LogCursor struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	StdoutOffset  uint64                 `protobuf:"varint,1,opt,name=stdout_offset,json=stdoutOffset,proto3" json:"stdout_offset,omitempty"`
@@ -1240,24 +1239,24 @@ type FollowExecLogsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id, unique prefix or name, alone or as SANDBOX/EXEC.
 	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	// Start here; unset means the beginning. A cursor beyond the end of the log
-	// of a finished exec is OUT_OF_RANGE.
+	// Start here. Unset means the beginning. A cursor beyond the end of the log of a
+	// finished exec is OUT_OF_RANGE.
 	Cursor *LogCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Wait for more until the exec has ended.
+	// Continue until the exec has ended.
 	Follow bool `protobuf:"varint,3,opt,name=follow,proto3" json:"follow,omitempty"`
-	// Skip what was written before this time, or from this time on; both go by the
-	// clock at the time of writing. Bytes of which the time is not known are given.
-	// With follow, until ends the stream when it has passed.
+	// Skip output written before since, or at until or later. Both refer to the clock at
+	// the time of writing. Bytes whose time is unknown are sent. With follow, the stream
+	// ends once until has passed.
 	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
 	Until *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
-	// Start with the last so many lines of the selected streams, in their order;
-	// cursor must be unset. 0 gives no line of the past. Lines are counted by their
-	// ends; a run of 1 MiB without a line break counts as one.
+	// Start with the last tail_lines lines of the selected streams, in their order. cursor
+	// must be unset. 0 sends no earlier lines. Lines are counted by their ends. 1 MiB
+	// without a line break counts as a line.
 	TailLines *uint64 `protobuf:"varint,6,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
-	// The streams to give; all when empty. The cursor runs on over the others.
+	// The streams to send. Empty means all. The cursor also advances over the others.
 	Streams []LogStream `protobuf:"varint,7,rep,packed,name=streams,proto3,enum=agbox.v1.LogStream" json:"streams,omitempty"`
-	// Take several chunks in one message where they are there at once. Without it a
-	// command that writes lines to both streams in turn takes a message for each.
+	// Allow several chunks in one message if they are available at once. Otherwise a
+	// command that alternates lines between both streams causes a message per line.
 	Batch         bool `protobuf:"varint,8,opt,name=batch,proto3" json:"batch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1349,7 +1348,7 @@ func (x *FollowExecLogsRequest) GetBatch() bool {
 	return false
 }
 
-// FollowExecLogsResponse is a piece of output, or, last, the end of it.
+// FollowExecLogsResponse is a piece of output or, as the last message, the end of it.
 type FollowExecLogsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Item:
@@ -1464,14 +1463,14 @@ type FollowExecLogsResponse_Created struct {
 }
 
 type FollowExecLogsResponse_Moved struct {
-	// The stream goes on from here: the bytes in between were left out, as since,
-	// tail_lines or streams ask for. Where none of them is set it never comes, and
-	// the chunks of each stream follow each other without a gap.
+	// The stream continues here. The bytes in between were skipped because of since,
+	// tail_lines or streams. If none of them is set, this never comes, and the chunks of
+	// each stream are contiguous.
 	Moved *LogCursor `protobuf:"bytes,4,opt,name=moved,proto3,oneof"`
 }
 
 type FollowExecLogsResponse_Batch struct {
-	// Comes in place of a chunk, to those only who have asked for batches.
+	// Replaces a chunk. Sent only if the request sets batch.
 	Batch *LogBatch `protobuf:"bytes,5,opt,name=batch,proto3,oneof"`
 }
 
@@ -1485,7 +1484,7 @@ func (*FollowExecLogsResponse_Moved) isFollowExecLogsResponse_Item() {}
 
 func (*FollowExecLogsResponse_Batch) isFollowExecLogsResponse_Item() {}
 
-// LogBatch is output of both streams in its order.
+// LogBatch is output of both streams in order.
 type LogBatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At least two.
@@ -1531,17 +1530,17 @@ func (x *LogBatch) GetChunks() []*LogChunk {
 	return nil
 }
 
-// LogChunk is a run of bytes of one stream, or a gap in it.
+// LogChunk is a range of bytes of one stream, or a gap in it.
 type LogChunk struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Stream LogStream              `protobuf:"varint,1,opt,name=stream,proto3,enum=agbox.v1.LogStream" json:"stream,omitempty"`
-	// Place of the first byte of data in the stream.
+	// Offset of the first byte of data in the stream.
 	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// When the supervisor read the first byte of data; unset when it is not known.
+	// When the supervisor read the first byte of data. Unset if unknown.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
-	// Not 0: a gap. The command wrote so many bytes at offset that were not kept,
-	// because the disk or the log was full; data is empty. Offsets and cursors do not
+	// If not 0, this is a gap: the command wrote this many bytes at offset that were not
+	// kept, because the disk or the log was full. data is empty. Offsets and cursors do not
 	// count these bytes. A call that starts at the offset of a gap may repeat it.
 	DroppedBytes  uint64 `protobuf:"varint,5,opt,name=dropped_bytes,json=droppedBytes,proto3" json:"dropped_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1613,15 +1612,15 @@ func (x *LogChunk) GetDroppedBytes() uint64 {
 	return 0
 }
 
-// LogEnd closes the stream.
+// LogEnd ends the stream.
 type LogEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The exec as it is now: ended, if follow was set and until has not come first.
+	// The current exec. It has ended if follow was set and until has not come first.
 	Exec *ExecStatus `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
-	// Where the stream ended; a later call can go on from here.
+	// Where the stream ended. A later call can continue here.
 	Cursor *LogCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Something a reader should know, for example that the order of the two
-	// streams could not be restored.
+	// A message for readers, for example that the order of the two streams could not be
+	// restored.
 	Notice        string `protobuf:"bytes,3,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1779,7 +1778,7 @@ type AttachExecRequest_Input struct {
 }
 
 type AttachExecRequest_Resize struct {
-	// The terminal of the client who types has this size now.
+	// New size of the terminal of the client that types.
 	Resize *TerminalSize `protobuf:"bytes,3,opt,name=resize,proto3,oneof"`
 }
 
@@ -1799,21 +1798,21 @@ func (*AttachExecRequest_Signal) isAttachExecRequest_Item() {}
 // AttachOpen begins an AttachExec.
 type AttachOpen struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The exec to attach to: id, unique prefix or name, alone or as SANDBOX/EXEC;
-	// create must be unset.
+	// The exec to attach to: id, unique prefix or name, alone or as SANDBOX/EXEC. create
+	// must be unset.
 	ExecId string `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	// Create this exec first, and attach to it. Give it an exec_id: with it the call
-	// can be repeated, and attaches to what the first one created.
+	// Create this exec first and attach to it. With an exec_id the call can be repeated: it
+	// then attaches to the exec that the first call created.
 	Create *CreateExecRequest `protobuf:"bytes,2,opt,name=create,proto3" json:"create,omitempty"`
-	// Where to start in the output; unset means the beginning.
+	// Where to start in the output. Unset means the beginning.
 	Cursor *LogCursor `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Start with the last so many lines instead; cursor must be unset.
+	// Start with the last tail_lines lines instead. cursor must be unset.
 	TailLines *uint64   `protobuf:"varint,4,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
 	Input     InputMode `protobuf:"varint,5,opt,name=input,proto3,enum=agbox.v1.InputMode" json:"input,omitempty"`
-	// A random name of this client, the same whenever it connects again: by it the
-	// daemon knows which input it has, and who typed before. Needed to type.
+	// A random name of this client, the same each time it reconnects. It identifies the
+	// input that the daemon has already, and who typed before. Required to type.
 	Writer string `protobuf:"bytes,6,opt,name=writer,proto3" json:"writer,omitempty"`
-	// This client typed when its connection broke, and goes on.
+	// This client was typing when its connection broke, and continues.
 	Typed         bool `protobuf:"varint,7,opt,name=typed,proto3" json:"typed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1898,14 +1897,13 @@ func (x *AttachOpen) GetTyped() bool {
 	return false
 }
 
-// InputChunk is a piece of what a client types.
+// InputChunk is a piece of the input of a client.
 type InputChunk struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Place of the first byte of data in all that this writer types.
+	// Offset of the first byte of data in the whole input of this writer.
 	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	Data   []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// Nothing follows: close standard input; on a terminal, type its end-of-file
-	// character.
+	// Nothing follows: close standard input. On a terminal, type its end-of-file character.
 	Eof           bool `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1962,8 +1960,8 @@ func (x *InputChunk) GetEof() bool {
 	return false
 }
 
-// AttachExecResponse is what AttachExec gives. The first message is attached, the
-// last one end, unless the call fails.
+// AttachExecResponse is a message from AttachExec. The first one is attached. The last
+// one is end, unless the call fails.
 type AttachExecResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Item:
@@ -2078,7 +2076,7 @@ type AttachExecResponse_Ack struct {
 }
 
 type AttachExecResponse_Input struct {
-	// Whether the client may type has changed.
+	// The client's right to type has changed.
 	Input *InputChanged `protobuf:"bytes,4,opt,name=input,proto3,oneof"`
 }
 
@@ -2096,21 +2094,21 @@ func (*AttachExecResponse_Input) isAttachExecResponse_Item() {}
 
 func (*AttachExecResponse_End) isAttachExecResponse_Item() {}
 
-// Attached says to what the client is attached.
+// Attached describes the exec and the client's position.
 type Attached struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Exec  *ExecStatus            `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
 	// This client may type.
 	Input bool `protobuf:"varint,2,opt,name=input,proto3" json:"input,omitempty"`
-	// Bytes of this writer that the process has been given: go on from here.
+	// Bytes of this writer that the process has received. Continue from here.
 	InputOffset uint64 `protobuf:"varint,3,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
 	// Where the output starts.
 	Cursor *LogCursor `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// Set when create was: as CreateExec answers.
+	// Set if create was set: the answer of CreateExec.
 	Created *CreateExecResponse `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
-	// The writer who may type; one of them if several may, empty if nobody may.
+	// The writer who may type. One of them if several may, empty if nobody may.
 	Typist string `protobuf:"bytes,6,opt,name=typist,proto3" json:"typist,omitempty"`
-	// The command takes no input any more: input is false, and input_offset means nothing.
+	// The command no longer accepts input: input is false and input_offset is undefined.
 	InputClosed   bool `protobuf:"varint,7,opt,name=input_closed,json=inputClosed,proto3" json:"input_closed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2195,13 +2193,13 @@ func (x *Attached) GetInputClosed() bool {
 	return false
 }
 
-// InputAck counts the input that arrived.
+// InputAck acknowledges input that the process has received.
 type InputAck struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Offset uint64                 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The process does not read its input any more; what follows is thrown away.
+	// The process no longer reads its input. Further input is discarded.
 	Closed bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
-	// The end of the input, which this writer sent, has reached the process too.
+	// The process has also received the end of input that this writer sent.
 	Eof           bool `protobuf:"varint,3,opt,name=eof,proto3" json:"eof,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -113,10 +113,10 @@ type Image struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// Names with tags.
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
-	// Size of all its layers, also those that it shares with others.
+	// Total size of its layers, including those shared with other images.
 	SizeBytes uint64                 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// For example "linux/amd64"; empty in a list.
+	// For example "linux/amd64". Empty in a list.
 	Platform      string `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -189,12 +189,12 @@ func (x *Image) GetPlatform() string {
 
 type PullImageRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name with tag or digest; "latest" without. Credentials come from the Docker
-	// configuration of whom the daemon runs as.
+	// Name with tag or digest. Without one, "latest". Credentials come from the Docker
+	// configuration of the daemon's user.
 	Image string `protobuf:"bytes,1,opt,name=image,proto3" json:"image,omitempty"`
 	// As in CreateSpec.
 	Platform string `protobuf:"bytes,2,opt,name=platform,proto3" json:"platform,omitempty"`
-	// When to pull; always when unset.
+	// When to pull. Unset means always.
 	Policy        PullPolicy `protobuf:"varint,3,opt,name=policy,proto3,enum=agbox.v1.PullPolicy" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -255,10 +255,10 @@ type PullImageResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	LayersDone  uint32                 `protobuf:"varint,1,opt,name=layers_done,json=layersDone,proto3" json:"layers_done,omitempty"`
 	LayersTotal uint32                 `protobuf:"varint,2,opt,name=layers_total,json=layersTotal,proto3" json:"layers_total,omitempty"`
-	// Bytes that came so far and in all, as far as the registry has said.
+	// Bytes received so far and in total, as far as the registry has reported sizes.
 	BytesDone  uint64 `protobuf:"varint,3,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
 	BytesTotal uint64 `protobuf:"varint,4,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
-	// Of the last message.
+	// Set in the last message.
 	Image         *Image `protobuf:"bytes,5,opt,name=image,proto3" json:"image,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -416,14 +416,14 @@ type BuildOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names of the image.
 	Tags []string `protobuf:"bytes,1,rep,name=tags,proto3" json:"tags,omitempty"`
-	// Path of the Dockerfile within the context; "Dockerfile" when empty.
+	// Path of the Dockerfile within the context. Empty means "Dockerfile".
 	Dockerfile string            `protobuf:"bytes,2,opt,name=dockerfile,proto3" json:"dockerfile,omitempty"`
 	BuildArgs  map[string]string `protobuf:"bytes,3,rep,name=build_args,json=buildArgs,proto3" json:"build_args,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Stage to stop at; the last one when empty.
+	// Stage to stop at. Empty means the last one.
 	Target string `protobuf:"bytes,4,opt,name=target,proto3" json:"target,omitempty"`
 	// As in CreateSpec.
 	Platform string `protobuf:"bytes,5,opt,name=platform,proto3" json:"platform,omitempty"`
-	// Build every step anew.
+	// Do not use the build cache.
 	NoCache bool `protobuf:"varint,6,opt,name=no_cache,json=noCache,proto3" json:"no_cache,omitempty"`
 	// Look for newer versions of the base images.
 	Pull          bool `protobuf:"varint,7,opt,name=pull,proto3" json:"pull,omitempty"`
@@ -512,9 +512,9 @@ func (x *BuildOptions) GetPull() bool {
 
 type BuildImageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the build has put out.
+	// Output of the build.
 	Output string `protobuf:"bytes,1,opt,name=output,proto3" json:"output,omitempty"`
-	// Of the last message: the image.
+	// Set in the last message: the image.
 	ImageId       string `protobuf:"bytes,2,opt,name=image_id,json=imageId,proto3" json:"image_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
