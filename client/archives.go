@@ -13,34 +13,34 @@ import (
 	"github.com/agbox/agbox/internal/archive"
 )
 
-// CopyOptions say how to copy between the host and a sandbox.
+// CopyOptions are the options of a copy between the host and a sandbox.
 type CopyOptions struct {
 	FileOptions
-	// Follow copies what the source leads to when it is a symbolic link. Links
+	// Follow copies the target of the source if the source is a symbolic link. Links
 	// below it are always kept.
 	Follow bool
-	// NoOwner gives the copies to whoever makes them: User, or the caller's own
-	// user on the host. Otherwise owners are kept by number where that is allowed.
+	// NoOwner makes User, or on the host the caller's own user, the owner of the copies.
+	// Otherwise numeric owners are kept where that is permitted.
 	NoOwner bool
-	// Special makes devices and FIFOs, which otherwise are left out and counted.
+	// Special makes devices and FIFOs. Otherwise they are skipped and counted.
 	Special bool
-	// Progress is told of what has moved since its last call. May be nil. After
-	// the daemon was away the copy begins again, and restarted is true once.
+	// Progress receives the progress since its previous call. May be nil. After a restart
+	// of the daemon the copy starts again, and restarted is true once.
 	Progress func(files, bytes int64, restarted bool)
 }
 
-// Copied counts what arrived.
+// Copied has the totals of a copy.
 type Copied struct {
 	Files, Bytes int64
-	// Skipped are devices and FIFOs that were left out.
+	// Skipped are devices and FIFOs that were skipped.
 	Skipped int64
 }
 
-// ReadArchive writes a file or tree of a sandbox to w, as a tar archive in which
-// it has the name; the last part of path when that is empty, and what is in it
-// alone when it is ".". It cannot be resumed: a daemon that goes away ends it.
+// ReadArchive writes a file or tree of a sandbox to w as a tar archive. name is its name
+// in the archive. An empty name means the last component of path. "." means only the
+// contents. It cannot be resumed: it fails if the daemon stops.
 //
-// Whatever runs in the sandbox decides what the archive says. CopyFrom unpacks it
+// The processes in the sandbox control the content of the archive. CopyFrom unpacks it
 // safely.
 func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w io.Writer, o CopyOptions) error {
 	in := &agboxv1.CopyOutRequest{SandboxId: sandbox, Path: path, Name: name, Follow: o.Follow, User: o.User}
@@ -71,8 +71,8 @@ func (c *Client) ReadArchive(ctx context.Context, sandbox, path, name string, w 
 	return err
 }
 
-// begun keeps an error from being taken for one that can be waited out when the
-// call has already had an effect.
+// begun makes an error final if the call may have had an effect already, so it must not
+// be repeated.
 func (e *Error) begun(again bool) *Error {
 	if !again && e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String() {
 		cut := *e
@@ -83,9 +83,9 @@ func (e *Error) begun(again bool) *Error {
 	return e
 }
 
-// WriteArchive unpacks a tar archive in a directory of a sandbox, which must exist.
-// With only set, an archive that holds anything else than that name is refused. It
-// cannot be resumed, but may be repeated with the same archive.
+// WriteArchive unpacks a tar archive in an existing directory of a sandbox. If only is
+// set, an archive with anything outside that name is refused. It cannot be resumed, but
+// may be repeated with the same archive.
 func (c *Client) WriteArchive(ctx context.Context, sandbox, dir, only string, r io.Reader, o CopyOptions) (Copied, error) {
 	special := agboxv1.SpecialFiles_SPECIAL_FILES_SKIP
 	if o.Special {
@@ -123,7 +123,7 @@ func (c *counting) Read(p []byte) (int, error) {
 
 func sendArchive(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1.CopyInOpen, r io.Reader) (resp *agboxv1.CopyInResponse, source, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // also tells the sandbox when r failed
+	defer cancel() // also stops the sandbox if r failed
 	stream, err := api.CopyIn(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -144,7 +144,7 @@ func sendArchive(ctx context.Context, api agboxv1.FileServiceClient, open *agbox
 	return resp, nil, err
 }
 
-// localError says what a failure on the host's side of a copy means.
+// localError explains a failure on the host's side of a copy.
 func localError(what string, err error) error {
 	if err == nil {
 		return nil

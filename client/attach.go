@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// inputBuffer is how much input may be on its way, in bytes: sent or to be
-	// sent, and not known to have arrived.
+	// inputBuffer bounds the input that is sent or to be sent and not acknowledged, in
+	// bytes.
 	inputBuffer = 1 << 20
-	// inputPiece is the most that one message carries.
+	// inputPiece is the maximum input of one message, in bytes.
 	inputPiece = 256 << 10
 )
 
 var (
-	// ErrDetached ends the output of a session that Detach has ended.
+	// ErrDetached is the error of a session that Detach has ended.
 	ErrDetached = errors.New("detached")
 	// ErrLookingOn means that another client has the right to type.
 	ErrLookingOn = errors.New("another client types")
@@ -33,23 +33,25 @@ var (
 	ErrInputClosed = errors.New("the command no longer reads its input")
 )
 
-// AttachOptions says to what to attach, and how.
+// AttachOptions are the options of AttachExec.
 type AttachOptions struct {
-	// Exec is the exec to attach to; Create must be nil.
+	// Exec is the exec to attach to. Create must be nil.
 	Exec string
 	// Create is a command to run first. It should have Stdin or Tty set.
 	Create *agboxv1.CreateExecRequest
-	// Cursor is where to start in the output; the zero value is the beginning.
+	// Cursor is where to start in the output. The zero value is the beginning.
 	Cursor Cursor
-	// TailLines, if not nil, starts with the last so many lines instead.
+	// TailLines, if not nil, starts with this many last lines instead.
 	TailLines *uint64
-	// Input says whether, and against whom, this client wants to type.
+	// Input says whether this client wants to type, and whether with or instead of
+	// others.
 	Input agboxv1.InputMode
-	// Writer is a name for this client that others see who look on: letters,
-	// digits, '-' and '_', at most 48. A random part is added.
+	// Writer is a name for this client that watching clients see: letters, digits, '-'
+	// and '_', at most 48. A random part is appended.
 	Writer string
-	// OnInput, if not nil, is called when the right to type was given or taken, and
-	// when somebody else got it; typist is the writer who has it. It must not block.
+	// OnInput, if not nil, is called when this client gets or loses the right to type,
+	// and when another client gets it. typist is the writer who has it. It must not
+	// block.
 	OnInput func(granted bool, typist string)
 }
 
@@ -69,18 +71,18 @@ type Session struct {
 	run    sync.WaitGroup
 	items  chan LogItem
 
-	// first is what the daemon said when it was attached first.
+	// first is the daemon's first message.
 	first *agboxv1.Attached
 	input input
 
-	// done is closed when the session is over and err is set.
+	// done is closed when the session has ended and err is set.
 	done chan struct{}
 	err  error
 }
 
-// AttachExec attaches to an exec and returns once the daemon has said where it
-// is. The session must be ended with Detach; its context ends it too. Neither
-// ends the command.
+// AttachExec attaches to an exec and returns once the daemon has confirmed it. The
+// session must be ended with Detach. The end of its context also ends it. Neither ends
+// the command.
 func (c *Client) AttachExec(ctx context.Context, o AttachOptions) (*Session, error) {
 	if o.Create != nil && o.Create.GetExecId() == "" {
 		o.Create = proto.CloneOf(o.Create)
@@ -111,15 +113,15 @@ func (c *Client) AttachExec(ctx context.Context, o AttachOptions) (*Session, err
 	}
 }
 
-// ExecID is the id of the exec.
+// ExecID returns the id of the exec.
 func (s *Session) ExecID() string { return s.first.GetExec().GetExecId() }
 
-// Attached is what the daemon said at first: the exec, where its output starts,
-// and whether this client may type.
+// Attached returns the daemon's first message: the exec, where its output starts, and
+// whether this client may type.
 func (s *Session) Attached() *agboxv1.Attached { return s.first }
 
-// Items gives the output in order, and last the end of the exec or an error. It
-// can be read once.
+// Items yields the output in order. The last item has the end of the exec, or an error.
+// It can be used once.
 func (s *Session) Items() iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
 		for {
@@ -138,27 +140,27 @@ func (s *Session) Items() iter.Seq2[LogItem, error] {
 	}
 }
 
-// Write types: it returns when all of p is taken over for sending, which takes
-// as long as the command does not read, or this client may not type. Its error is
-// ErrInputClosed, ErrDetached, or what ended the session.
+// Write sends p as input. It returns when all of p is buffered for sending. It blocks
+// while the command does not read or this client may not type. Its error is
+// ErrInputClosed, ErrDetached, or the error that ended the session.
 func (s *Session) Write(p []byte) (int, error) { return s.input.write(s.ctx, p, true) }
 
-// Type is Write for keys: without the right to type it takes none and returns
+// Type is like Write, but without the right to type it buffers nothing and returns
 // ErrLookingOn.
 func (s *Session) Type(p []byte) (int, error) { return s.input.write(s.ctx, p, false) }
 
-// CloseWrite closes the standard input of the command after what was written; on
-// a terminal it types the end-of-file character. It does not wait.
+// CloseWrite closes the standard input of the command after the input written so far. On
+// a terminal it types the end-of-file character. It does not block.
 func (s *Session) CloseWrite() error { return s.input.closeWrite() }
 
-// Flush waits until the command has been given all that was written.
+// Flush waits until the command has received all input written so far.
 func (s *Session) Flush(ctx context.Context) error { return s.input.flush(ctx) }
 
-// MayType tells whether what is written now will be sent.
+// MayType reports whether input is sent now.
 func (s *Session) MayType() bool { return s.input.mayType() }
 
-// Resize tells the size of this client's terminal. It counts when the client may
-// type, now or later.
+// Resize sets the size of this client's terminal. It has an effect whenever the client
+// may type.
 func (s *Session) Resize(rows, columns int) { s.input.resize(rows, columns) }
 
 // Signal sends one signal to the process group of the command, at most once.
@@ -166,15 +168,15 @@ func (s *Session) Signal(ctx context.Context, sig syscall.Signal) error {
 	return s.client.SignalExec(ctx, s.ExecID(), sig)
 }
 
-// Detach ends the session; the command runs on. What was written and has not
-// been sent yet is lost: see Flush.
+// Detach ends the session. The command continues. Input that was not sent yet is lost;
+// see Flush.
 func (s *Session) Detach() {
 	s.cancel(ErrDetached)
 	s.run.Wait()
 }
 
-// attach keeps the session connected until it is over. ready is closed when the
-// daemon has answered for the first time.
+// attach keeps the session connected until it ends. ready is closed after the daemon's
+// first answer.
 func (s *Session) attach(ready chan<- struct{}) error {
 	wait := s.client.newPatience(s.ctx)
 	at := logPlace{Cursor: s.opt.Cursor}
@@ -194,7 +196,7 @@ func (s *Session) attach(ready chan<- struct{}) error {
 		}
 		e := s.client.decode(s.ctx, err)
 		if l.got && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
-			// The daemon drops a reader that is slow; the cursor is good.
+			// The daemon drops a slow reader. The cursor is still valid.
 			continue
 		}
 		if err := wait.again(s.ctx, e); err != nil {
@@ -203,7 +205,7 @@ func (s *Session) attach(ready chan<- struct{}) error {
 	}
 }
 
-// ended gives the error of a session that was ended from here its name.
+// ended returns ErrDetached for a session that Detach has ended.
 func (s *Session) ended(err error) error {
 	if errors.Is(context.Cause(s.ctx), ErrDetached) {
 		return ErrDetached
@@ -217,12 +219,12 @@ type attachLink struct {
 	at       *logPlace
 	ready    chan<- struct{}
 	attached bool
-	// got tells that this connection brought output.
+	// got means that this connection delivered output.
 	got bool
 }
 
-// serve attaches and passes output on until the connection is lost, or the
-// session is over.
+// serve attaches and passes output on until the connection is lost or the session has
+// ended.
 func (l *attachLink) serve(api agboxv1.SandboxServiceClient) (over bool, err error) {
 	ctx, cancel := context.WithCancel(l.s.ctx)
 	defer cancel()
@@ -257,7 +259,7 @@ func (l *attachLink) serve(api agboxv1.SandboxServiceClient) (over bool, err err
 	}
 }
 
-// open is the first message: where this client was when the last connection broke.
+// open returns the first message: the client's state when the last connection broke.
 func (l *attachLink) open() *agboxv1.AttachOpen {
 	o := &agboxv1.AttachOpen{Input: l.s.opt.Input, Writer: l.s.writer}
 	switch {
@@ -265,7 +267,7 @@ func (l *attachLink) open() *agboxv1.AttachOpen {
 		o.ExecId = l.s.ExecID()
 		o.Typed = l.s.input.mayType()
 		if o.Input == agboxv1.InputMode_INPUT_MODE_TAKE_OVER {
-			o.Input = agboxv1.InputMode_INPUT_MODE_IF_FREE // it may have been taken over itself
+			o.Input = agboxv1.InputMode_INPUT_MODE_IF_FREE // another client may have taken over meanwhile
 		}
 	case l.s.opt.Create != nil:
 		o.Create = l.s.opt.Create
@@ -292,7 +294,7 @@ func (l *attachLink) begin(m *agboxv1.Attached) error {
 		l.at.Cursor = Cursor{Stdout: m.GetCursor().GetStdoutOffset(), Stderr: m.GetCursor().GetStderrOffset()}
 		close(l.ready)
 		l.ready = nil
-	} else if !m.GetInputClosed() { // else it ends, and nobody types
+	} else if !m.GetInputClosed() { // otherwise the session ends, and nobody types
 		l.tell(m.GetInput(), m.GetTypist())
 	}
 	return nil
@@ -304,7 +306,7 @@ func (l *attachLink) tell(granted bool, typist string) {
 	}
 }
 
-// take handles one message after the first.
+// take handles one message after the first one.
 func (l *attachLink) take(m *agboxv1.AttachExecResponse) (over bool, err error) {
 	switch item := m.GetItem().(type) {
 	case *agboxv1.AttachExecResponse_Ack:
@@ -334,7 +336,7 @@ func (l *attachLink) give(item LogItem) error {
 	}
 }
 
-// lostInput is the error for a daemon that counts otherwise than this client.
+// lostInput is the error if the daemon's count of the input does not match the client's.
 func lostInput(theirs, from, to uint64) error {
 	return &Error{Code: codes.DataLoss, Message: fmt.Sprintf(
 		"agboxd has %d bytes of the input, but this program has only those from %d to %d, so the input cannot continue.", theirs, from, to)}

@@ -16,16 +16,16 @@ import (
 
 type attachStream = grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]
 
-// echoing is an exec that gives back what it is told, as a terminal does. It
-// lives on while connections come and go.
+// echoing is an exec that echoes its input, as a terminal does. It outlives its
+// connections.
 type echoing struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	got  []byte
 	eofs int
-	// opened are the first messages of the connections.
+	// opened has the first message of each connection.
 	opened []*agboxv1.AttachOpen
 	sizes  []string
-	// cut breaks the connection after so many bytes more; 0 never.
+	// cut breaks the connection after every this many bytes; 0 means never.
 	every int
 	cut   func()
 	// looking is true while the client may not type.
@@ -60,7 +60,7 @@ func (e *echoing) serve(s attachStream) error {
 	}
 }
 
-// echo gives the output from a place on.
+// echo sends the output from an offset on.
 func (e *echoing) echo(s attachStream, at uint64) (uint64, error) {
 	e.mu.Lock()
 	rest := bytes.Clone(e.got[at:])
@@ -88,7 +88,7 @@ func (e *echoing) take(s attachStream, m *agboxv1.AttachExecRequest) (done bool,
 	known := min(uint64(len(e.got))-in.GetOffset(), uint64(len(in.GetData())))
 	e.got = append(e.got, in.GetData()[known:]...)
 	if e.every > 0 && len(e.got)/e.every != before/e.every {
-		e.cut() // it has arrived, and the client will not know
+		e.cut() // the input has arrived, but the client does not know
 		<-s.Context().Done()
 		return true, nil
 	}
@@ -271,8 +271,8 @@ func TestACommandThatDoesNotReadIsToldToWhoWrites(t *testing.T) {
 	}
 }
 
-// The daemon that comes back counts bytes of which the client was told only that
-// nobody reads any more.
+// The restarted daemon counts bytes for which the client got no acknowledgement, only the
+// notice that the input is closed.
 func TestASessionOutlivesTheDaemonAfterItsCommandHasClosedItsInput(t *testing.T) {
 	h := serve(t, &script{})
 	var connections atomic.Int32
@@ -314,7 +314,7 @@ func TestASessionOutlivesTheDaemonAfterItsCommandHasClosedItsInput(t *testing.T)
 	}
 }
 
-// The command ends while it is attached again: the daemon has no count of its input.
+// The command ends while the client attaches again: the daemon has no count of its input.
 func TestASessionWhoseInputIsClosedWhenItAttachesAgainHearsItsEnd(t *testing.T) {
 	h := serve(t, &script{})
 	var connections atomic.Int32
@@ -346,7 +346,7 @@ func TestASessionWhoseInputIsClosedWhenItAttachesAgainHearsItsEnd(t *testing.T) 
 	if _, err := s.Write([]byte("hello\n")); err != nil {
 		t.Fatal(err)
 	}
-	for err == nil { // until it is attached again
+	for err == nil { // until it has attached again
 		_, err = s.Write([]byte("more"))
 	}
 	if !errors.Is(err, ErrInputClosed) {
@@ -365,8 +365,8 @@ func TestASessionWhoseInputIsClosedWhenItAttachesAgainHearsItsEnd(t *testing.T) 
 	}
 }
 
-// A reader that was too slow goes on at once. Where a connection brings no output,
-// though, the daemon lacks something, and the next one would fare no better.
+// A slow reader is connected again at once. But if the failed connection delivered no
+// output, the daemon is short of something, and a new connection would fail too.
 func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {
 	var opened []*agboxv1.AttachOpen
 	h := serve(t, &script{attach: func(s attachStream) error {
@@ -380,7 +380,7 @@ func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {
 		switch len(opened) {
 		case 1:
 			_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Chunk{Chunk: chunk(stdout, 0, "one").GetChunk()}})
-		case 2: // what every connection to a command that has closed its input is told
+		case 2: // the answer to every connection after the command has closed its input
 			_ = s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{Ack: &agboxv1.InputAck{Closed: true}}})
 		default:
 			return s.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: &agboxv1.LogEnd{}}})
@@ -405,8 +405,8 @@ func TestASessionGoesOnAfterOverloadOnlyWhereItGotOutput(t *testing.T) {
 	}
 }
 
-// Somebody may have taken over while the connection was broken. The right is asked
-// for as one that was had, and the daemon knows whether it still is.
+// Another client may have taken over while the connection was broken. The client asks to
+// keep its right, and the daemon knows whether it still has it.
 func TestASessionTakesOverOnce(t *testing.T) {
 	var asked record
 	h := serve(t, &script{attach: func(s attachStream) error {

@@ -10,39 +10,39 @@ import (
 	"google.golang.org/grpc"
 )
 
-// input is what a session types: bytes that are kept until they are known to
-// have arrived.
+// input is the input of a session: bytes that are kept until they are acknowledged.
 type input struct {
 	// mu guards the fields below.
 	mu sync.Mutex
-	// changedC is closed, and made anew, with every change of what follows.
+	// changedC is closed and replaced at every change of the fields below.
 	changedC chan struct{}
-	// kept are the bytes from acked on: all that have not arrived for certain.
+	// kept has the bytes from acked on, which are not acknowledged.
 	kept  []byte
 	acked uint64
-	// sent is up to where they were sent on this connection.
+	// sent is the offset up to which bytes were sent on this connection.
 	sent uint64
-	// ends is true after CloseWrite; endSent and endAcked tell how far that got.
+	// ends is set by CloseWrite. endSent and endAcked say whether the end was sent and
+	// acknowledged.
 	ends, endSent, endAcked bool
 	granted                 bool
-	// size is the newest size of the terminal; sizeSent tells that it was sent.
+	// size is the newest size of the terminal. sizeSent means that it was sent.
 	size     *agboxv1.TerminalSize
 	sizeSent bool
-	// closed is true when the command takes no more.
+	// closed is true once the command accepts no more input.
 	closed bool
-	// over is why the session takes no more input.
+	// over is the reason why the session accepts no more input.
 	over error
 }
 
 func (in *input) init() { in.changedC = make(chan struct{}) }
 
-// changeLocked wakes everybody who waits.
+// changeLocked wakes all waiting goroutines.
 func (in *input) changeLocked() {
 	close(in.changedC)
 	in.changedC = make(chan struct{})
 }
 
-// failureLocked is why nothing can be typed any more; nil if it can.
+// failureLocked returns why no input is accepted, or nil.
 func (in *input) failureLocked() error {
 	switch {
 	case in.over != nil:
@@ -53,8 +53,8 @@ func (in *input) failureLocked() error {
 	return nil
 }
 
-// write takes p over. Without the right to type it waits for it, or gives
-// ErrLookingOn.
+// write appends p to the buffer. Without the right to type it waits if patient is set,
+// and otherwise returns ErrLookingOn.
 func (in *input) write(ctx context.Context, p []byte, patient bool) (n int, err error) {
 	for {
 		in.mu.Lock()
@@ -126,7 +126,7 @@ func (in *input) resize(rows, columns int) {
 	in.changeLocked()
 }
 
-// attached takes the daemon's count at the start of a connection.
+// attached applies the daemon's count at the start of a connection.
 func (in *input) attached(m *agboxv1.Attached) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -134,7 +134,7 @@ func (in *input) attached(m *agboxv1.Attached) error {
 	if m.GetInputClosed() {
 		in.closed, in.kept = true, nil
 	}
-	// What a command that reads no more was given does not matter, and is not kept.
+	// If the command no longer reads, the count does not matter and is not kept.
 	if !m.GetInput() || in.closed {
 		in.changeLocked()
 		return nil
@@ -142,7 +142,7 @@ func (in *input) attached(m *agboxv1.Attached) error {
 	return in.arrivedLocked(m.GetInputOffset())
 }
 
-// arrivedLocked gives up what has arrived, and has the rest sent again.
+// arrivedLocked drops acknowledged bytes and marks the rest to be sent again.
 func (in *input) arrivedLocked(count uint64) error {
 	defer in.changeLocked()
 	if count < in.acked || count > in.acked+uint64(len(in.kept)) {
@@ -153,7 +153,7 @@ func (in *input) arrivedLocked(count uint64) error {
 	return nil
 }
 
-// dropLocked moves what is left to the front: the buffer never grows.
+// dropLocked moves the remaining bytes to the front, so the buffer does not grow.
 func (in *input) dropLocked(count uint64) {
 	in.kept = append(in.kept[:0], in.kept[count-in.acked:]...)
 	in.acked = count
@@ -178,8 +178,8 @@ func (in *input) ack(m *agboxv1.InputAck) error {
 	return nil
 }
 
-// changed takes the news of the right to type. What was sent without it was not
-// taken and is sent again.
+// changed records whether the client has the right to type. Input sent without it was
+// discarded and is sent again.
 func (in *input) changed(granted bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -200,9 +200,9 @@ func (in *input) finish(err error) {
 	in.changeLocked()
 }
 
-// send sends on one connection what there is to send, until ctx ends.
+// send sends input on one connection until ctx ends.
 func (in *input) send(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) {
-	var piece []byte // made with the first input: who looks on needs none
+	var piece []byte // made with the first input: a watching client needs none
 	for {
 		m, changed := in.next(&piece)
 		if m == nil {
@@ -213,7 +213,7 @@ func (in *input) send(ctx context.Context, stream grpc.BidiStreamingClient[agbox
 				return
 			}
 		}
-		// An error is seen by who receives, with its reason.
+		// The receiving goroutine gets the error with its reason.
 		if err := stream.Send(m); err != nil && (!errors.Is(err, io.EOF) || ctx.Err() != nil) {
 			return
 		} else if err != nil {
@@ -223,7 +223,7 @@ func (in *input) send(ctx context.Context, stream grpc.BidiStreamingClient[agbox
 	}
 }
 
-// next is the next message; nil if there is none until the channel is closed.
+// next returns the next message, or nil if there is none until the channel is closed.
 func (in *input) next(piece *[]byte) (*agboxv1.AttachExecRequest, <-chan struct{}) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

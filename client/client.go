@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// DefaultReconnect is how long a daemon that went away is waited for.
+	// DefaultReconnect is how long a client waits for a daemon that went away.
 	DefaultReconnect = 30 * time.Second
 
-	// maxMessage leaves room for lists of tens of thousands of sandboxes; gRPC's
-	// own 4 MiB would end at some ten thousand.
+	// maxMessage allows lists of tens of thousands of sandboxes. gRPC's default of 4 MiB
+	// suffices for about ten thousand.
 	maxMessage = 64 << 20
-	// Fixed windows spare a local socket the pings with which gRPC estimates
-	// the bandwidth of a network.
+	// With fixed windows, gRPC does not send the pings with which it estimates the
+	// bandwidth of a network. A local socket does not need them.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
-	// readBuffer is how much is taken from the socket at a time, in bytes.
+	// readBuffer is the size of one read from the socket, in bytes.
 	readBuffer = 256 << 10
 )
 
@@ -48,31 +48,32 @@ var dialTimeout = 5 * time.Second
 type Client struct {
 	socket    string
 	reconnect time.Duration
-	// autostart starts a daemon when the first connection finds none; nil if not wanted.
+	// autostart starts a daemon if the first connection finds none; nil without
+	// WithAutostart.
 	autostart func(context.Context) error
 
-	// opening is held by the one goroutine that makes the connection, over its
-	// I/O on purpose: the others wait for the same connection, or for their
-	// context. Closing holds it too.
+	// opening is held, across I/O, by the goroutine that makes the connection. Other
+	// goroutines wait for the same connection or for the end of their contexts. Close
+	// also holds it.
 	opening chan struct{}
 	live    atomic.Pointer[connection]
 	closed  atomic.Bool
-	// answered is set by the first answer of a daemon. From then on a daemon that
-	// is gone is waited for, not started: somebody may have stopped it on purpose. See
-	// withRestart for the exception.
+	// answered is set by the first answer of a daemon. After that, the client waits for a
+	// daemon that is gone and does not start one, because somebody may have stopped it on
+	// purpose. See withRestart for the exception.
 	answered atomic.Bool
 }
 
-// connection is what the first call makes.
+// connection is the result of the first call.
 type connection struct {
 	grpc *grpc.ClientConn
 	api  agboxv1.SandboxServiceClient
-	// first carries the socket that was opened to look for the daemon; gRPC
-	// takes it as its first transport and dials later ones itself.
+	// first has the socket that was opened to look for the daemon. gRPC uses it as its
+	// first transport, and dials later ones itself.
 	first chan net.Conn
 }
 
-// Option changes how a Client is made.
+// Option is an option of New.
 type Option func(*Client) error
 
 // WithSocket sets the path of the daemon's Unix socket. The default follows
@@ -94,8 +95,8 @@ func WithAutostart(config DaemonConfig) Option {
 	}
 }
 
-// WithReconnect sets how long a daemon that went away is waited for; the
-// default is DefaultReconnect, and 0 means not at all.
+// WithReconnect sets how long the client waits for a daemon that went away. The default
+// is DefaultReconnect. 0 means not at all.
 func WithReconnect(d time.Duration) Option {
 	return func(c *Client) error { c.reconnect = max(d, 0); return nil }
 }
@@ -126,8 +127,8 @@ func New(opts ...Option) (*Client, error) {
 // Socket is the path of the daemon's Unix socket.
 func (c *Client) Socket() string { return c.socket }
 
-// Connect makes the connection, and starts the daemon if that was asked for.
-// Every call does the same when it is the first.
+// Connect connects, and starts the daemon if WithAutostart was given. The first call of
+// any other method does the same.
 func (c *Client) Connect(ctx context.Context) error {
 	_, err := c.open(ctx)
 	return err
@@ -151,7 +152,7 @@ func (c *Client) Close() error {
 	}
 }
 
-// open returns the API over the live connection and makes that first if there is none.
+// open returns the API over the connection, and connects first if there is none.
 func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error) {
 	if live := c.live.Load(); live != nil {
 		return live.api, nil
@@ -181,7 +182,7 @@ func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error)
 	return live.api, nil
 }
 
-// find connects to the daemon, and starts one if there is none and that was asked for.
+// find connects to the daemon. With WithAutostart it starts one if there is none.
 func (c *Client) find(ctx context.Context) (net.Conn, error) {
 	conn, err := dialSocket(ctx, c.socket)
 	if err == nil {
@@ -200,7 +201,7 @@ func (c *Client) find(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// wrap puts gRPC on a connected socket.
+// wrap makes a gRPC connection from a connected socket.
 func (c *Client) wrap(conn net.Conn) (*connection, error) {
 	live := &connection{first: make(chan net.Conn, 1)}
 	live.first <- conn
@@ -211,8 +212,8 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 		default:
 		}
 		if !c.answered.Load() {
-			// What was connected to went away before it said a word, for example
-			// because it was just being killed: it was no daemon yet to this client.
+			// The peer went away before its first answer, for example because it was
+			// being killed. For this client it was not a daemon yet.
 			return c.find(ctx)
 		}
 		return dialSocket(ctx, c.socket)

@@ -166,8 +166,8 @@ func TestASignalThatNeverLeftIsSentAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.kill()
-	// Until the loss is noticed the call would be of unknown fate. The connection may
-	// even be used a moment before gRPC calls it ready.
+	// Until gRPC notices the loss, the result of the call would be unknown. The
+	// connection may even be usable for a moment before gRPC calls it ready.
 	conn := c.live.Load().grpc
 	for state := conn.GetState(); state == connectivity.Connecting || state == connectivity.Ready; state = conn.GetState() {
 		conn.WaitForStateChange(t.Context(), state)
@@ -180,7 +180,7 @@ func TestASignalThatNeverLeftIsSentAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The call has failed for the first time when a dial has.
+	// The call has failed for the first time once a dial has failed.
 	for state := conn.GetState(); state != connectivity.TransientFailure && called.Err() == nil; state = conn.GetState() {
 		conn.WaitForStateChange(called, state)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/agbox/agbox/internal/archive"
 )
 
-// pathInfo says what is at a path of a copy.
+// pathInfo describes the file at a path of a copy.
 type pathInfo struct {
 	exists, dir bool
 	// special is true for devices, FIFOs and sockets.
@@ -32,7 +32,7 @@ type pathInfo struct {
 // the contents go into the directory.
 type destination struct{ dir, name string }
 
-// only is the name that may be made in the directory; empty: any.
+// only is the only name that may be made in the directory; empty means any.
 func (d destination) only() string {
 	if d.name == "." {
 		return ""
@@ -40,13 +40,13 @@ func (d destination) only() string {
 	return d.name
 }
 
-// contents tells whether a source stands for what is in it.
+// contents reports whether a source means only its contents.
 func contents(p string) bool {
 	return p == "." || p != "" && strings.Trim(p, "/") == "" || strings.HasSuffix(p, "/.")
 }
 
-// last takes the last part off a path. What is before it is left as it is: after
-// a symbolic link ".." leads elsewhere than the text says.
+// last splits off the last component of a path. It does not clean the rest, because after
+// a symbolic link ".." is not the textual parent.
 func last(p string) (dir, base string) {
 	for p = strings.TrimRight(p, "/"); strings.HasSuffix(p, "/."); {
 		p = strings.TrimRight(strings.TrimSuffix(p, "."), "/")
@@ -61,7 +61,7 @@ func last(p string) (dir, base string) {
 	return strings.TrimRight(dir, "/"), base
 }
 
-// destinationOf says where a source goes, by the rules of cp and docker cp.
+// destinationOf returns the destination of a source by the rules of cp and docker cp.
 func destinationOf(src string, srcDir bool, dst string, at pathInfo) (destination, error) {
 	slash := strings.HasSuffix(dst, "/") || strings.HasSuffix(dst, "/.")
 	switch {
@@ -92,7 +92,7 @@ func destinationOf(src string, srcDir bool, dst string, at pathInfo) (destinatio
 	return destination{dir, base}, nil
 }
 
-// remote looks at a path in a sandbox, through symbolic links.
+// remote describes a path in a sandbox. It follows symbolic links.
 func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (pathInfo, error) {
 	info, err := c.StatFile(ctx, sandbox, p, true, o.FileOptions)
 	var e *Error
@@ -109,10 +109,10 @@ func (c *Client) remote(ctx context.Context, sandbox, p string, o CopyOptions) (
 	return at, err
 }
 
-// remoteSource looks at a source in a sandbox, and gives the path that names its
-// copy.
+// remoteSource describes a source in a sandbox and returns the path that determines the
+// name of its copy.
 func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOptions) (name string, at pathInfo, err error) {
-	above := path.Base(p) == ".." // which is nobody's name
+	above := path.Base(p) == ".." // ".." is not a name
 	follow := o.Follow || above || strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.")
 	info, err := c.StatFile(ctx, sandbox, p, follow, o.FileOptions)
 	if name = p; above {
@@ -121,7 +121,7 @@ func (c *Client) remoteSource(ctx context.Context, sandbox, p string, o CopyOpti
 	return name, pathInfo{exists: true, dir: info.GetType() == agboxv1.FileType_FILE_TYPE_DIRECTORY, real: info.GetRealPath()}, err
 }
 
-// local looks at a path on the host, through symbolic links.
+// local describes a path on the host. It follows symbolic links.
 func local(p string) (pathInfo, error) {
 	st, err := os.Stat(p)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -137,11 +137,11 @@ func local(p string) (pathInfo, error) {
 	return pathInfo{exists: true, dir: st.IsDir(), real: real}, localError("Looking at "+p, err)
 }
 
-// CopyTo copies a file or tree of the host into a sandbox, by the rules of docker
-// cp: a destination that is a directory gets the source in it, or what is in the
-// source when that ends in "/."; otherwise the destination is the name of the
-// copy, in a directory that exists. Symbolic links, hard links, modes and times
-// are kept. A daemon that goes away is waited for, and the copy begins again.
+// CopyTo copies a file or tree of the host into a sandbox, by the rules of docker cp. If
+// the destination is a directory, the source goes into it; if the source ends in "/.",
+// its contents do. Otherwise the destination is the name of the copy, in an existing
+// directory. Symbolic links, hard links, modes and times are kept. If the daemon goes
+// away, the client waits for it and starts the copy again.
 func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOptions) (Copied, error) {
 	tree, err := openTree(from, o.Follow)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where dest
 	}()
 	only := where.only()
 	if !utf8.ValidString(only) {
-		only = "" // it could not be sent, and the archive is our own
+		only = "" // it could not be sent, and this process makes the archive
 	}
 	done, err := c.WriteArchive(ctx, sandbox, where.dir, only, r, o)
 	_ = r.CloseWithError(io.ErrClosedPipe)
@@ -210,12 +210,12 @@ func (c *Client) whole(ctx context.Context, o CopyOptions, once func(tell func(f
 	}
 }
 
-// tree is a source on the host, open.
+// tree is an open source on the host.
 type tree struct {
 	dir *os.File
-	// base is the file in dir; empty when dir itself is the source.
+	// base is the file in dir. It is empty if dir itself is the source.
 	base string
-	// name is the source's path, of which the last part names the copy.
+	// name is the source's path. Its last component is the name of the copy.
 	name string
 }
 
@@ -254,8 +254,8 @@ func openTree(from string, follow bool) (*tree, error) {
 }
 
 // CopyFrom copies a file or tree of a sandbox to the host, by the rules of CopyTo.
-// Whatever the sandbox sends, nothing is written outside the destination; setuid
-// and setgid are taken away. Owners are kept only for root.
+// Whatever the sandbox sends, nothing is written outside the destination, and setuid and
+// setgid bits are removed. Owners are kept only for root.
 func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyOptions) (Copied, error) {
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
@@ -303,8 +303,8 @@ func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.Fil
 	return Copied{Files: got.Files, Bytes: got.Bytes, Skipped: got.Skipped}, err
 }
 
-// source is a path of a sandbox whose end no longer says how to copy it, but that
-// a symbolic link is to be followed.
+// source returns a path of a sandbox without the suffix that says how to copy it, except
+// that a symbolic link is still followed.
 func source(p string) string {
 	if contents(p) && p != "/" {
 		return strings.TrimSuffix(p, ".")
@@ -312,8 +312,8 @@ func source(p string) string {
 	return p
 }
 
-// CopyBetween copies a file or tree from one sandbox to another, or within one, by
-// the rules of CopyTo. It passes through the caller, who keeps nothing of it.
+// CopyBetween copies a file or tree from one sandbox to another, or within one, by the
+// rules of CopyTo. The data passes through the caller, which stores none of it.
 func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to string, o CopyOptions) (Copied, error) {
 	name, src, err := c.remoteSource(ctx, sandbox, from, o)
 	if err != nil {
@@ -348,7 +348,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 	return done, err
 }
 
-// apart refuses to copy a directory into itself, which would have no end.
+// apart refuses to copy a directory into itself, because that would never end.
 func (c *Client) apart(ctx context.Context, sandbox string, src pathInfo, other string, where destination, o CopyOptions) error {
 	target, err := c.StatFile(ctx, other, where.dir, true, o.FileOptions)
 	if err != nil {
@@ -357,7 +357,7 @@ func (c *Client) apart(ctx context.Context, sandbox string, src pathInfo, other 
 	if dir := strings.TrimSuffix(src.real, "/") + "/"; !strings.HasPrefix(target.GetRealPath()+"/", dir) {
 		return nil
 	}
-	if sandbox != other { // as names; it may be the same all the same
+	if sandbox != other { // different names may still mean the same sandbox
 		one, err := c.GetSandbox(ctx, sandbox)
 		if err != nil {
 			return err
@@ -371,7 +371,7 @@ func (c *Client) apart(ctx context.Context, sandbox string, src pathInfo, other 
 		"The directory %s cannot be copied into itself. Choose a destination outside it.", src.real)}
 }
 
-// telling tells of the bytes that are read.
+// telling reports the bytes that are read.
 type telling struct {
 	r    io.Reader
 	tell func(files, bytes int64)
@@ -383,8 +383,8 @@ func (t *telling) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// IsDirectory tells whether a path of a sandbox is a directory, or a symbolic link
-// to one. What does not exist is none.
+// IsDirectory reports whether a path of a sandbox is a directory, or a symbolic link to
+// one. It returns false if the path does not exist.
 func (c *Client) IsDirectory(ctx context.Context, sandbox, path string, o FileOptions) (bool, error) {
 	at, err := c.remote(ctx, sandbox, path, CopyOptions{FileOptions: o})
 	return at.dir, err

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// fileScript is a daemon that answers calls about files as a test says.
+// fileScript is a daemon that answers file calls as a test says.
 type fileScript struct {
 	agboxv1.UnimplementedFileServiceServer
 	stat func(*agboxv1.StatFileRequest) (*agboxv1.FileInfo, error)
@@ -203,7 +203,7 @@ func TestWhatCannotBeReadIsNotTakenForWhole(t *testing.T) {
 	})
 	for _, broken := range []error{
 		errors.New("the disk is broken"),
-		io.ErrUnexpectedEOF, // as a body or an archive says that it was cut
+		io.ErrUnexpectedEOF, // as a body or archive that was cut ends
 		fmt.Errorf("the connection is lost: %w", io.EOF),
 	} {
 		for _, size := range []int{0, 3, 3 * pieceSize} {
@@ -222,7 +222,7 @@ func TestWhatCannotBeReadIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-// drain receives all, and tells whether it ended in order.
+// drain receives everything and reports whether the stream ended normally.
 func drain[M any](recv func() (M, error), finished chan<- bool) error {
 	for {
 		if _, err := recv(); err != nil {
@@ -276,7 +276,8 @@ func TestAFileIsWrittenAgainFromItsBeginning(t *testing.T) {
 	if n, text := seen(); err != nil || text != "content" || n != 2 {
 		t.Errorf("%q after %d tries, %v", text, n, err)
 	}
-	// What may have been created already, or cannot be read again, is not.
+	// A call is not repeated if it may have created something or its source cannot be
+	// read again.
 	_, err = c.WriteFile(t.Context(), "box", "/f", strings.NewReader("content"), WriteOptions{CreateOnly: true})
 	if n, _ := seen(); err == nil || n != 1 {
 		t.Errorf("create-only: %v after %d tries", err, n)
@@ -287,7 +288,7 @@ func TestAFileIsWrittenAgainFromItsBeginning(t *testing.T) {
 	}
 }
 
-// A daemon may stop when all has been written and only its answer is missing.
+// A daemon may stop when everything is written and only its answer is missing.
 func TestAPipeIsNotWrittenAgainFromItsMiddle(t *testing.T) {
 	var tries atomic.Int32
 	c, _ := serveFiles(t, &fileScript{put: func(in grpc.ClientStreamingServer[agboxv1.WriteFileRequest, agboxv1.WriteFileResponse]) error {
@@ -318,7 +319,7 @@ func TestAReadGoesOnWhereItWasIfTheFileIsTheSame(t *testing.T) {
 			_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_File{File: &agboxv1.FileInfo{Inode: inode.Load()}}})
 			if in.GetOffset() == 0 {
 				_ = out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte("first ")}})
-				<-out.Context().Done() // the reader cuts
+				<-out.Context().Done() // the reader breaks the connection
 				return nil
 			}
 			return out.Send(&agboxv1.ReadFileResponse{Item: &agboxv1.ReadFileResponse_Data{Data: []byte("second")[in.GetOffset()-6:]}})
@@ -341,8 +342,8 @@ func TestAReadGoesOnWhereItWasIfTheFileIsTheSame(t *testing.T) {
 	}
 }
 
-// The pauses after so many losses in a row would take longer than the bound; one
-// alone does not, on the slowest machine.
+// The pauses after this many losses in a row would exceed the bound. One pause does not,
+// even on the slowest machine.
 const (
 	losses    = 100
 	lossBound = 5 * time.Second
@@ -550,7 +551,7 @@ func TestDestinationsOfACopyAreThoseOfCp(t *testing.T) {
 		{"/", true, "/x", there("/x", true), destination{"/x", "."}, 0},
 		{"/", true, "x", pathInfo{}, destination{".", "x"}, 0},
 		{"//", true, "/x", there("/x", true), destination{"/x", "."}, 0},
-		// A symbolic link may be in the way: only the kernel knows what is above it.
+		// The path may have a symbolic link: only the kernel knows its parent.
 		{"a/f", false, "/l/../x", pathInfo{}, destination{"/l/..", "x"}, 0},
 		{"a/d", true, "/x/./", pathInfo{}, destination{"/", "x"}, 0},
 		{"a/d", true, "x/..", pathInfo{}, destination{}, codes.NotFound},

@@ -20,43 +20,43 @@ import (
 )
 
 const (
-	// DefaultStartTimeout is how long a started daemon may take until it answers.
+	// DefaultStartTimeout is how long a started daemon may take until its first answer.
 	DefaultStartTimeout = 20 * time.Second
 
-	// startPause lies between two looks for the socket of a starting daemon: it
-	// has no way yet to tell that it listens.
+	// startPause is the pause between two attempts to connect to a starting daemon. The
+	// daemon cannot signal yet that it listens.
 	startPause = 5 * time.Millisecond
-	// winnerGrace is how long another daemon may take to show up after ours
-	// ended, when the lock does not name one.
+	// winnerGrace is how long another daemon may take to answer after ours exited, if the
+	// lock does not name one.
 	winnerGrace = 500 * time.Millisecond
-	// longestRestart is the longest pause before a daemon that found another one is
-	// started again; it is shorter than winnerGrace.
+	// longestRestart is the maximum pause before a daemon that found another one is
+	// started again. It is less than winnerGrace.
 	longestRestart = 200 * time.Millisecond
-	// exitRuns is the exit code of an agboxd that found another one.
+	// exitRuns is the exit code of an agboxd that found another one running.
 	exitRuns = 4
-	// logTail is how much of its log explains why a daemon ended.
+	// logTail is how many bytes of its log are shown if a daemon exits.
 	logTail  = 4 << 10
 	logLines = 5
 )
 
-// DaemonConfig says how to start a daemon. The zero value is good.
+// DaemonConfig says how to start a daemon. The zero value is valid.
 type DaemonConfig struct {
-	// Binary is agboxd. When empty it is looked for with FindDaemon.
+	// Binary is the path of agboxd. If empty, FindDaemon finds it.
 	Binary string
-	// Timeout bounds the wait; 0 means DefaultStartTimeout.
+	// Timeout bounds the wait. 0 means DefaultStartTimeout.
 	Timeout time.Duration
 }
 
-// DaemonProcess is a daemon that answers.
+// DaemonProcess is a daemon that answers calls.
 type DaemonProcess struct {
 	PID int
-	// Started is false when a daemon was running already, or another caller was faster.
+	// Started is false if a daemon was running already or another caller was faster.
 	Started bool
-	// Log is the file to which a daemon that was started here writes its log.
+	// Log is the path of the log of a daemon that this call started.
 	Log string
 }
 
-// FindDaemon finds agboxd beside the running program, then in PATH.
+// FindDaemon looks for agboxd beside the running program, then in PATH.
 func FindDaemon() (string, error) {
 	own, err := os.Executable()
 	if err == nil {
@@ -74,10 +74,10 @@ func FindDaemon() (string, error) {
 	return "", startError("agboxd was found neither beside %s nor in PATH. Install it next to agbox.", own)
 }
 
-// StartDaemon starts a daemon for the install that the environment names, in a
-// session of its own so that it outlives the caller, and returns when its socket
-// answers. A daemon that runs already is good, and of several callers at once
-// one starts it.
+// StartDaemon starts a daemon for the install that the environment names. It returns when
+// the daemon's socket answers. The daemon gets a session of its own, so it outlives the
+// caller. If a daemon runs already, StartDaemon starts none. Of several concurrent
+// callers, one starts it.
 func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error) {
 	install, err := paths.FromEnv()
 	if err != nil {
@@ -114,17 +114,17 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 	return p, nil
 }
 
-// starting is a daemon on its way.
+// starting is a daemon that is being started.
 type starting struct {
 	install paths.Install
 	binary  string
 	timeout time.Duration
 	pid     int
 	process *os.Process
-	// ended is closed when the process has ended; status then says how.
+	// ended is closed when the process has ended. status then has its exit status.
 	ended  chan struct{}
 	status error
-	// logBefore is the log before the first start; nil until then.
+	// logBefore describes the log before the first start. It is nil until then.
 	logBefore os.FileInfo
 }
 
@@ -141,12 +141,12 @@ func (s *starting) spawn() error {
 	if st, err := log.Stat(); err == nil && s.logBefore == nil {
 		s.logBefore = st
 	}
-	// No context: the daemon outlives every one that the caller has.
+	// No context: the daemon outlives all contexts of the caller.
 	cmd := exec.Command(s.binary, "run")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// The daemon must not keep the caller's file system busy; a relative
-	// AGBOX_HOME would then mean another place.
+	// The daemon must not block unmounting the caller's file system. So a relative
+	// AGBOX_HOME would name another directory.
 	cmd.Dir = "/"
 	if home := os.Getenv("AGBOX_HOME"); home != "" {
 		abs, err := filepath.Abs(home)
@@ -160,8 +160,8 @@ func (s *starting) spawn() error {
 	}
 	s.pid, s.process = cmd.Process.Pid, cmd.Process
 	s.ended = make(chan struct{})
-	// Reaps the daemon if it ends before the caller. Nobody waits for this
-	// goroutine, because the daemon is meant to live on: it ends with either.
+	// Reaps the daemon if it ends before the caller. Nobody waits for this goroutine,
+	// because the daemon is meant to outlive the caller.
 	go func() {
 		defer close(s.ended)
 		s.status = cmd.Wait()
@@ -169,9 +169,9 @@ func (s *starting) spawn() error {
 	return nil
 }
 
-// await waits until a daemon answers and returns its process id. A process of ours
-// that lost against another daemon is started again if that one does not live on: it
-// was being killed.
+// await waits until a daemon answers and returns its process id. If our process exited
+// because of another daemon, and that one does not live on because it was being killed,
+// await starts the process again.
 func (s *starting) await(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -189,7 +189,7 @@ func (s *starting) await(ctx context.Context) (int, error) {
 				giveUp = time.After(winnerGrace)
 			}
 		case <-ended:
-			// Perhaps it lost against another daemon, which will answer soon.
+			// It may have found another daemon, which will answer soon.
 			ended = nil
 			giveUp = time.After(winnerGrace)
 			if s.lost() {
@@ -213,8 +213,8 @@ func (s *starting) await(ctx context.Context) (int, error) {
 	}
 }
 
-// failed is the error of a process that has ended. One that was killed may be started
-// again; whatever else ended it would end the next one too.
+// failed returns the error of a process that has ended. A killed process may be started
+// again. Any other reason would end the next one too.
 func (s *starting) failed() error {
 	var exit *exec.ExitError
 	return &Error{
@@ -225,14 +225,15 @@ func (s *starting) failed() error {
 	}
 }
 
-// lost tells of a process that has ended whether it found another daemon.
+// lost reports whether a process that has ended found another daemon.
 func (s *starting) lost() bool {
 	var exit *exec.ExitError
 	return errors.As(s.status, &exit) && exit.ExitCode() == exitRuns
 }
 
-// withdraw ends the process when another daemon has answered: it would only find the
-// lock taken, or take it, unasked, if that daemon is stopped before it has looked.
+// withdraw ends the process after another daemon has answered. Otherwise it would find
+// the lock taken, or take it if that daemon is stopped first, although nobody wants it
+// then.
 func (s *starting) withdraw() {
 	_ = s.process.Signal(syscall.SIGTERM) // fails if it has ended already
 	select {
@@ -248,7 +249,8 @@ func (s *starting) late(ctx context.Context) error {
 	return ended(ctx.Err())
 }
 
-// rivalRuns tells whether the lock of the install names a living process other than ours.
+// rivalRuns reports whether the lock of the install names a living process other than
+// ours.
 func (s *starting) rivalRuns() bool {
 	text, err := os.ReadFile(s.install.Lock())
 	if err != nil {
@@ -258,7 +260,7 @@ func (s *starting) rivalRuns() bool {
 	return err == nil && pid != s.pid && process.Lives(pid)
 }
 
-// explain quotes what the daemon wrote to its log since the start.
+// explain quotes what the daemon has written to its log since the start.
 func (s *starting) explain() string {
 	path := s.install.DaemonLog()
 	file, err := os.Open(path)
@@ -271,7 +273,7 @@ func (s *starting) explain() string {
 		return fmt.Sprintf("Its log %s cannot be read.", path)
 	}
 	from := max(0, st.Size()-logTail)
-	if s.logBefore != nil && os.SameFile(st, s.logBefore) { // else the daemon has begun a new one
+	if s.logBefore != nil && os.SameFile(st, s.logBefore) { // otherwise the daemon has begun a new file
 		from = max(from, s.logBefore.Size())
 	}
 	buf := make([]byte, max(st.Size()-from, 0))
@@ -312,7 +314,7 @@ func listenerPID(ctx context.Context, socket string) (int, error) {
 	return pid, nil
 }
 
-// isEnding tells whether the process behind a new connection is exiting: the socket of a
+// isEnding reports whether the process behind a new connection is exiting: the socket of a
 // killed daemon accepts connections until its last thread has ended, and closes them then.
 // A daemon that serves sends the settings of HTTP/2 first. One that sends nothing for
 // dialTimeout is slow or stopped, not ending.

@@ -24,8 +24,8 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// pretendDaemon is what the test binary does when StartDaemon starts it: it
-// keeps the contract of `agboxd run` towards whoever starts it.
+// pretendDaemon is what the test binary does when StartDaemon starts it. It follows the
+// contract between `agboxd run` and its caller.
 func pretendDaemon(role string) int {
 	install, err := paths.FromEnv()
 	if err != nil || len(os.Args) != 2 || os.Args[1] != "run" {
@@ -83,7 +83,7 @@ func pretendDaemon(role string) int {
 		get: func(in *agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
 			state := pending
 			if _, err := os.Stat(mark(install)); err == nil {
-				state = ready // the life before has crashed or stopped
+				state = ready // the previous life has crashed or stopped
 			}
 			return &agboxv1.GetSandboxResponse{Sandbox: &agboxv1.SandboxHandle{SandboxId: in.GetSandboxId(), State: state}}, nil
 		},
@@ -104,10 +104,10 @@ func pretendDaemon(role string) int {
 	return 0
 }
 
-// mark is a file that tells that a daemon of the install has done what it does once.
+// mark is a file that shows that a daemon of the install has already acted once.
 func mark(install paths.Install) string { return filepath.Join(install.Data, "mark") }
 
-// first tells whether no daemon of the install has called it before.
+// first reports whether it is the first call by any daemon of the install.
 func first(install paths.Install) bool {
 	f, err := os.OpenFile(mark(install), os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -122,33 +122,33 @@ func crash() {
 	select {}
 }
 
-// inHome gives the test an install of its own and this binary as its daemon.
+// inHome gives the test its own install, with this binary as its daemon.
 func inHome(t *testing.T, role string) DaemonConfig {
 	t.Helper()
 	t.Setenv("AGBOX_HOME", shortDir(t))
 	t.Setenv("AGBOX_CLIENT_TEST_DAEMON", role)
-	t.Setenv("GORACE", "atexit_sleep_ms=0") // or each daemon takes a second to end
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each daemon takes a second to end
 	own, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !t.Failed() { // then one may be left that nobody has stopped
+		if !t.Failed() { // a failed test may leave one that nobody has stopped
 			waitForChildren(t)
 		}
 	})
 	return DaemonConfig{Binary: own}
 }
 
-// waitForChildren returns when every process that this one has started is gone
-// and was waited for.
+// waitForChildren returns when every process that this one has started is gone and
+// reaped.
 func waitForChildren(t *testing.T) {
 	t.Helper()
 	for {
 		switch err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil); err {
 		case unix.ECHILD:
 			return
-		case nil, unix.EINTR: // whoever started it has it reaped in a moment
+		case nil, unix.EINTR: // its starter is about to reap it
 			runtime.Gosched()
 		default:
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func waitForChildren(t *testing.T) {
 	}
 }
 
-// A daemon that is being killed still accepts, and is gone before it answers.
+// A daemon that is being killed still accepts connections, but never answers.
 func TestADaemonThatDiesBeforeItsFirstAnswerIsStartedAgain(t *testing.T) {
 	config := inHome(t, "good")
 	died := dyingDaemon(t)
@@ -192,7 +192,7 @@ func TestAStartDoesNotTakeADyingDaemonForARunningOne(t *testing.T) {
 	}
 }
 
-// It found the lock held by a daemon that was killed a moment later.
+// The started daemon found the lock held by a daemon that was killed a moment later.
 func TestADaemonThatFoundAnotherWhichIsGoneIsStartedAgain(t *testing.T) {
 	config := inHome(t, "beaten")
 	p, err := StartDaemon(t.Context(), config)
@@ -209,8 +209,8 @@ func TestADaemonThatFoundAnotherWhichIsGoneIsStartedAgain(t *testing.T) {
 	}
 }
 
-// dyingDaemon accepts one connection on the socket of the install and is gone.
-// The channel is closed when that has happened.
+// dyingDaemon accepts one connection on the socket of the install and exits. It then
+// closes the channel.
 func dyingDaemon(t *testing.T) <-chan struct{} {
 	t.Helper()
 	install, err := paths.FromEnv()
@@ -333,8 +333,8 @@ func TestStartsAtTheSameTimeGiveOneDaemon(t *testing.T) {
 	}
 }
 
-// What is on its way when another daemon answers would run, unasked, if that one is
-// stopped a moment later.
+// A daemon that is still starting when another one answers would run unwanted if that one
+// is stopped a moment later.
 func TestAStartThatAnotherDaemonOvertookLeavesNoProcess(t *testing.T) {
 	config := inHome(t, "slow")
 	install, err := paths.FromEnv()
@@ -347,7 +347,7 @@ func TestAStartThatAnotherDaemonOvertookLeavesNoProcess(t *testing.T) {
 	}})
 	var other sync.WaitGroup
 	other.Go(func() {
-		for { // until the one on its way has begun
+		for { // until the starting one has begun
 			if log, _ := os.ReadFile(install.DaemonLog()); len(log) > 0 {
 				break
 			}
@@ -417,7 +417,7 @@ func TestAProcessThatOnlySaysItIsTheDaemonIsNotSignalled(t *testing.T) {
 
 func TestAStartThatTakesTooLongIsGivenUp(t *testing.T) {
 	config := inHome(t, "good")
-	config.Binary = "/bin/sleep" // refuses "run" and ends: quick failure of another program
+	config.Binary = "/bin/sleep" // rejects "run" and exits: another program that fails quickly
 	config.Timeout = time.Minute
 	if _, err := StartDaemon(t.Context(), config); err == nil || !strings.Contains(err.Error(), "ended right after its start") {
 		t.Errorf("got %v", err)

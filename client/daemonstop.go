@@ -11,20 +11,20 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// exitSlice is how long one wait for the end of a process lasts before the
-// context is looked at, in milliseconds.
+// exitSlice is the length of one wait for the end of a process, in milliseconds. The
+// context is checked in between.
 const exitSlice = 50
 
-// StopDaemon ends the daemon with SIGTERM and returns its process id once the
-// process is gone. Sandboxes and execs run on. It makes sure that the process
-// that listens on the socket is the one that answers before it signals it.
-// When no daemon runs, the error is ErrDaemonNotRunning.
+// StopDaemon ends the daemon with SIGTERM and returns its process id once the process is
+// gone. Sandboxes and execs continue. Before it signals the process, it checks that the
+// process that listens on the socket is the one that answers. If no daemon runs, the
+// error is ErrDaemonNotRunning.
 func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 	pid, err := listenerPID(ctx, c.socket)
 	if err != nil {
 		return 0, dialError(ctx, c.socket, err)
 	}
-	// Held from before the check on, so that the id cannot pass to another process.
+	// Opened before the check, so the id cannot be reused by another process.
 	process, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return 0, &Error{Code: codes.FailedPrecondition, Message: fmt.Sprintf(
@@ -50,7 +50,7 @@ func (c *Client) StopDaemon(ctx context.Context) (int, error) {
 	return pid, awaitExit(ctx, process, pid)
 }
 
-// unanswered is the error of a stop whose Ping failed with err.
+// unanswered returns the error of a stop whose Ping failed with err.
 func (c *Client) unanswered(ctx context.Context, process, pid int, err error) error {
 	switch {
 	case ctx.Err() != nil || !errors.Is(err, ErrDaemonUnreachable):
@@ -63,7 +63,7 @@ func (c *Client) unanswered(ctx context.Context, process, pid int, err error) er
 		pid, c.socket, pid)}
 }
 
-// hasExited tells whether the process behind the descriptor has ended.
+// hasExited reports whether the process behind the descriptor has ended.
 func hasExited(process int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
 	return err == nil && n > 0

@@ -9,22 +9,22 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// upgradePause lies between two questions whether the new daemon is there: the
-// old one still answers on connections that it has.
+// upgradePause is the pause between two checks for the new daemon. The old one still
+// answers on its existing connections.
 const upgradePause = 5 * time.Millisecond
 
-// DaemonUpgrade tells of an upgrade that has taken place.
+// DaemonUpgrade describes a completed upgrade.
 type DaemonUpgrade struct {
 	OldVersion, NewVersion string
-	// PID is the process id of the daemon, before and after.
+	// PID is the process id of the daemon. It does not change.
 	PID int
 }
 
-// UpgradeDaemon has the daemon become another binary and returns when the new
-// one answers. The path must be absolute; an empty one is that from which the
-// daemon was started, where a newer one may stand by now. A binary that is not
-// fit is ErrWrongState and changes nothing. Calls and streams of this and other
-// clients go on.
+// UpgradeDaemon replaces the daemon by another binary and returns when the new one
+// answers. The path must be absolute. An empty path means the path from which the daemon
+// was started, which may have a newer binary by now. If the binary fails its check, the
+// error is ErrWrongState and nothing changes. Calls and streams of this and other clients
+// continue.
 func (c *Client) UpgradeDaemon(ctx context.Context, binary string) (DaemonUpgrade, error) {
 	before, err := c.Ping(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *Client) UpgradeDaemon(ctx context.Context, binary string) (DaemonUpgrad
 	return DaemonUpgrade{OldVersion: out.GetOldVersion(), NewVersion: after.GetVersion(), PID: int(after.GetPid())}, nil
 }
 
-// awaitSuccessor returns the first answer of a daemon that did not start at the
-// given time.
+// awaitSuccessor returns the first answer of a daemon whose start time differs from the
+// given one.
 func (c *Client) awaitSuccessor(ctx context.Context, started time.Time) (*agboxv1.PingResponse, error) {
 	look := time.NewTicker(upgradePause)
 	defer look.Stop()

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// upgrading is a daemon whose next generation answers after some questions.
+// upgrading is a daemon whose next generation answers after several calls.
 func upgrading(generations ...*agboxv1.PingResponse) *script {
 	var asked, accepted atomic.Int32
 	for i, g := range generations {

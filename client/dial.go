@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// socketBuffer is asked of the kernel for both directions. Some versions of
-// grpc-go can stall for good at several hundred concurrent calls when one burst
-// of frames does not fit the socket's buffer (grpc-go issue 9330); the default
-// of a Unix socket is 208 KiB. The kernel grants what net.core.wmem_max allows.
+// socketBuffer is the requested size of both socket buffers. Some versions of grpc-go can
+// stall permanently with several hundred concurrent calls if one burst of frames does not
+// fit into the socket's buffer (grpc-go issue 9330). The default of a Unix socket is 208
+// KiB. The kernel limits it to net.core.wmem_max.
 const socketBuffer = 4 << 20
 
-// dialSocket opens the daemon's socket; dialTimeout bounds it.
+// dialSocket connects to the daemon's socket, within dialTimeout.
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", path)
@@ -25,19 +25,19 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	if u, ok := conn.(*net.UnixConn); ok {
-		// Smaller buffers work too, only less well under load.
+		// Smaller buffers also work, but less well under load.
 		_ = u.SetReadBuffer(socketBuffer)
 		_ = u.SetWriteBuffer(socketBuffer)
 	}
 	return conn, nil
 }
 
-// isDown tells whether err of a dial means that no daemon listens.
+// isDown reports whether the error of a dial means that no daemon listens.
 func isDown(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// dialError says what a failed dial means to a person.
+// dialError explains a failed dial to people.
 func dialError(ctx context.Context, path string, err error) *Error {
 	e := &Error{Code: codes.Unavailable, cause: ErrDaemonUnreachable}
 	switch {

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// Doctor has the daemon compare its records with the engine and its files. With
-// fix set the daemon does what it finds to be done; such a call is not repeated
-// after a lost answer, because the second answer would lack what the first did.
+// Doctor compares the daemon's records with the engine and its files. With fix set the
+// daemon also performs the actions. Such a call is not repeated if its answer is lost,
+// because a second answer would not report what the first call did.
 func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
 	r := idempotent
 	if fix {
@@ -24,9 +24,9 @@ func (c *Client) Doctor(ctx context.Context, fix bool) (*agboxv1.DoctorResponse,
 	return unary(ctx, c, agboxv1.SandboxServiceClient.Doctor, &agboxv1.DoctorRequest{Fix: fix}, r)
 }
 
-// DoctorOffline looks at the install that the environment names while no daemon
-// runs, and says what keeps it from starting. With fix set it adopts what a lost
-// database knew. Its work is done by "agboxd doctor".
+// DoctorOffline examines the install that the environment names while no daemon runs, and
+// reports why a daemon cannot start. With fix set it adopts the sandboxes of a lost
+// database. It runs "agboxd doctor".
 func DoctorOffline(ctx context.Context, config DaemonConfig, fix bool) (*agboxv1.DoctorResponse, error) {
 	if config.Binary == "" {
 		var err error
@@ -55,7 +55,7 @@ func DoctorOffline(ctx context.Context, config DaemonConfig, fix bool) (*agboxv1
 	return out, nil
 }
 
-// doctorFailed takes the sentence that agboxd has written last.
+// doctorFailed returns the last sentence that agboxd has written.
 func doctorFailed(err error, stderr string) error {
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	sentence := strings.TrimPrefix(lines[len(lines)-1], "agboxd: ")

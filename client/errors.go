@@ -14,32 +14,32 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// Error is every failure that this package returns, apart from those of the
-// caller's own writers.
+// Error is the type of all errors of this package, except those of the caller's own
+// writers.
 type Error struct {
-	// Code is the gRPC code, the coarse class.
+	// Code is the gRPC code.
 	Code codes.Code
-	// Reason is the name of an agboxv1.ErrorReason; empty when the failure did
-	// not come from the daemon.
+	// Reason is the name of an agboxv1.ErrorReason. It is empty if the error did not come
+	// from the daemon.
 	Reason string
-	// Message is a sentence for a person and says what to do.
+	// Message is a sentence for people that says what to do.
 	Message string
-	// Metadata names what the message speaks of, for example "sandbox_id".
+	// Metadata has details of the message, for example "sandbox_id".
 	Metadata map[string]string
-	// Problems are what is wrong with the description of a sandbox, the first of
-	// many; ResolveSpec tells all.
+	// Problems are the problems in the description of a sandbox, at most the first ones.
+	// ResolveSpec returns all of them.
 	Problems []*agboxv1.SpecProblem
 
 	cause error
-	// lost says that a connection that was there broke off: worth another try.
+	// lost means that an existing connection broke, so the call may be retried.
 	lost bool
 }
 
-// Error returns the sentence.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap returns what is underneath: the error of a context, ErrDaemonUnreachable,
-// ErrDaemonNotRunning or nil.
+// Unwrap returns the cause: the error of a context, ErrDaemonUnreachable,
+// ErrDaemonNotRunning, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Is matches the sentinels of this package by code.
@@ -48,10 +48,10 @@ func (e *Error) Is(target error) bool {
 	return errors.As(target, &class) && class.code == e.Code
 }
 
-// GRPCStatus lets status.Code and status.FromError read the error.
+// GRPCStatus makes status.Code and status.FromError work with the error.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message) }
 
-// codeClass is a sentinel that stands for all errors of one code.
+// codeClass is a sentinel for all errors of one code.
 type codeClass struct {
 	code codes.Code
 	text string
@@ -70,16 +70,16 @@ var (
 	ErrExhausted     error = &codeClass{codes.ResourceExhausted, "exhausted"}
 )
 
-// ErrDaemonUnreachable is in the chain of errors that say that no daemon
-// answers. Errors of an engine that does not answer are ErrUnavailable only.
+// ErrDaemonUnreachable is wrapped by errors that mean that no daemon answers. If the
+// engine does not answer, the error is only ErrUnavailable.
 var ErrDaemonUnreachable = errors.New("agboxd is not reachable")
 
-// ErrDaemonNotRunning is in the chain of errors that say that no process listens on the
-// daemon's socket. Such an error is ErrDaemonUnreachable too.
+// ErrDaemonNotRunning is wrapped by errors that mean that no process listens on the
+// daemon's socket. Such an error is also ErrDaemonUnreachable.
 var ErrDaemonNotRunning = fmt.Errorf("%w: it is not running", ErrDaemonUnreachable)
 
-// reasonCodes gives the code of a reason that comes inside a record rather than
-// as the status of a call. What only a sandbox or an exec can suffer is Aborted.
+// reasonCodes has the codes of reasons that are part of a record and not the status of a
+// call. Reasons that only sandboxes or execs have are Aborted.
 var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_INVALID_REQUEST:                codes.InvalidArgument,
 	agboxv1.ErrorReason_COMMAND_TOO_LONG:               codes.InvalidArgument,
@@ -117,7 +117,7 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_FILE_SYSTEM_FULL:       codes.ResourceExhausted,
 }
 
-// recorded makes the error of a failure that a record tells of.
+// recorded returns the error for a failure in a record.
 func recorded(reason, message, key, id string) *Error {
 	code, ok := reasonCodes[agboxv1.ErrorReason(agboxv1.ErrorReason_value[reason])]
 	if !ok {
@@ -126,7 +126,7 @@ func recorded(reason, message, key, id string) *Error {
 	return &Error{Code: code, Reason: reason, Message: message, Metadata: map[string]string{key: id}}
 }
 
-// SandboxError returns the error of a FAILED sandbox, nil for any other.
+// SandboxError returns the error of a FAILED sandbox, or nil for any other.
 func SandboxError(h *agboxv1.SandboxHandle) error {
 	if h.GetState() != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		return nil
@@ -138,8 +138,8 @@ func SandboxError(h *agboxv1.SandboxHandle) error {
 	return recorded(h.GetErrorCode(), message, "sandbox_id", h.GetSandboxId())
 }
 
-// ExecError returns the error of a FAILED exec, one without the status of a
-// process, and nil for any other.
+// ExecError returns the error of a FAILED exec, which has no exit status, or nil for any
+// other.
 func ExecError(e *agboxv1.ExecStatus) error {
 	if e.GetState() != agboxv1.ExecState_EXEC_STATE_FAILED {
 		return nil
@@ -151,8 +151,8 @@ func ExecError(e *agboxv1.ExecStatus) error {
 	return recorded(e.GetErrorCode(), message, "exec_id", e.GetExecId())
 }
 
-// decode turns what gRPC returned into an *Error. The text of the transport
-// never reaches the reader: it speaks of things that only gRPC knows.
+// decode turns an error of gRPC into an *Error. It never passes on the text of the
+// transport, which describes internals of gRPC.
 func (c *Client) decode(ctx context.Context, err error) *Error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -179,12 +179,12 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 	case ctx.Err() != nil:
 		return ended(ctx.Err())
 	case st.Code() == codes.DeadlineExceeded:
-		// The daemon's clock of our deadline ran out a moment before our own.
+		// The daemon's timer for our deadline fired shortly before ours.
 		return ended(context.DeadlineExceeded)
 	case st.Code() == codes.Unimplemented:
 		return &Error{Code: st.Code(), Message: "This agboxd does not know the call. It is older than this program: restart it with `agbox daemon stop` and `agbox daemon start`."}
 	case st.Code() == codes.Internal && strings.Contains(st.Message(), "invalid UTF-8"):
-		// gRPC refuses to send it; what the daemon answers is always UTF-8.
+		// gRPC refuses to send the request. The daemon's answers are always UTF-8.
 		return &Error{Code: codes.InvalidArgument, Reason: agboxv1.ErrorReason_INVALID_REQUEST.String(),
 			Message: "The request contains bytes that are not UTF-8 and cannot be sent. Write names, arguments and values in UTF-8, or let a shell in the sandbox produce the bytes, for example with printf."}
 	case lostCode(st.Code()):
@@ -198,12 +198,13 @@ func (c *Client) decode(ctx context.Context, err error) *Error {
 	return &Error{Code: st.Code(), Message: fmt.Sprintf("agboxd failed with an unexpected error (%s). Look at its log.", st.Message())}
 }
 
-// lostCode tells whether a status without details comes from the transport, or from a
-// handler that a stopping server cancelled. The latter is CANCELLED, but not by this
-// client: decode has checked the context before.
+// lostCode reports whether a status without details comes from the transport, or from a
+// handler that a stopping server cancelled. That has the code CANCELLED; it is not a
+// cancellation by this client, because decode has checked the context before.
 func lostCode(code codes.Code) bool { return code == codes.Unavailable || code == codes.Canceled }
 
-// ended is the error of a call whose context is over, with the error of the context.
+// ended returns the error of a call whose context has ended, wrapping the context's
+// error.
 func ended(cause error) *Error {
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &Error{Code: codes.DeadlineExceeded, Message: "The call did not complete before its deadline.", cause: cause}

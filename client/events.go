@@ -8,11 +8,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Events replays the events of one sandbox and goes on live, without a gap and
-// without a duplicate, also over a restart of the daemon. It starts after the
-// sequence number after (0: everything that is kept) and ends after
-// SANDBOX_DELETED or with an error; a sequence that is no longer kept is
-// ErrOutOfRange.
+// Events replays the events of one sandbox and continues with new ones, without gaps or
+// duplicates, even if the daemon restarts. It starts after the sequence number after; 0
+// means everything that is kept. It ends after SANDBOX_DELETED or with an error. A
+// sequence that is no longer kept is ErrOutOfRange.
 func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
 		f := feed[agboxv1.SandboxEvent]{
@@ -26,7 +25,7 @@ func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.
 				if ev.GetSequence() <= after {
 					return false, nil
 				}
-				// From the first event on the id is known; the name may pass to another sandbox.
+				// Use the id after the first event: the name may pass to another sandbox.
 				sandbox, after = ev.GetSandboxId(), ev.GetSequence()
 				return !yield(ev, nil), nil
 			},
@@ -37,20 +36,19 @@ func (c *Client) Events(ctx context.Context, sandbox string, after uint64) iter.
 	}
 }
 
-// WatchOptions says which events of all sandboxes to watch.
+// WatchOptions selects the events of WatchEvents.
 type WatchOptions struct {
 	// After is the position of the last event seen; 0 replays everything that is kept.
 	After uint64
-	// LiveOnly skips what happened before the call; After must be 0.
+	// LiveOnly skips events before the call. After must be 0.
 	LiveOnly bool
-	// Labels must all match; none selects all sandboxes.
+	// Labels must all match. An empty map selects all sandboxes.
 	Labels map[string]string
 }
 
-// WatchEvents replays and follows the events of all sandboxes in the order in
-// which they were committed, also over a restart of the daemon. The first item
-// has no event: it says that the watch stands, and from which position on. It
-// ends with an error or with the loop of the reader.
+// WatchEvents replays and follows the events of all sandboxes in commit order, even if
+// the daemon restarts. The first item has no event: it confirms the watch and has its
+// start position. It ends with an error, or when the caller ends its loop.
 func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
 		at, stands := o.After, false
@@ -58,7 +56,7 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 			open: func(ctx context.Context, api agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.WatchEventsResponse], error) {
 				return api.WatchEvents(ctx, &agboxv1.WatchEventsRequest{
 					AfterPosition: at,
-					// Once a position is known, a new stream must not skip what came in between.
+					// Once a position is known, a new stream must not skip later events.
 					LiveOnly:      o.LiveOnly && !stands,
 					LabelSelector: o.Labels,
 				})
@@ -66,7 +64,7 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 			take: func(m *agboxv1.WatchEventsResponse) (bool, error) {
 				if m.GetEvent() == nil {
 					if stands {
-						// Up to there is nothing that the labels select.
+						// No selected event lies before this position.
 						at = max(at, m.GetPosition())
 						return false, nil
 					}
@@ -86,8 +84,8 @@ func (c *Client) WatchEvents(ctx context.Context, o WatchOptions) iter.Seq2[*agb
 	}
 }
 
-// PastEvents returns the events of one sandbox after a sequence number up to
-// the newest there is now.
+// PastEvents returns the events of one sandbox after a sequence number, up to the current
+// newest.
 func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) iter.Seq2[*agboxv1.SandboxEvent, error] {
 	return func(yield func(*agboxv1.SandboxEvent, error) bool) {
 		out, err := c.GetSandbox(ctx, sandbox)
@@ -99,7 +97,7 @@ func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) i
 		if newest == after {
 			return
 		}
-		// A sequence beyond the newest is refused by the daemon.
+		// The daemon refuses a sequence beyond the newest.
 		for ev, err := range c.Events(ctx, out.GetSandbox().GetSandboxId(), after) {
 			if !yield(ev, err) || err != nil || ev.GetSequence() >= newest {
 				return
@@ -108,8 +106,8 @@ func (c *Client) PastEvents(ctx context.Context, sandbox string, after uint64) i
 	}
 }
 
-// PastEventsOfAll returns the events of all sandboxes after a position up to
-// the newest that is kept now.
+// PastEventsOfAll returns the events of all sandboxes after a position, up to the newest
+// that is kept now.
 func (c *Client) PastEventsOfAll(ctx context.Context, after uint64) iter.Seq2[*agboxv1.WatchEventsResponse, error] {
 	return func(yield func(*agboxv1.WatchEventsResponse, error) bool) {
 		newest := after

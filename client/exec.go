@@ -13,12 +13,12 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// DefaultGrace stands for the daemon's own time between SIGTERM and SIGKILL.
+// DefaultGrace selects the daemon's default time between SIGTERM and SIGKILL.
 const DefaultGrace time.Duration = -1
 
-// CreateExec starts a command and returns when it runs or has failed to start;
-// GetExec and FollowLogs tell which. Without an exec_id it fills in a new one,
-// so that a repetition after a lost answer starts no second process.
+// CreateExec starts a command and returns when it runs or has failed to start. GetExec
+// and FollowLogs tell which. If exec_id is empty, it sets a new one, so repeating the
+// call after a lost answer does not start a second process.
 func (c *Client) CreateExec(ctx context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
 	if in.GetExecId() == "" {
 		in = proto.CloneOf(in)
@@ -27,9 +27,9 @@ func (c *Client) CreateExec(ctx context.Context, in *agboxv1.CreateExecRequest) 
 	return unary(ctx, c, agboxv1.SandboxServiceClient.CreateExec, in, idempotent)
 }
 
-// CancelExec ends a running exec: SIGTERM to its process group and, after the
-// grace period, SIGKILL to what is left of it. A negative grace leaves the
-// period to the daemon. An exec that has ended already is ErrWrongState.
+// CancelExec ends a running exec: SIGTERM to its process group and, after the grace
+// period, SIGKILL to the rest of its process tree. A negative grace means the daemon's
+// default. If the exec has ended, the error is ErrWrongState.
 func (c *Client) CancelExec(ctx context.Context, exec string, grace time.Duration) error {
 	in := &agboxv1.CancelExecRequest{ExecId: exec}
 	if grace >= 0 {
@@ -39,8 +39,7 @@ func (c *Client) CancelExec(ctx context.Context, exec string, grace time.Duratio
 	return err
 }
 
-// SignalExec sends one signal to the process group of a running exec. It is
-// sent at most once.
+// SignalExec sends a signal, at most once, to the process group of a running exec.
 func (c *Client) SignalExec(ctx context.Context, exec string, sig syscall.Signal) error {
 	in := &agboxv1.SignalExecRequest{ExecId: exec, Signal: int32(sig)}
 	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.SignalExec, in, atMostOnce)
@@ -54,8 +53,8 @@ func (c *Client) GetExec(ctx context.Context, exec string) (*agboxv1.ExecStatus,
 	return out.GetExec(), err
 }
 
-// ListActiveExecs returns the running execs of one sandbox, or of all when
-// sandbox is empty, newest first. The sandbox's own command is one of them.
+// ListActiveExecs returns the running execs of one sandbox, or of all if sandbox is
+// empty, newest first. It includes the sandbox's own command.
 func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv1.ExecStatus, error) {
 	in := &agboxv1.ListActiveExecsRequest{IncludeMain: true}
 	if sandbox != "" {
@@ -65,8 +64,8 @@ func (c *Client) ListActiveExecs(ctx context.Context, sandbox string) ([]*agboxv
 	return out.GetExecs(), err
 }
 
-// ListExecs goes through all execs of a sandbox, running and finished, ordered
-// by exec id. It fetches page by page; an error ends it.
+// ListExecs yields all execs of a sandbox, running and finished, ordered by exec id. It
+// fetches page by page. An error ends it.
 func (c *Client) ListExecs(ctx context.Context, sandbox string) iter.Seq2[*agboxv1.ExecStatus, error] {
 	return func(yield func(*agboxv1.ExecStatus, error) bool) {
 		in := &agboxv1.ListExecsRequest{SandboxId: sandbox}

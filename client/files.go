@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// files returns the API of files over the live connection.
+// files returns the file API over the connection.
 func (c *Client) files(ctx context.Context) (agboxv1.FileServiceClient, error) {
 	if _, err := c.open(ctx); err != nil {
 		return nil, err
@@ -26,27 +26,27 @@ func (c *Client) files(ctx context.Context) (agboxv1.FileServiceClient, error) {
 	return agboxv1.NewFileServiceClient(live.grpc), nil
 }
 
-// fileMethod is a unary method of the files' API.
+// fileMethod is a unary method of the file API.
 type fileMethod[Req, Resp any] func(agboxv1.FileServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)
 
-// fileCall is unary for the files' API.
+// fileCall is unary for the file API.
 func fileCall[Req, Resp any](ctx context.Context, c *Client, m fileMethod[Req, Resp], in *Req, r repeat) (out *Resp, err error) {
 	err = c.repeated(ctx, func(api agboxv1.FileServiceClient) (again bool, err error) {
 		var to peer.Peer
 		out, err = m(api, ctx, in, grpc.Peer(&to))
-		// gRPC fills in the peer only when the call got as far as a connection.
+		// gRPC sets the peer only if the call reached a connection.
 		return r == idempotent || to.Addr == nil, err
 	})
 	return out, err
 }
 
-// repeated does something until it is done, and again while the daemon is away
-// if the thing says that it may be repeated.
+// repeated calls once until it succeeds. It repeats the call while the daemon is away if
+// once returns again.
 func (c *Client) repeated(ctx context.Context, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
 	return c.repeatedFor(ctx, c.newPatience(ctx), once)
 }
 
-// repeatedFor is repeated for a thing that gets on: it resets wait when it has.
+// repeatedFor is repeated for a call that makes progress. It resets wait after progress.
 func (c *Client) repeatedFor(ctx context.Context, wait *patience, once func(agboxv1.FileServiceClient) (again bool, err error)) error {
 	for {
 		api, err := c.files(ctx)
@@ -71,21 +71,22 @@ func (c *Client) repeatedFor(ctx context.Context, wait *patience, once func(agbo
 	}
 }
 
-// FileOptions go with every call about files.
+// FileOptions are the options of all file calls.
 type FileOptions struct {
-	// User is whose rights are used: user, uid, user:group or uid:gid. Root when empty.
+	// User has the rights of the call: user, uid, user:group or uid:gid. Empty means
+	// root.
 	User string
 }
 
-// StatFile describes a file of a sandbox; with follow, what a symbolic link leads to.
+// StatFile describes a file of a sandbox. With follow it describes a link's target.
 func (c *Client) StatFile(ctx context.Context, sandbox, path string, follow bool, o FileOptions) (*agboxv1.FileInfo, error) {
 	in := &agboxv1.StatFileRequest{SandboxId: sandbox, Path: path, Follow: follow, User: o.User}
 	out, err := fileCall(ctx, c, agboxv1.FileServiceClient.Stat, in, idempotent)
 	return out.GetFile(), err
 }
 
-// ListFiles goes through a directory of a sandbox, in no order. It fetches page by
-// page; an error ends it.
+// ListFiles yields the entries of a directory of a sandbox, unordered. It fetches page by
+// page. An error ends it.
 func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOptions) iter.Seq2[*agboxv1.FileInfo, error] {
 	return func(yield func(*agboxv1.FileInfo, error) bool) {
 		in := &agboxv1.ListFilesRequest{SandboxId: sandbox, Path: path, User: o.User}
@@ -107,32 +108,32 @@ func (c *Client) ListFiles(ctx context.Context, sandbox, path string, o FileOpti
 	}
 }
 
-// MakeDirectory makes a directory with mode 0755; with parents also those above
-// it, and then one that is there is no error.
+// MakeDirectory makes a directory with mode 0755. With parents it also makes missing
+// parents and accepts an existing directory.
 func (c *Client) MakeDirectory(ctx context.Context, sandbox, path string, parents bool, o FileOptions) error {
 	in := &agboxv1.MakeDirectoryRequest{SandboxId: sandbox, Path: path, Parents: parents, User: o.User}
 	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.MakeDirectory, in, repeat(parents))
 	return err
 }
 
-// RemoveFile removes a file, a symbolic link or an empty directory; with recursive
-// a directory with all that is in it. When ctx ends it removes nothing more.
+// RemoveFile removes a file, a symbolic link or an empty directory. With recursive it
+// removes a directory with its content. It stops when ctx ends.
 func (c *Client) RemoveFile(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) error {
 	in := &agboxv1.RemoveFileRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
 	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.Remove, in, atMostOnce)
 	return err
 }
 
-// MoveFile renames a file or directory; with noReplace only if the new path is free.
+// MoveFile renames a file or directory. With noReplace it fails if the new path exists.
 func (c *Client) MoveFile(ctx context.Context, sandbox, from, to string, noReplace bool, o FileOptions) error {
 	in := &agboxv1.MoveFileRequest{SandboxId: sandbox, Path: from, NewPath: to, NoReplace: noReplace, User: o.User}
 	_, err := fileCall(ctx, c, agboxv1.FileServiceClient.Move, in, atMostOnce)
 	return err
 }
 
-// ReadFile writes length bytes of a file from offset on to w; a length of 0 means
-// to the end. A daemon that goes away is waited for, and the reading goes on if the
-// file is still the same.
+// ReadFile writes length bytes of a file to w, from offset on. A length of 0 means to the
+// end. If the daemon goes away, the client waits for it and continues if the file is
+// unchanged.
 func (c *Client) ReadFile(ctx context.Context, sandbox, path string, offset, length uint64, w io.Writer, o FileOptions) error {
 	in := &agboxv1.ReadFileRequest{SandboxId: sandbox, Path: path, Offset: offset, Length: length, User: o.User}
 	r := &fileReading{w: w, in: in, wait: c.newPatience(ctx)}
@@ -158,7 +159,7 @@ type fileReading struct {
 
 func (r *fileReading) once(ctx context.Context, api agboxv1.FileServiceClient) error {
 	if r.done {
-		return nil // broke off after the last byte that was asked for
+		return nil // broke after the last requested byte
 	}
 	stream, err := api.Read(ctx, r.in)
 	if err != nil {
@@ -192,24 +193,22 @@ func (r *fileReading) once(ctx context.Context, api agboxv1.FileServiceClient) e
 	}
 }
 
-// WriteOptions say how to write a file.
+// WriteOptions are the options of WriteFile.
 type WriteOptions struct {
 	FileOptions
-	// Mode are its permissions; nil keeps those of the file that is replaced, or
-	// gives 0644.
+	// Mode has the permissions. nil keeps those of the replaced file, or means 0644.
 	Mode *uint32
-	// UID and GID are its owner; nil keeps that of the file that is replaced, or
-	// gives it to the user.
+	// UID and GID are the owner. nil keeps that of the replaced file, or means the user.
 	UID, GID *uint32
-	// CreateOnly refuses to replace anything.
+	// CreateOnly fails if the file exists.
 	CreateOnly bool
-	// Parents makes missing directories above it.
+	// Parents makes missing parent directories.
 	Parents bool
 }
 
-// WriteFile replaces a file by what r holds, in one step: whoever reads it sees
-// the old content or all of the new one. If r is an io.Seeker too, and CreateOnly
-// is not set, it is written again from its beginning after the daemon was away.
+// WriteFile replaces a file by the content of r atomically: readers see the complete old
+// or new content. If r is also an io.Seeker and CreateOnly is not set, the client sends r
+// again from its beginning after the daemon was away.
 func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reader, o WriteOptions) (*agboxv1.FileInfo, error) {
 	seeker, _ := r.(io.Seeker)
 	var begin int64
@@ -244,11 +243,11 @@ func (c *Client) WriteFile(ctx context.Context, sandbox, path string, r io.Reade
 	return out, err
 }
 
-// pieceSize is how much is sent in one message, in bytes.
+// pieceSize is the size of the data in one message, in bytes.
 const pieceSize = 256 << 10
 
-// writeOnce makes one attempt. An error of r is source too: the stream is given up
-// then, so that nothing is written.
+// writeOnce makes one attempt. An error of r is also source. The stream is then
+// cancelled, so nothing is written.
 func writeOnce(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1.WriteFileOpen, r io.Reader) (out *agboxv1.FileInfo, source, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -268,11 +267,11 @@ func writeOnce(ctx context.Context, api agboxv1.FileServiceClient, open *agboxv1
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
-	resp, err := stream.CloseAndRecv() // has the reason if sending failed
+	resp, err := stream.CloseAndRecv() // the error has the reason if sending failed
 	return resp.GetFile(), nil, err
 }
 
-// send reads r to its end in pieces. It tells errors of r from those of sending.
+// send reads r to its end in pieces. It separates errors of r from errors of sending.
 func send(r io.Reader, to func([]byte) error) (source, err error) {
 	buf := make([]byte, pieceSize)
 	for {
@@ -283,7 +282,7 @@ func send(r io.Reader, to func([]byte) error) (source, err error) {
 			}
 		}
 		switch {
-		case source == io.EOF: //nolint:errorlint // what wraps it, or looks like it, says that the source broke off
+		case source == io.EOF: //nolint:errorlint // an error that wraps it means that the source broke
 			return nil, nil
 		case source != nil:
 			return source, source
@@ -291,8 +290,8 @@ func send(r io.Reader, to func([]byte) error) (source, err error) {
 	}
 }
 
-// fill reads until p is full. Unlike io.ReadFull it hands on the error of r as it is,
-// so that a source that breaks off is not taken for one that has ended.
+// fill reads until p is full. Unlike io.ReadFull it returns the error of r unchanged, so
+// a source that breaks is not taken for one that has ended.
 func fill(r io.Reader, p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var more int
@@ -302,18 +301,18 @@ func fill(r io.Reader, p []byte) (n int, err error) {
 	return n, err
 }
 
-// FileEvent is something that a watch tells.
+// FileEvent is an event of WatchFiles.
 type FileEvent struct {
-	// Change is nil when changes were lost.
+	// Change is nil if changes were lost.
 	Change *agboxv1.FileChange
-	// Lost says why changes may have been lost: look at the directory anew.
+	// Lost says why changes may have been lost. Read the directory again then.
 	Lost string
 }
 
-// WatchFiles yields what changes in a directory of a sandbox; with recursive also
-// below it. The first event has neither Change nor Lost: from then on no change is
-// missed. It ends when the directory is removed or moved away. After the
-// daemon was away it goes on, with an event that says so.
+// WatchFiles yields changes in a directory of a sandbox, with recursive also below it.
+// The first event has neither Change nor Lost: no later change is missed. It ends when
+// the directory is removed or moved away. After the daemon was away it continues, with an
+// event that has Lost set.
 func (c *Client) WatchFiles(ctx context.Context, sandbox, path string, recursive bool, o FileOptions) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		in := &agboxv1.WatchFilesRequest{SandboxId: sandbox, Path: path, Recursive: recursive, User: o.User}
@@ -335,7 +334,7 @@ type fileWatch struct {
 	watched bool
 }
 
-// once watches until the stream ends; nil when the watch is over.
+// once watches until the stream ends. It returns nil if the watch is over.
 func (w *fileWatch) once(ctx context.Context, api agboxv1.FileServiceClient, in *agboxv1.WatchFilesRequest) error {
 	stream, err := api.Watch(ctx, in)
 	if err != nil {

@@ -2,6 +2,6 @@ package client
 
 import "github.com/agbox/agbox/internal/ids"
 
-// NewID returns a random id for a sandbox or an exec. A caller that chooses the
-// id itself knows it even when the answer to its request is lost.
+// NewID returns a random id for a sandbox or an exec. A caller that chooses the id itself
+// knows it even if the answer to its request is lost.
 func NewID() string { return ids.New() }

@@ -21,13 +21,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// ListImages lists the engine's images, the newest first.
+// ListImages returns the engine's images, newest first.
 func (c *Client) ListImages(ctx context.Context) ([]*agboxv1.Image, error) {
 	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.ListImages, &agboxv1.ListImagesRequest{}, idempotent)
 	return out.GetImages(), err
 }
 
-// PullImage pulls an image and calls progress, which may be nil, as it comes.
+// PullImage pulls an image. It reports progress to progress, which may be nil.
 func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, progress func(*agboxv1.PullImageResponse)) (*agboxv1.Image, error) {
 	var pulled *agboxv1.Image
 	f := feed[agboxv1.PullImageResponse]{
@@ -45,12 +45,12 @@ func (c *Client) PullImage(ctx context.Context, in *agboxv1.PullImageRequest, pr
 	return pulled, err
 }
 
-// buildPiece is how much of a build context is sent at a time, in bytes.
+// buildPiece is the maximum size of the build context in one message, in bytes.
 const buildPiece = 256 << 10
 
-// BuildImage has an image built of the folder dir and calls output, which may be
-// nil, with what the build puts out. What dir's .dockerignore names stays here. It
-// returns the image's id. A build is not begun again when the daemon goes away.
+// BuildImage builds an image of the folder dir and passes the output of the build to
+// output, which may be nil. Files that dir's .dockerignore names are not sent. It returns
+// the image's id. A build is not repeated if the daemon goes away.
 func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, dir string, output func(string)) (id string, err error) {
 	api, err := c.open(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, 
 	var packing error
 	sending.Go(func() {
 		if packing = sendContext(ctx, stream, dir, options.GetDockerfile()); packing != nil {
-			cancel() // half a context must not be built
+			cancel() // an incomplete context must not be built
 		}
 	})
 	for {
@@ -92,8 +92,8 @@ func (c *Client) BuildImage(ctx context.Context, options *agboxv1.BuildOptions, 
 	}
 }
 
-// sendContext sends a folder as a tar archive. The end of the call ends it without
-// an error, which the call tells itself.
+// sendContext sends a folder as a tar archive. The end of the call ends it without an
+// error, because the call returns the error itself.
 func sendContext(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.BuildImageRequest, agboxv1.BuildImageResponse], dir, dockerfile string) error {
 	w := &pieces{send: func(piece []byte) error {
 		return stream.Send(&agboxv1.BuildImageRequest{Part: &agboxv1.BuildImageRequest_Context{Context: piece}})
@@ -112,11 +112,11 @@ func sendContext(ctx context.Context, stream grpc.BidiStreamingClient[agboxv1.Bu
 	return nil
 }
 
-// pieces gathers what is written into messages.
+// pieces collects written bytes into messages.
 type pieces struct {
 	send   func([]byte) error
 	buf    []byte
-	failed error // of send
+	failed error // error of send
 }
 
 func (p *pieces) Write(b []byte) (int, error) {
@@ -137,8 +137,8 @@ func (p *pieces) flush() error {
 	return p.failed
 }
 
-// packContext writes a folder as a tar archive, without what its .dockerignore
-// names. Owners are left out, as the engine's own builds have it.
+// packContext writes a folder as a tar archive, without the files that its .dockerignore
+// names. It leaves out owners, as the engine's own client does.
 func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) error {
 	if dockerfile == "" {
 		dockerfile = "Dockerfile"
@@ -177,7 +177,7 @@ func packContext(ctx context.Context, to io.Writer, dir, dockerfile string) erro
 	return archive.Close()
 }
 
-// ignoredFiles reads the patterns of the Dockerfile's own ignore file, else of the
+// ignoredFiles reads the patterns of the Dockerfile's own ignore file, or else of the
 // folder's.
 func ignoredFiles(dir, dockerfile string) (*patternmatcher.PatternMatcher, error) {
 	var patterns []string

@@ -7,19 +7,20 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// logPlace is how far the output of an exec was read. A cursor does not tell whether a
-// gap at it was given already, and the daemon repeats one: so this does.
+// logPlace is a reader's position in the output of an exec. A cursor does not say whether
+// the gaps at it were already reported, and the daemon repeats them. So logPlace counts
+// them.
 type logPlace struct {
 	Cursor
-	// gaps are of stdout and stderr.
+	// gaps has the gaps of stdout and stderr.
 	gaps [2]gapsAt
 }
 
-// gapsAt are the gaps of one stream at one offset.
+// gapsAt counts the gaps of one stream at one offset.
 type gapsAt struct {
 	offset uint64
-	// given is how many dropped bytes the reader was told of there, and repeated how
-	// many of these the daemon may tell again.
+	// given is the number of dropped bytes reported to the reader there. repeated is how
+	// many of them the daemon may report again.
 	given, repeated uint64
 }
 
@@ -31,7 +32,7 @@ func (p *logPlace) resume() Cursor {
 	return p.Cursor
 }
 
-// take moves over a chunk and returns what of it is new; the item may be empty.
+// take advances past a chunk and returns its new part. The item may be empty.
 func (p *logPlace) take(chunk *agboxv1.LogChunk) (LogItem, error) {
 	at, gaps := &p.Stdout, &p.gaps[0]
 	switch chunk.GetStream() {
@@ -39,7 +40,7 @@ func (p *logPlace) take(chunk *agboxv1.LogChunk) (LogItem, error) {
 	case agboxv1.LogStream_LOG_STREAM_STDERR:
 		at, gaps = &p.Stderr, &p.gaps[1]
 	default:
-		// A stream of a later version; this one cannot keep a cursor in it.
+		// A stream of a later version. A cursor of this version cannot count it.
 		return LogItem{}, nil
 	}
 	if chunk.GetOffset() > *at {
@@ -60,7 +61,7 @@ func (p *logPlace) take(chunk *agboxv1.LogChunk) (LogItem, error) {
 	return item, nil
 }
 
-// take returns how many of the bytes dropped at an offset the reader does not know of.
+// take returns how many of the bytes dropped at an offset are new to the reader.
 func (g *gapsAt) take(offset, dropped uint64) uint64 {
 	if g.offset != offset {
 		*g = gapsAt{offset: offset}
@@ -71,7 +72,7 @@ func (g *gapsAt) take(offset, dropped uint64) uint64 {
 	return dropped - known
 }
 
-// empty tells whether an item says nothing.
+// empty reports whether an item has no content.
 func (i LogItem) empty() bool {
 	return len(i.Data) == 0 && i.Dropped == 0 && i.Created == nil && i.End == nil
 }

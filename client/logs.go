@@ -13,63 +13,63 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// Cursor is a place in the output of an exec: the bytes before it in each stream.
+// Cursor is a position in the output of an exec: the number of bytes before it in each
+// stream.
 type Cursor struct {
 	Stdout uint64
 	Stderr uint64
 }
 
-// LogOptions says which output to read.
+// LogOptions selects the output to read.
 type LogOptions struct {
-	// Cursor is where to start; the zero value is the beginning.
+	// Cursor is where to start. The zero value is the beginning.
 	Cursor Cursor
-	// Follow waits for more until the exec has ended.
+	// Follow waits for more output until the exec has ended.
 	Follow bool
-	// Since and Until leave out what was written before Since or from Until on, by
-	// the clock at the time of writing; zero is no bound. With Follow, Until ends
-	// the reading when it has passed.
+	// Since and Until select output by the clock at the time of writing: from Since on,
+	// and before Until. Zero is no bound. With Follow, reading ends once Until has
+	// passed.
 	Since, Until time.Time
-	// TailLines, if not nil, starts with the last so many lines of what is chosen;
+	// TailLines, if not nil, starts with this many last lines of the selected output.
 	// Cursor must be zero then.
 	TailLines *uint64
-	// Streams are the ones to read; none means both.
+	// Streams are the streams to read. None means both.
 	Streams []agboxv1.LogStream
 }
 
-// LogItem is a piece of output or, last, the end of it.
+// LogItem is a piece of output or, as the last one, the end of it.
 type LogItem struct {
-	// Stream tells where Data was written to.
+	// Stream is the stream of Data.
 	Stream agboxv1.LogStream
-	// Offset is the place of the first byte of Data in the stream.
+	// Offset is the offset of the first byte of Data in the stream.
 	Offset uint64
-	// Data is never empty, unless End, Created or Dropped is set. It belongs to the caller.
+	// Data is not empty unless End, Created or Dropped is set. It belongs to the caller.
 	Data []byte
-	// Dropped is not 0 in a gap: the command wrote so many bytes at Offset that were
+	// Dropped is not 0 in a gap: the command wrote this many bytes at Offset that were
 	// not kept, because the disk or the log was full.
 	Dropped uint64
-	// Time is when the first byte was read from the process; zero when not known.
+	// Time is when the first byte was read from the process, or zero if unknown.
 	Time time.Time
-	// Cursor is the place after this item: start there to go on.
+	// Cursor is the position after this item. Start there to continue.
 	Cursor Cursor
-	// Created is set in the first item of RunLogs: the exec is committed.
+	// Created is set in the first item of RunLogs. The exec is committed then.
 	Created *agboxv1.CreateExecResponse
-	// End is set in the last item only. Its exec has ended if Follow was set and
-	// Until has not come first.
+	// End is set only in the last item. Its exec has ended if Follow was set and Until
+	// did not come first.
 	End *agboxv1.LogEnd
 }
 
-// FollowLogs reads the output of an exec in order. A daemon that goes away in
-// the middle is waited for, and the reading goes on at the byte where it broke
-// off: no byte is lost or repeated. The last pair holds the end or an error; a
-// cursor that points to what is no longer kept is ErrOutOfRange.
+// FollowLogs reads the output of an exec in order. If the daemon goes away, the client
+// waits for it and continues at the same byte: no byte is lost or repeated. The last pair
+// has the end or an error. A cursor to output that is no longer kept is ErrOutOfRange.
 //
-// A name is looked up anew after each loss, so a long reading should use the id.
+// A name is looked up again after each loss, so use the id for long reads.
 func (c *Client) FollowLogs(ctx context.Context, exec string, o LogOptions) iter.Seq2[LogItem, error] {
 	return output{exec: exec, o: o}.items(ctx, c)
 }
 
-// request asks for what is left from a cursor on. started tells that the reading has
-// begun: then the cursor also stands for the tail.
+// request returns the request for the rest of the output from a cursor on. started means
+// that reading has begun. Then the cursor also replaces the tail.
 func (o LogOptions) request(exec string, at Cursor, started bool) *agboxv1.FollowExecLogsRequest {
 	in := &agboxv1.FollowExecLogsRequest{ExecId: exec, Follow: o.Follow, Streams: o.Streams, Batch: true}
 	if o.TailLines != nil && !started && at == (Cursor{}) {
@@ -86,8 +86,8 @@ func (o LogOptions) request(exec string, at Cursor, started bool) *agboxv1.Follo
 	return in
 }
 
-// RunLogs runs a command and reads its output as FollowLogs does. Create and
-// follow are one call to the daemon.
+// RunLogs runs a command and reads its output as FollowLogs does. It needs only one call
+// to the daemon.
 func (c *Client) RunLogs(ctx context.Context, in *agboxv1.CreateExecRequest) iter.Seq2[LogItem, error] {
 	if in.GetExecId() == "" {
 		in = proto.CloneOf(in)
@@ -96,20 +96,20 @@ func (c *Client) RunLogs(ctx context.Context, in *agboxv1.CreateExecRequest) ite
 	return output{exec: in.GetExecId(), o: LogOptions{Follow: true}, create: in}.items(ctx, c)
 }
 
-// output is the reading of one exec's output.
+// output reads the output of one exec.
 type output struct {
 	exec string
 	o    LogOptions
-	// create is the request to run first; nil if the exec exists.
+	// create is the exec to create first. It is nil if the exec exists.
 	create *agboxv1.CreateExecRequest
-	// from, if not nil, is where the reading starts, and is moved with it.
+	// from, if not nil, is the start position. It is advanced while reading.
 	from *logPlace
-	// moved, if not nil, is called when the reading goes to a place without an item.
+	// moved, if not nil, is called when the position changes without an item.
 	moved func()
 }
 
-// items reads until the end. A create is repeated until the first message shows
-// that it was carried out; its exec id makes that harmless.
+// items reads until the end. It repeats a create until the first message shows that the
+// exec was created. The exec id makes the repetition harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
 		at, create, started := p.from, p.create, false

@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// firstPause is the pause before the first new try; each further one is
-	// twice as long, up to longestPause. A daemon is back within tens of
-	// milliseconds, and a dial of a Unix socket costs next to nothing.
+	// firstPause is the pause before the first retry. Each further pause is twice as
+	// long, up to longestPause. A daemon is back within tens of milliseconds, and dialing
+	// a Unix socket is cheap.
 	firstPause   = 5 * time.Millisecond
 	longestPause = 100 * time.Millisecond
-	// restartAfter is how long a daemon that crashed is given to be started again by
-	// whoever looks after it, such as systemd.
+	// restartAfter is how long the client waits for a service manager, such as systemd,
+	// to start a crashed daemon again.
 	restartAfter = 300 * time.Millisecond
-	// recoveryBound is how long a sandbox that the daemon cannot reach is asked
-	// again: after a start of the daemon it takes a moment until all are seen.
+	// recoveryBound is how long calls are retried for a sandbox that the daemon cannot
+	// reach: after its start, the daemon needs a moment to reach all sandboxes.
 	recoveryBound = 5 * time.Second
 )
 
-// repeat says what may be done about a call of unknown fate.
+// repeat says whether a call whose result is unknown may be repeated.
 type repeat bool
 
 const (
 	// idempotent calls may reach the daemon twice.
 	idempotent repeat = true
-	// atMostOnce calls are repeated only when they were certainly not carried out.
+	// atMostOnce calls are repeated only if they were certainly not executed.
 	atMostOnce repeat = false
 )
 
 // method is a unary method of the generated client, as a method expression.
 type method[Req, Resp any] func(agboxv1.SandboxServiceClient, context.Context, *Req, ...grpc.CallOption) (*Resp, error)
 
-// unary makes one call and repeats it, within the client's bound, when the
-// daemon went away and the repetition does no harm.
+// unary makes a call. If the daemon goes away, it repeats the call within the client's
+// bound, provided that repeating is harmless.
 func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], in *Req, r repeat) (*Resp, error) {
 	wait := c.newPatience(ctx)
 	for {
@@ -48,7 +48,7 @@ func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], i
 		if err != nil {
 			return nil, err
 		}
-		// gRPC fills in the peer only when the call got as far as a connection.
+		// gRPC sets the peer only if the call reached a connection.
 		var to peer.Peer
 		out, err := m(api, ctx, in, grpc.Peer(&to))
 		if err == nil {
@@ -65,27 +65,28 @@ func unary[Req, Resp any](ctx context.Context, c *Client, m method[Req, Resp], i
 	}
 }
 
-// patience paces the new tries after a loss of the daemon and ends them.
+// patience paces the retries after the daemon was lost, and bounds them.
 type patience struct {
 	bound time.Duration
-	// since is the time of the first failure in a row; zero while all is well.
+	// since is the time of the first of consecutive failures. It is zero if there is
+	// none.
 	since time.Time
 	pause time.Duration
-	// socket is named in the error that ends the tries.
+	// socket is named in the error after the last retry.
 	socket string
-	// restart starts a daemon after a crash; nil: it is only waited for.
+	// restart starts a daemon after a crash. If nil, the client only waits.
 	restart func(context.Context) error
-	// stopping: the daemon has said that it stops, so it did not crash.
+	// stopping means that the daemon announced its stop, so it did not crash.
 	stopping bool
 }
 
-// restarting marks the context of calls that start the daemon again when it crashes
-// under them, as the first call does when none runs.
+// restarting marks the context of calls that start the daemon again if it crashes under
+// them, as the first call does if none runs.
 type restarting struct{}
 
-// withRestart returns a context for calls that start a crashed daemon again. Callers of
-// CreateSandbox and WaitReady wait for something that only a daemon can bring about;
-// what runs in a sandbox needs none.
+// withRestart returns a context for calls that start a crashed daemon again.
+// CreateSandbox and WaitReady wait for work that only a daemon can do. Commands in a
+// sandbox need no daemon.
 func withRestart(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restarting{}, true)
 }
@@ -98,11 +99,11 @@ func (c *Client) newPatience(ctx context.Context) *patience {
 	return p
 }
 
-// reset forgets the failures: there was progress.
+// reset forgets the failures after progress.
 func (p *patience) reset() { p.since, p.pause, p.stopping = time.Time{}, 0, false }
 
-// again pauses and returns nil when the call that failed with e is to be tried
-// again; otherwise it returns the error to hand to the caller.
+// again pauses and returns nil if the call that failed with e should be retried.
+// Otherwise it returns the error for the caller.
 func (p *patience) again(ctx context.Context, e *Error) error {
 	bound := p.boundFor(e)
 	if bound == 0 {
@@ -133,7 +134,7 @@ func (p *patience) again(ctx context.Context, e *Error) error {
 	}
 }
 
-// boundFor is how long to try again after e; 0 means not at all.
+// boundFor returns how long to retry after e. 0 means no retry.
 func (p *patience) boundFor(e *Error) time.Duration {
 	switch {
 	case e.lost, e.Reason == agboxv1.ErrorReason_DAEMON_STOPPING.String():

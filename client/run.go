@@ -10,29 +10,28 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// ExitStatus tells how a command ended.
+// ExitStatus describes how a command ended.
 type ExitStatus struct {
-	// Code is the exit code of the process; 128 + Signal when a signal ended it.
+	// Code is the exit code of the process, or 128 + Signal if a signal ended it.
 	Code int
-	// Signal is the signal that ended the process; 0 if it exited.
+	// Signal is the signal that ended the process, or 0 if it exited.
 	Signal int
-	// Exec is the whole record.
+	// Exec is the complete record.
 	Exec *agboxv1.ExecStatus
-	// Notice is what a reader of the output should know; mostly empty.
+	// Notice is a message for readers of the output. It is usually empty.
 	Notice string
 }
 
-// Run runs a command and copies its output while it runs. Gaps in it are left out;
-// the counts in ExitStatus.Exec tell of them. The error is nil
-// whenever the process ran and its status is known, whatever the code: also
-// when it was cancelled. A context that ends stops the copying and leaves the
-// command running; CancelExec ends it.
+// Run runs a command and copies its output while it runs. It leaves out gaps in the
+// output; the counts in ExitStatus.Exec include them. The error is nil if the process ran
+// and its status is known, whatever the exit code, and also if it was cancelled. If ctx
+// ends, Run stops copying and the command continues. CancelExec ends it.
 func (c *Client) Run(ctx context.Context, in *agboxv1.CreateExecRequest, stdout, stderr io.Writer) (ExitStatus, error) {
 	return copyItems(c.RunLogs(ctx, in), stdout, stderr)
 }
 
-// CopyOutput copies the output of an exec from the beginning until it has ended,
-// and returns how it ended, as Run does. An error of a writer ends it.
+// CopyOutput copies the output of an exec from the beginning until it has ended, and
+// returns its status as Run does. An error of a writer ends it.
 func (c *Client) CopyOutput(ctx context.Context, exec string, stdout, stderr io.Writer) (ExitStatus, error) {
 	return copyItems(c.FollowLogs(ctx, exec, LogOptions{Follow: true}), stdout, stderr)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// Ping tells which daemon answers and how it is.
+// Ping returns the identity and the state of the daemon.
 func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 	return unary(ctx, c, agboxv1.SandboxServiceClient.Ping, &agboxv1.PingRequest{}, idempotent)
 }
 
-// CreateSandbox has a sandbox made and returns when it is accepted, in state
-// PENDING; WaitReady waits for the rest. Without a sandbox_id it fills in a new
-// one, so that a repetition after a lost answer makes no second sandbox. With
-// WithAutostart it starts a daemon that crashes meanwhile again.
+// CreateSandbox creates a sandbox and returns when it is accepted, in state PENDING.
+// WaitReady waits until it is READY. If sandbox_id is empty, it sets a new one, so
+// repeating the call after a lost answer does not make a second sandbox. With
+// WithAutostart it restarts a daemon that crashes meanwhile.
 func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
 	if in.GetSandboxId() == "" {
 		in = proto.CloneOf(in)
@@ -27,7 +27,7 @@ func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxReq
 	return out.GetSandbox(), err
 }
 
-// GetSandbox returns one sandbox with its spec and containers, also a deleted
+// GetSandbox returns one sandbox with its spec and containers. It also returns a deleted
 // one whose record is kept.
 func (c *Client) GetSandbox(ctx context.Context, sandbox string) (*agboxv1.GetSandboxResponse, error) {
 	in := &agboxv1.GetSandboxRequest{SandboxId: sandbox}
@@ -36,9 +36,9 @@ func (c *Client) GetSandbox(ctx context.Context, sandbox string) (*agboxv1.GetSa
 
 // ListOptions selects sandboxes.
 type ListOptions struct {
-	// IncludeDeleted adds those of which only the history is left.
+	// IncludeDeleted adds deleted sandboxes, of which only the history is left.
 	IncludeDeleted bool
-	// Labels must all match; none selects all sandboxes.
+	// Labels must all match. An empty map selects all sandboxes.
 	Labels map[string]string
 }
 
@@ -49,32 +49,32 @@ func (c *Client) ListSandboxes(ctx context.Context, o ListOptions) ([]*agboxv1.S
 	return out.GetSandboxes(), err
 }
 
-// ResumeSandbox starts a STOPPED sandbox again; WaitReady waits for the end of it.
+// ResumeSandbox starts a STOPPED sandbox again. WaitReady waits until it is READY.
 func (c *Client) ResumeSandbox(ctx context.Context, sandbox string) error {
 	in := &agboxv1.ResumeSandboxRequest{SandboxId: sandbox}
 	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.ResumeSandbox, in, idempotent)
 	return err
 }
 
-// StopSandbox stops the containers and keeps them; running execs end.
-// WaitStopped waits for the end of it.
+// StopSandbox stops the containers and keeps them. Running execs end. WaitStopped waits
+// until it is done.
 func (c *Client) StopSandbox(ctx context.Context, sandbox string) error {
 	in := &agboxv1.StopSandboxRequest{SandboxId: sandbox}
 	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.StopSandbox, in, idempotent)
 	return err
 }
 
-// DeleteSandbox removes containers and network. WaitDeleted waits for the end
-// of it, and must be given the id: a name is free from here on.
+// DeleteSandbox removes containers and network. WaitDeleted waits until it is done. Give
+// WaitDeleted the id, because the name becomes free at once.
 func (c *Client) DeleteSandbox(ctx context.Context, sandbox string) error {
 	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox}
 	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
 	return err
 }
 
-// DeleteSandboxes deletes all sandboxes that carry the labels, of which there
-// must be at least one, and returns their ids. It is not repeated after a lost
-// answer, because the second answer would lack the ids of the first.
+// DeleteSandboxes deletes all sandboxes with the labels, of which there must be at least
+// one, and returns their ids. It is not repeated if its answer is lost, because a second
+// answer would lack the ids of the first one.
 func (c *Client) DeleteSandboxes(ctx context.Context, labels map[string]string) ([]string, error) {
 	in := &agboxv1.DeleteSandboxesRequest{LabelSelector: labels}
 	out, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandboxes, in, atMostOnce)

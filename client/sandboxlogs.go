@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// sandboxStreams is how many execs of a sandbox are followed at a time. Where
-	// more run they take turns: each is read from where it was left, so the bound
-	// costs delay and no output.
+	// sandboxStreams is the maximum number of execs of a sandbox that are followed at the
+	// same time. If more run, they take turns. Each is read from where its last turn
+	// ended, so the bound costs delay but no output.
 	sandboxStreams = 64
 	// sandboxTurn is how long a turn lasts.
 	sandboxTurn = 250 * time.Millisecond
 )
 
-// SandboxLogOptions says which output of a sandbox's execs to read.
+// SandboxLogOptions selects the output of a sandbox's execs.
 type SandboxLogOptions struct {
-	// Follow gives the execs that run and those that are started later, as they
-	// write, until the sandbox is deleted. Without it all execs are given that are
-	// kept, one whole after the other, in the order in which they were started.
+	// Follow reads running and later execs as they write, until the sandbox is deleted.
+	// Without it, all execs that are kept are read completely, one after the other, in
+	// start order.
 	Follow bool
-	// Since, Until, TailLines and Streams choose within each exec, as in LogOptions.
-	// With Follow, Until ends the reading.
+	// Since, Until, TailLines and Streams apply to each exec, as in LogOptions. With
+	// Follow, reading ends at Until.
 	Since, Until time.Time
 	TailLines    *uint64
 	Streams      []agboxv1.LogStream
@@ -36,7 +36,7 @@ type SandboxLogOptions struct {
 
 // SandboxLogItem is a piece of output of one of the execs, or the end of one.
 type SandboxLogItem struct {
-	// Exec is the exec as it was when its reading began.
+	// Exec is the exec as it was when its reading started.
 	Exec *agboxv1.ExecStatus
 	LogItem
 }
@@ -82,8 +82,8 @@ func byStart(a, b *agboxv1.ExecStatus) int {
 	return cmp.Or(a.GetStartedAt().AsTime().Compare(b.GetStartedAt().AsTime()), cmp.Compare(a.GetLastEventSequence(), b.GetLastEventSequence()))
 }
 
-// endUnreadable makes of an error that says that a log cannot be read the end of
-// its exec at a place: it must not keep a reader from the other execs.
+// endUnreadable turns the error of an unreadable log into the end of its exec, so that
+// the other execs can still be read.
 func endUnreadable(e *agboxv1.ExecStatus, at Cursor, item LogItem, err error) (LogItem, error) {
 	var told *Error
 	if !errors.As(err, &told) || told.Reason != agboxv1.ErrorReason_LOG_UNREADABLE.String() {
@@ -94,7 +94,7 @@ func endUnreadable(e *agboxv1.ExecStatus, at Cursor, item LogItem, err error) (L
 	}}, nil
 }
 
-// of is what to read of one exec; tail tells whether it begins now.
+// of returns the options for one exec. tail means that its reading starts now.
 func (o SandboxLogOptions) of(at Cursor, tail bool) LogOptions {
 	part := LogOptions{Cursor: at, Follow: o.Follow, Since: o.Since, Until: o.Until, Streams: o.Streams}
 	if tail {
@@ -116,7 +116,7 @@ func (c *Client) followSandbox(ctx context.Context, sandbox string, o SandboxLog
 		}()
 		defer func() {
 			cancel()
-			for range g.items { // whoever has something still is let go
+			for range g.items { // unblocks goroutines that still have items
 			}
 			<-done
 		}()
@@ -128,21 +128,21 @@ func (c *Client) followSandbox(ctx context.Context, sandbox string, o SandboxLog
 	}
 }
 
-// gathering brings the output of a sandbox's execs together.
+// gathering merges the output of a sandbox's execs.
 type gathering struct {
 	client *Client
 	o      SandboxLogOptions
 	items  chan gathered
 	// slots bounds the streams.
 	slots chan struct{}
-	// known are the execs whose reading has begun and whose end was not seen among
-	// the events yet; run's goroutine owns it.
+	// known has the execs whose reading has started and whose end event was not seen yet.
+	// Only run's goroutine uses it.
 	known   map[string]bool
 	readers sync.WaitGroup
 	// crowded is closed once there are more readers than slots.
 	crowded chan struct{}
 	crowd   sync.Once
-	// mu guards running, the readers that have not ended.
+	// mu guards running, the number of readers that have not ended.
 	mu      sync.Mutex
 	running int
 }
@@ -168,11 +168,11 @@ func (g *gathering) give(ctx context.Context, item SandboxLogItem, err error) bo
 	}
 }
 
-// run starts a reader for every exec, until the sandbox is deleted or ctx ends.
-// The place in the events is taken before the running execs are listed: what is
-// started in between shows in both, and nothing in neither.
+// run starts a reader for every exec, until the sandbox is deleted or ctx ends. It reads
+// the event position before it lists the running execs. So it misses no exec; one that
+// starts in between appears in both.
 func (g *gathering) run(ctx context.Context, sandbox string) {
-	watching := ctx // the readers see for themselves when Until comes
+	watching := ctx // the readers handle Until themselves
 	if !g.o.Until.IsZero() {
 		var stop context.CancelFunc
 		watching, stop = context.WithDeadlineCause(ctx, g.o.Until, errUntil)
@@ -184,7 +184,7 @@ func (g *gathering) run(ctx context.Context, sandbox string) {
 		case errors.Is(context.Cause(watching), errUntil):
 			return
 		case errors.Is(err, ErrOutOfRange):
-			continue // what it was to read next is kept no more: begin with what runs
+			continue // the next events are no longer kept: start again with the running execs
 		case err != nil:
 			g.give(ctx, SandboxLogItem{}, err)
 		}
@@ -192,11 +192,11 @@ func (g *gathering) run(ctx context.Context, sandbox string) {
 	}
 }
 
-// errUntil is the cause of a gathering that has come to its end.
+// errUntil is the cause of a gathering that Until has ended.
 var errUntil = errors.New("until has passed")
 
-// watch lists what runs and follows what is started, with readers that live as
-// long as reading. sandbox becomes the id.
+// watch lists running execs and follows new ones. Its readers end with reading. It
+// replaces sandbox by the id.
 func (g *gathering) watch(ctx, reading context.Context, sandbox *string) error {
 	box, err := g.client.GetSandbox(ctx, *sandbox)
 	if err != nil {
@@ -219,7 +219,7 @@ func (g *gathering) watch(ctx, reading context.Context, sandbox *string) error {
 			return err
 		}
 		if ev.GetEventType() != agboxv1.EventType_EXEC_STARTED {
-			delete(g.known, id) // no event of it follows its end
+			delete(g.known, id) // no further event of it follows
 		}
 	}
 	return nil
@@ -234,12 +234,12 @@ func (g *gathering) meet(ctx, reading context.Context, ev *agboxv1.SandboxEvent)
 	if err != nil {
 		return err
 	}
-	// One of which only the end is new was running when all this began.
+	// An exec whose end event comes first was already running at the start.
 	g.read(reading, e, ev.GetEventType() != agboxv1.EventType_EXEC_STARTED)
 	return nil
 }
 
-// read starts a reader; tail tells that the exec has a past.
+// read starts a reader. tail means that the exec may have earlier output.
 func (g *gathering) read(ctx context.Context, e *agboxv1.ExecStatus, tail bool) {
 	if g.known[e.GetExecId()] {
 		return
@@ -261,7 +261,7 @@ func (g *gathering) read(ctx context.Context, e *agboxv1.ExecStatus, tail bool) 
 	})
 }
 
-// reading is one exec's place.
+// reading is the reader of one exec.
 type reading struct {
 	g    *gathering
 	exec *agboxv1.ExecStatus
@@ -269,8 +269,8 @@ type reading struct {
 	tail bool
 }
 
-// turn reads until the exec ends or, where there are more readers than streams,
-// for a while. It returns true when there is nothing more to read.
+// turn reads until the exec ends or, if there are more readers than streams, for
+// sandboxTurn. It returns true if there is nothing more to read.
 func (r *reading) turn(ctx context.Context) (over bool) {
 	select {
 	case r.g.slots <- struct{}{}:
@@ -293,7 +293,7 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 			return true
 		}
 		item, err = endUnreadable(r.exec, r.at.Cursor, item, err)
-		// The turn may be over here, and the item is given all the same.
+		// The turn may have ended, but the item is still delivered.
 		if !r.g.give(ctx, SandboxLogItem{Exec: r.exec, LogItem: item}, err) || err != nil {
 			return true
 		}
@@ -302,10 +302,10 @@ func (r *reading) turn(ctx context.Context) (over bool) {
 	return true
 }
 
-// moved notes that the next turn has a place to start from, instead of the tail.
+// moved records that the next turn starts from a position and not from the tail.
 func (r *reading) moved() { r.tail = false }
 
-// time ends a turn when it has lasted long enough and somebody waits.
+// time ends a turn after sandboxTurn if other readers wait.
 func (g *gathering) time(ctx context.Context, stop context.CancelCauseFunc) {
 	select {
 	case <-g.crowded:
@@ -330,5 +330,5 @@ func (g *gathering) time(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// errTurn is the cause of a stream that made room for another.
+// errTurn is the cause of a stream that ended its turn for another one.
 var errTurn = errors.New("the turn is over")

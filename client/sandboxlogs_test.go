@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// boxOf is a sandbox in which execs run and nothing else happens.
+// boxOf is a sandbox with running execs and no further events.
 func boxOf(execs ...*agboxv1.ExecStatus) *script {
 	return &script{
 		get: func(*agboxv1.GetSandboxRequest) (*agboxv1.GetSandboxResponse, error) {
@@ -28,8 +28,8 @@ func boxOf(execs ...*agboxv1.ExecStatus) *script {
 	}
 }
 
-// A command that was forgotten meanwhile is nobody's loss; one whose log cannot be
-// read is told of, and keeps nobody from the others.
+// An exec that was removed meanwhile is skipped. One whose log cannot be read is
+// reported, and does not block the others.
 func TestALogThatCannotBeReadIsNotLeftOutInSilence(t *testing.T) {
 	execs := []*agboxv1.ExecStatus{{ExecId: "forgotten"}, {ExecId: "broken"}, {ExecId: "good"}}
 	box := boxOf(execs...)
@@ -46,7 +46,7 @@ func TestALogThatCannotBeReadIsNotLeftOutInSilence(t *testing.T) {
 		}
 		return s.Send(logEnd(&agboxv1.ExecStatus{}))
 	}
-	box.events = func(*agboxv1.SubscribeSandboxEventsRequest, eventStream) error { return nil } // it is deleted
+	box.events = func(*agboxv1.SubscribeSandboxEventsRequest, eventStream) error { return nil } // the sandbox is deleted
 	c := serve(t, box).client()
 	for _, follow := range []bool{false, true} {
 		got := make(map[string]SandboxLogItem)
@@ -65,8 +65,8 @@ func TestALogThatCannotBeReadIsNotLeftOutInSilence(t *testing.T) {
 	}
 }
 
-// Once the place of a tail is known it stays, also over a turn in which nothing
-// was written: what comes between two turns would not be in the tail of then.
+// Once the position of a tail is known it stays, even after a turn without output. Output
+// between two turns would not be in a later tail.
 func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
 	var execs []*agboxv1.ExecStatus
 	for i := range sandboxStreams + 1 {
@@ -83,12 +83,12 @@ func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
 		placed[in.GetExecId()] = in.TailLines == nil
 		mu.Unlock()
 		switch {
-		case known: // this is its next turn
+		case known: // the next turn of this exec
 			if in.TailLines != nil || in.GetCursor().GetStdoutOffset() != 10 {
 				t.Errorf("asked again for %v", in)
 			}
 			stop()
-		case in.TailLines != nil: // has it come again in the same turn: then it knows the place
+		case in.TailLines != nil: // a repeated call in the same turn knows the position
 			_ = s.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Moved{
 				Moved: &agboxv1.LogCursor{StdoutOffset: 10}}})
 			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
@@ -103,8 +103,8 @@ func TestATailKeepsItsPlaceBetweenTurns(t *testing.T) {
 	}
 }
 
-// One that runs from before, one that is started, and one that was seen to end
-// only are read once each, and nothing is kept of them.
+// An exec that was running, one that starts, and one of which only the end was seen are
+// read once each. Nothing about them is kept.
 func TestWhatHasEndedIsReadOnceAndForgotten(t *testing.T) {
 	box := boxOf(&agboxv1.ExecStatus{ExecId: "before"})
 	box.execOf = func(in *agboxv1.GetExecRequest) (*agboxv1.GetExecResponse, error) {

@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// script is a daemon that answers what a test says. A nil function is an
-// unknown method.
+// script is a daemon that answers as a test says. A nil function is an unknown method.
 type script struct {
 	agboxv1.UnimplementedSandboxServiceServer
 	ping   func(context.Context) (*agboxv1.PingResponse, error)
@@ -69,7 +68,7 @@ func (s *script) GetExec(_ context.Context, in *agboxv1.GetExecRequest) (*agboxv
 	return s.execOf(in)
 }
 
-// RunExec is what its parts are.
+// RunExec combines its parts.
 func (s *script) RunExec(in *agboxv1.CreateExecRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
 	created, err := s.exec(in)
 	if err != nil {
@@ -113,7 +112,7 @@ func (s *script) UpgradeDaemon(_ context.Context, in *agboxv1.UpgradeDaemonReque
 	return s.upgrade(in)
 }
 
-// host serves a script on a Unix socket and can be killed and started again.
+// host serves a script on a Unix socket and can be killed and restarted.
 type host struct {
 	t      *testing.T
 	socket string
@@ -131,7 +130,7 @@ func serve(t *testing.T, s *script) *host {
 	return h
 }
 
-// shortDir is a directory whose path leaves room for a socket's name.
+// shortDir returns a directory whose path is short enough for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agb")
@@ -155,13 +154,13 @@ func (h *host) start() {
 	h.served.Go(func() { _ = server.Serve(h.cutter) })
 }
 
-// kill cuts all connections and stops listening, as SIGKILL of a daemon does.
+// kill breaks all connections and stops listening, as SIGKILL of a daemon does.
 func (h *host) kill() {
 	h.server.Stop()
 	h.served.Wait()
 }
 
-// cutter is a listener that can cut what it accepted.
+// cutter is a listener that can break the connections that it accepted.
 type cutter struct {
 	net.Listener
 	mu    sync.Mutex // guards conns
@@ -178,7 +177,7 @@ func (c *cutter) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// cut breaks all connections and goes on listening. A handler may call it.
+// cut breaks all connections and continues to listen. A handler may call it.
 func (c *cutter) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,13 +208,13 @@ func reject(code codes.Code, reason agboxv1.ErrorReason, message string) error {
 	return st.Err()
 }
 
-// record is what a daemon was asked, in order.
+// record has the requests to a daemon, in order.
 type record struct {
 	mu    sync.Mutex // guards words
 	words []string
 }
 
-// add returns how many words there are now.
+// add returns the number of words.
 func (r *record) add(word string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

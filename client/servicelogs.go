@@ -8,9 +8,9 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// ServiceLogs writes what a service has put out itself, as far as the engine keeps
-// it. With follow set it returns when the service's container ends. It is not
-// resumed when the connection breaks: the engine knows no cursor.
+// ServiceLogs writes the output of a service, as far as the engine keeps it. With follow
+// set it returns when the service's container ends. It is not resumed if the connection
+// breaks, because the engine has no cursors.
 func (c *Client) ServiceLogs(ctx context.Context, in *agboxv1.ServiceLogsRequest, stdout, stderr io.Writer) error {
 	api, err := c.open(ctx)
 	if err != nil {

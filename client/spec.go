@@ -22,56 +22,56 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// ResolveSpec says what CreateSandbox would make of a request, or all that is
-// wrong with it, and changes nothing.
+// ResolveSpec returns the spec that CreateSandbox would store for a request, or all
+// problems of the request. It changes nothing.
 func (c *Client) ResolveSpec(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.ResolveSpecResponse, error) {
 	return unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.ResolveSpec, &agboxv1.ResolveSpecRequest{Create: in}, idempotent)
 }
 
-// SpecFiles are files that describe a sandbox, on this machine.
+// SpecFiles are files on this machine that describe a sandbox.
 type SpecFiles struct {
-	// File is the sandbox file (agbox.yaml); empty for none. The files that it
-	// names as its base are read too.
+	// File is the sandbox file (agbox.yaml), or empty. Its base files are also read.
 	File string
-	// Bases come between those and the sandbox file, each overriding the ones
-	// before it.
+	// Bases come between those and the sandbox file. Each overrides those before it.
 	Bases []SpecBase
-	// LookupEnv gives the variables that the files name; os.LookupEnv when nil.
-	// Beside them only those are sent by which built-in tools find their files.
+	// LookupEnv looks up the variables that the files name; nil means os.LookupEnv.
+	// Besides these, the request has only variables that built-in tools use to find their
+	// files.
 	LookupEnv func(string) (string, bool)
 }
 
 // SpecBase is a file of another tool.
 type SpecBase struct {
 	File string
-	// Format is UNSPECIFIED where the name of the file tells it.
+	// Format is UNSPECIFIED if the name of the file determines it.
 	Format agboxv1.ConfigFormat
-	// Primary is the service of a compose file that is the primary.
+	// Primary is the service of a compose file that becomes the primary.
 	Primary string
 }
 
-// SpecInput is what SpecFiles were read into.
+// SpecInput is the result of reading SpecFiles.
 type SpecInput struct {
 	// Request is for CreateSandbox and ResolveSpec.
 	Request *agboxv1.CreateSandboxRequest
-	// Files are all files that were read, also those with variables, in the order in
-	// which they were read.
+	// Files are all files that were read, including those with variables, in reading
+	// order.
 	Files []SpecSource
-	// Variables are the names of the caller's own variables whose values the files
-	// get, sorted.
+	// Variables are the names of the caller's own variables whose values are sent,
+	// sorted.
 	Variables []string
 }
 
 // SpecSource is a file that was read.
 type SpecSource struct {
-	// Path is absolute; "-" for standard input.
+	// Path is absolute, or "-" for standard input.
 	Path    string
 	Content []byte
-	// Secret tells that the content must not be shown: it has values of variables.
+	// Secret means that the content must not be shown, because it has values of
+	// variables.
 	Secret bool
 }
 
-// Request is Load without what it tells beside the request.
+// Request is Load that returns only the request.
 func (s SpecFiles) Request() (*agboxv1.CreateSandboxRequest, error) {
 	in, err := s.Load()
 	if err != nil {
@@ -80,9 +80,9 @@ func (s SpecFiles) Request() (*agboxv1.CreateSandboxRequest, error) {
 	return in.Request, nil
 }
 
-// Load reads the files into the request that CreateSandbox and ResolveSpec take.
-// Errors are ErrInvalid: a file that is missing, too large or no file, and a base
-// that a file names outside its own folder or through a symbolic link.
+// Load reads the files into a request for CreateSandbox and ResolveSpec. Its errors are
+// ErrInvalid: a file is missing, too large or not a regular file, or a file names a base
+// outside its own folder or through a symbolic link.
 func (s SpecFiles) Load() (*SpecInput, error) {
 	in := &SpecInput{Request: new(agboxv1.CreateSandboxRequest)}
 	req := in.Request
@@ -124,7 +124,7 @@ func (s SpecFiles) Load() (*SpecInput, error) {
 	return in, nil
 }
 
-// loadFile reads the sandbox file and the bases that it names.
+// loadFile reads the sandbox file and its base files.
 func (s SpecFiles) loadFile(in *SpecInput) error {
 	req := in.Request
 	var err error
@@ -188,7 +188,7 @@ func (s SpecFiles) addBase(in *SpecInput, b SpecBase, path string, content []byt
 	}
 	file.Variables = make(map[string]string)
 	for _, name := range names {
-		// As compose has it, the environment wins over the file .env.
+		// As in compose, the environment takes precedence over the file .env.
 		if value, ok := s.lookup()(name); ok {
 			file.Variables[name] = value
 			in.Variables = append(in.Variables, name)
@@ -199,12 +199,12 @@ func (s SpecFiles) addBase(in *SpecInput, b SpecBase, path string, content []byt
 	return nil
 }
 
-// readSpec reads a file that the caller named, "-" for standard input.
+// readSpec reads a file that the caller named; "-" means standard input.
 func readSpec(path string) ([]byte, error) {
 	if path == "-" {
 		return specContent(os.Stdin, path)
 	}
-	// Opening a FIFO that somebody left in a checkout must not wait for a writer.
+	// A checkout may contain a FIFO. Opening it must not wait for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, unreadable(path, err)
@@ -221,9 +221,9 @@ func readSpec(path string) ([]byte, error) {
 	return specContent(file, path)
 }
 
-// readBeside reads a file that another file names, or that belongs to it: only below
-// that file's folder and without following symbolic links, because whoever wrote the
-// other file must not choose freely among the files of this machine.
+// readBeside reads a file that another file names, or that belongs to it. It reads only
+// below that file's folder and follows no symbolic links, because the author of the other
+// file must not be able to choose arbitrary files of this machine.
 func readBeside(dir, name string) (content []byte, path string, err error) {
 	path = absolute(dir, name)
 	rel, err := filepath.Rel(dir, path)
@@ -234,7 +234,7 @@ func readBeside(dir, name string) (content []byte, path string, err error) {
 	if err != nil {
 		return nil, "", unreadable(path, err)
 	}
-	defer unix.Close(root) // only looked at
+	defer unix.Close(root) // only used to open files
 	fd, err := unix.Openat2(root, rel, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
@@ -268,7 +268,7 @@ func specContent(in io.Reader, path string) ([]byte, error) {
 	case len(content) > document.MaxBytes:
 		return nil, &Error{Code: codes.InvalidArgument, Message: fmt.Sprintf("The file %s is larger than 1 MiB: name the file that describes the sandbox.", path)}
 	case len(bytes.TrimSpace(content)) == 0:
-		// An empty request field would say that there is no file.
+		// An empty field would mean that there is no file.
 		content = []byte("{}\n")
 	}
 	return content, nil
@@ -283,7 +283,7 @@ func unreadable(path string, cause error) error {
 	return &Error{Code: codes.InvalidArgument, cause: cause, Message: fmt.Sprintf("The file %s cannot be read: %v. Name one that can.", path, why)}
 }
 
-// parseDotEnv reads the variables of a file .env.
+// parseDotEnv reads the variables of a .env file.
 func parseDotEnv(content []byte) map[string]string {
 	values := make(map[string]string)
 	for line := range strings.Lines(string(content)) {

@@ -9,10 +9,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Stats tells every second what the containers of sandboxes use, of all of them if
-// none is named. It goes on over a restart of the daemon, and ends with an error,
-// with the loop of the reader, when none of the named sandboxes is left, or, with
-// once, after the first item.
+// Stats yields the resource usage of the containers of the given sandboxes, or of all if
+// none is given, every second. It continues if the daemon restarts. It ends with an
+// error, when the caller ends its loop, when none of the given sandboxes exists any more,
+// or, with once, after the first item.
 func (c *Client) Stats(ctx context.Context, sandboxes []string, once bool) iter.Seq2[*agboxv1.WatchStatsResponse, error] {
 	return func(yield func(*agboxv1.WatchStatsResponse, error) bool) {
 		f := feed[agboxv1.WatchStatsResponse]{

@@ -10,19 +10,19 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// feed is a server stream that can be opened again where it broke off.
+// feed is a server stream that can be resumed where it broke.
 type feed[T any] struct {
-	// open starts the stream at the present cursor.
+	// open starts the stream at the current cursor.
 	open func(context.Context, agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[T], error)
-	// take consumes one message and moves the cursor. It says done after the
-	// last one, or when the reader wants no more; an error ends the feed too.
+	// take handles one message and advances the cursor. It returns done after the last
+	// message, or if the reader wants no more. An error also ends the feed.
 	take func(*T) (done bool, err error)
-	// closes says that the daemon may end the stream with success.
+	// closes means that the daemon may end the stream without an error.
 	closes bool
 }
 
-// run reads until the feed is over. A lost connection is made again within the
-// client's bound, which starts anew with every message that arrives.
+// run reads until the feed ends. It reconnects within the client's bound, which starts
+// again with every message.
 func (f feed[T]) run(ctx context.Context, c *Client) error {
 	wait := c.newPatience(ctx)
 	for {
@@ -40,7 +40,7 @@ func (f feed[T]) run(ctx context.Context, c *Client) error {
 		}
 		e := c.decode(ctx, err)
 		if got && e.Reason == agboxv1.ErrorReason_OVERLOADED.String() {
-			// The daemon drops a reader that is slower than its buffer; the cursor is good.
+			// The daemon drops a reader whose buffer is full. The cursor is still valid.
 			continue
 		}
 		if err := wait.again(ctx, e); err != nil {
@@ -49,10 +49,10 @@ func (f feed[T]) run(ctx context.Context, c *Client) error {
 	}
 }
 
-// once reads one stream to its end; nil means that the feed is over. got tells
-// whether anything arrived.
+// once reads one stream to its end. A nil error means that the feed has ended. got
+// reports whether a message arrived.
 func (f feed[T]) once(ctx context.Context, api agboxv1.SandboxServiceClient) (got bool, err error) {
-	// Leaving the loop must free the stream on the daemon's side too.
+	// Leaving the loop must also free the stream in the daemon.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := f.open(ctx, api)

@@ -32,7 +32,7 @@ const (
 	stderr = agboxv1.LogStream_LOG_STREAM_STDERR
 )
 
-// cutting is a writer that breaks the connection each time something arrives.
+// cutting is a writer that breaks the connection after each write.
 type cutting struct {
 	bytes.Buffer
 	cut func()
@@ -43,8 +43,8 @@ func (c *cutting) Write(p []byte) (int, error) {
 	return c.Buffer.Write(p)
 }
 
-// The stream breaks off after each chunk, in three ways, and each one that goes
-// on begins a few bytes too early.
+// The stream breaks after each chunk, in three ways, and each resumed stream starts a few
+// bytes too early.
 func TestOutputIsWholeWhenTheStreamBreaksAgainAndAgain(t *testing.T) {
 	out, errs := strings.Repeat("0123456789", 80), strings.Repeat("abcdefg", 80)
 	h := serve(t, &script{})
@@ -71,8 +71,8 @@ func TestOutputIsWholeWhenTheStreamBreaksAgainAndAgain(t *testing.T) {
 		return nil
 	}
 	gotOut, gotErr := &cutting{cut: h.cutter.cut}, &cutting{cut: h.cutter.cut}
-	// The pauses after so many losses in a row would take longer than this; one alone
-	// does not, on the slowest machine.
+	// The pauses after this many losses in a row would take longer than this. One pause
+	// does not, even on the slowest machine.
 	status, err := h.client(WithReconnect(5*time.Second)).CopyOutput(t.Context(), "e", gotOut, gotErr)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,8 @@ func dropped(stream agboxv1.LogStream, offset int, n uint64) *agboxv1.FollowExec
 	return m
 }
 
-// The daemon cannot know which gaps at a cursor were told before the connection was lost.
+// The daemon does not know which gaps at a cursor were reported before the connection
+// broke.
 func TestMissingOutputIsToldOnceWhenTheStreamBreaks(t *testing.T) {
 	calls := 0
 	h := serve(t, &script{logs: func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
@@ -219,7 +220,7 @@ func TestEventsGoOnAfterALossWithoutADuplicate(t *testing.T) {
 		if from >= 6 {
 			return nil
 		}
-		// One event again, two new ones.
+		// A repeated event and two new ones.
 		for seq := max(1, from); seq <= from+2; seq++ {
 			_ = s.Send(event(seq, agboxv1.SandboxState_SANDBOX_STATE_PENDING))
 		}
@@ -271,8 +272,8 @@ func TestAWatchOfNewEventsSkipsNothingAfterALoss(t *testing.T) {
 	}
 }
 
-// What is not selected moves a watch on too, so that none of it is missed when it is
-// removed before the watch resumes.
+// Events that are not selected also advance a watch. So the watch can resume if they are
+// removed meanwhile.
 func TestAWatchResumesAfterWhatItHasPassed(t *testing.T) {
 	h := serve(t, &script{})
 	var asked record
@@ -363,15 +364,15 @@ func TestAStreamIsGivenUpWhenTheDaemonStaysAway(t *testing.T) {
 	}
 }
 
-// A client that lost its connection asks for what it has not got, not for the
-// last lines of what there is by then.
+// A client that lost its connection asks for the missing output, not for the last lines
+// at that time.
 func TestATailGoesOnFromItsCursor(t *testing.T) {
 	lines := uint64(3)
 	var asked []*agboxv1.FollowExecLogsRequest
 	h := serve(t, &script{logs: func(in *agboxv1.FollowExecLogsRequest, s logStream) error {
 		asked = append(asked, in)
 		switch len(asked) {
-		case 1: // before anything is known of the place
+		case 1: // before the position is known
 			return reject(codes.Unavailable, agboxv1.ErrorReason_DAEMON_STOPPING, "agboxd is stopping.")
 		case 2:
 			_ = s.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_Moved{
@@ -398,7 +399,7 @@ func TestATailGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// A reader that has enough in the middle of a message is given no more of it.
+// A reader that stops in the middle of a message gets no more of it.
 func TestBatchesAreReadInTheirOrderAndOnlyAsFarAsWanted(t *testing.T) {
 	h := serve(t, &script{})
 	h.script.logs = func(in *agboxv1.FollowExecLogsRequest, s logStream) error {

@@ -9,33 +9,33 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// verdict tells whether a wait is over: done, or an error that says why it can
-// no longer succeed.
+// verdict reports whether a wait is over: done, or an error that says why the wait can no
+// longer succeed.
 type verdict func(*agboxv1.SandboxHandle) (done bool, err error)
 
-// WaitOption changes a wait.
+// WaitOption is an option of a wait.
 type WaitOption func(*waiting)
 
 type waiting struct {
 	seen func(*agboxv1.SandboxEvent)
-	// from is the sequence of the last event read, once fromSet is set.
+	// from is the sequence of the last event read, if fromSet is set.
 	from    uint64
 	fromSet bool
-	// state is the one that this event has led to.
+	// state is the state after that event.
 	state agboxv1.SandboxState
 }
 
-// OnEvent has f called with each event after the sequence number after that
-// passes during the wait, in order and from the goroutine that waits.
+// OnEvent calls f for each event after the sequence number after that occurs during the
+// wait, in order and from the waiting goroutine.
 func OnEvent(after uint64, f func(*agboxv1.SandboxEvent)) WaitOption {
 	return func(w *waiting) { w.seen, w.from, w.fromSet = f, after, true }
 }
 
-// WaitReady waits until execs can run in the sandbox and returns it. A sandbox
-// that fails ends the wait with its error, one that is stopped or deleted with
-// ErrWrongState. One that was ready during the wait and has stopped since, as with a
-// short idle_ttl, is returned. With WithAutostart it starts a daemon that crashes
-// meanwhile again; one that was stopped is waited for.
+// WaitReady waits until execs can run in the sandbox and returns it. It returns the
+// sandbox's error if the sandbox fails, and ErrWrongState if it is stopped or deleted. A
+// sandbox that was READY during the wait and has stopped since, for example because of a
+// short idle_ttl, is returned. With WithAutostart, WaitReady restarts a daemon that
+// crashes meanwhile. For one that was stopped it waits.
 func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(withRestart(ctx), sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
@@ -52,9 +52,8 @@ func (c *Client) WaitReady(ctx context.Context, sandbox string, opts ...WaitOpti
 	}, opts)
 }
 
-// WaitStopped waits until the containers of the sandbox are stopped. A sandbox
-// that fails meanwhile ends the wait with its error, one that is deleted with
-// ErrWrongState.
+// WaitStopped waits until the containers of the sandbox are stopped. It returns the
+// sandbox's error if the sandbox fails meanwhile, and ErrWrongState if it is deleted.
 func (c *Client) WaitStopped(ctx context.Context, sandbox string, opts ...WaitOption) (*agboxv1.SandboxHandle, error) {
 	return c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		switch h.GetState() {
@@ -69,9 +68,9 @@ func (c *Client) WaitStopped(ctx context.Context, sandbox string, opts ...WaitOp
 	}, opts)
 }
 
-// WaitDeleted waits until nothing is left of the sandbox but its history. Give
-// it the id: the name of a deleted sandbox may belong to another. A sandbox
-// that is not known has been deleted.
+// WaitDeleted waits until only the history of the sandbox is left. Give it the id,
+// because the name of a deleted sandbox may belong to another one. An unknown sandbox
+// counts as deleted.
 func (c *Client) WaitDeleted(ctx context.Context, sandbox string, opts ...WaitOption) error {
 	_, err := c.wait(ctx, sandbox, func(h *agboxv1.SandboxHandle) (bool, error) {
 		return h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_DELETED, nil
@@ -91,7 +90,7 @@ func overtaken(h *agboxv1.SandboxHandle, what string) error {
 	}
 }
 
-// wait looks at the sandbox, and again after each event that changes its state.
+// wait checks the sandbox, now and after each event that changes its state.
 func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts []WaitOption) (*agboxv1.SandboxHandle, error) {
 	w := waiting{}
 	for _, opt := range opts {
@@ -119,8 +118,8 @@ func (c *Client) wait(ctx context.Context, sandbox string, judge verdict, opts [
 	}
 }
 
-// passed tells whether what is waited for has come and gone since the last event
-// that was read.
+// passed reports whether the awaited state has been reached and left again since the last
+// event that was read.
 func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandle, judge verdict) bool {
 	met := func(state agboxv1.SandboxState) bool {
 		done, err := judge(&agboxv1.SandboxHandle{SandboxId: h.GetSandboxId(), State: state})
@@ -143,11 +142,11 @@ func (w *waiting) passed(ctx context.Context, c *Client, h *agboxv1.SandboxHandl
 	return false
 }
 
-// untilChange reads events until one shows another state than h.
+// untilChange reads events until one has another state than h.
 func (w *waiting) untilChange(ctx context.Context, c *Client, h *agboxv1.SandboxHandle) error {
 	for ev, err := range c.Events(ctx, h.GetSandboxId(), w.from) {
 		if err != nil && errors.Is(err, ErrOutOfRange) && w.from < h.GetLastEventSequence() {
-			// What came in between is no longer kept: go on from what h shows.
+			// The events in between are no longer kept. Continue from h.
 			w.from = h.GetLastEventSequence()
 			return w.untilChange(ctx, c, h)
 		}

@@ -24,7 +24,7 @@ type life struct {
 	mu     sync.Mutex // guards now
 	now    int
 	states []agboxv1.SandboxState
-	// rush has it in its last state as soon as an event is read.
+	// rush moves it to its last state as soon as an event is read.
 	rush bool
 }
 
