@@ -46,6 +46,8 @@ type Engine interface {
 	SandboxInventory(ctx context.Context, installID, sandboxID string) (runtime.Inventory, error)
 	// InspectContainer looks closely at one container.
 	InspectContainer(ctx context.Context, id string) (runtime.Container, error)
+	// DescribeContainer says what a container was made from.
+	DescribeContainer(ctx context.Context, id string) (runtime.Description, error)
 	// Events calls ready once the stream is open and handle for each event of
 	// the install, until ctx ends or the stream breaks.
 	Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error

@@ -2,25 +2,15 @@ package reconcile
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
-	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -116,51 +106,6 @@ func envList(envs map[string]string) []string {
 		list = append(list, key+"="+envs[key])
 	}
 	return list
-}
-
-// writeGuestFiles makes what the primary mounts: the supervisor's boot
-// configuration, the folder for its socket, and the log folder.
-func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
-	err := l.guestFiles(sb, image)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL,
-			"No disk space is left in %s for the files of the sandbox: free some, and create it again.", l.Paths.Data).Because(err)
-	}
-	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
-		"The files of the sandbox cannot be written in %s (%v): mend that, and create it again.", l.Paths.Data, err).Because(err)
-}
-
-func (l *Loop) guestFiles(sb ledger.Sandbox, image runtime.Image) error {
-	for _, dir := range []string{l.Paths.GuestLink(sb.ID), l.Paths.SandboxLogs(sb.ID)} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("make the folders of the sandbox: %w", err)
-		}
-	}
-	raw, err := proto.Marshal(&guestv1.BootConfig{
-		OwnerUid: uint32(os.Getuid()),
-		OwnerGid: uint32(os.Getgid()),
-		Command:  mainCommand(sb.Spec, image),
-		User:     cmp.Or(sb.Spec.GetUser(), image.User),
-		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), workspaceTarget(sb.Spec), image.WorkingDir),
-
-		MainExecId:         ids.Main(sb.ID),
-		MaxLogBytes:        l.MaxExecLog,
-		MaxSandboxLogBytes: l.MaxSandboxLog,
-		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
-	})
-	if err != nil {
-		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
-	}
-	// In a temporary file first: the container must never see half of it.
-	file := l.Paths.GuestBoot(sb.ID)
-	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
-	if err := os.WriteFile(temp, raw, 0o600); err != nil {
-		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
-	}
-	return os.Rename(temp, file)
 }
 
 // shells are commands that do nothing without a terminal.

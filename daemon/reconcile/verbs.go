@@ -133,6 +133,9 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	// A link to the life before may not have been seen to break yet; an exec that
 	// was given to it would be lost.
 	l.Links.Drop(sb.ID)
+	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
+		return err
+	}
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 		return l.Engine.StartContainer(ctx, o.Primary.ID)
 	})

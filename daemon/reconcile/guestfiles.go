@@ -1,0 +1,116 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/hostfiles"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/runtime"
+)
+
+// writeGuestFiles makes what the primary mounts: the supervisor's boot
+// configuration, the folder for its socket, and the log folder.
+func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
+	if err := l.makeGuestFolders(sb.ID); err != nil {
+		return l.unwritable(err)
+	}
+	if err := l.writeBoot(sb, image); err != nil {
+		return l.unwritable(err)
+	}
+	return nil
+}
+
+// restoreGuestFiles makes again what the primary mounts and somebody removed: the
+// engine does not start a container if the source of a mount is missing. What is there
+// stays as it is.
+func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primaryID string) error {
+	_, err := os.Lstat(l.Paths.GuestBoot(sb.ID))
+	switch {
+	case err == nil:
+		if err := l.makeGuestFolders(sb.ID); err != nil {
+			return l.unwritable(err)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return l.unwritable(err)
+	}
+	image, err := l.imageOf(ctx, primaryID)
+	if err != nil {
+		return err
+	}
+	return l.writeGuestFiles(sb, image)
+}
+
+// imageOf returns the image that a container was made from. Its name may mean another
+// image by now.
+func (l *Loop) imageOf(ctx context.Context, containerID string) (image runtime.Image, err error) {
+	err = l.verb(ctx, lookTimeout, func(ctx context.Context) error {
+		made, err := l.Engine.DescribeContainer(ctx, containerID)
+		if err != nil {
+			return err
+		}
+		image, err = l.Engine.EnsureImage(ctx, runtime.ImageRequest{Ref: made.ImageID, Policy: runtime.PullNever}, nil)
+		return err
+	})
+	return image, err
+}
+
+// unwritable says what to do about an error of making the files of a sandbox.
+func (l *Loop) unwritable(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL,
+			"No disk space is left in %s for the files of the sandbox: free some, and try again.", l.Paths.Data).Because(err)
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+		"The files of the sandbox cannot be written in %s (%v): repair that, and try again.", l.Paths.Data, err).Because(err)
+}
+
+func (l *Loop) makeGuestFolders(sandboxID string) error {
+	for _, dir := range []string{l.Paths.GuestLink(sandboxID), l.Paths.SandboxLogs(sandboxID)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make the folders of the sandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// writeBoot writes the supervisor's boot configuration.
+func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image) error {
+	raw, err := proto.Marshal(&guestv1.BootConfig{
+		OwnerUid: uint32(os.Getuid()),
+		OwnerGid: uint32(os.Getgid()),
+		Command:  mainCommand(sb.Spec, image),
+		User:     cmp.Or(sb.Spec.GetUser(), image.User),
+		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), workspaceTarget(sb.Spec), image.WorkingDir),
+
+		MainExecId:         ids.Main(sb.ID),
+		MaxLogBytes:        l.MaxExecLog,
+		MaxSandboxLogBytes: l.MaxSandboxLog,
+		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
+	}
+	// In a temporary file first: the container must never see half of it.
+	file := l.Paths.GuestBoot(sb.ID)
+	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
+	if err := os.WriteFile(temp, raw, 0o600); err != nil {
+		return fmt.Errorf("write the supervisor's boot configuration: %w", err)
+	}
+	return os.Rename(temp, file)
+}
