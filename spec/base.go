@@ -9,8 +9,8 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// bases reads the key "base" of the sandbox file and finds the files that it
-// names among those of the request. It returns what it says of each.
+// bases reads the key "base" of the sandbox file. It finds the files that the key names
+// among those of the request, and returns the entries of the key.
 func (r *resolver) bases(name string, config *document.Node) []document.BaseFile {
 	given := make([]document.BaseFile, len(r.Request.GetBaseFiles()))
 	if config == nil || config.Kind != document.Map {
@@ -33,7 +33,7 @@ func (r *resolver) bases(name string, config *document.Node) []document.BaseFile
 	return given
 }
 
-// base reads one base file and merges it. What the sandbox file says of it comes first.
+// base reads one base file and merges it. The settings of its entry take precedence.
 func (r *resolver) base(file *agboxv1.ConfigFile, said document.BaseFile) {
 	r.order = append(r.order, file.GetPath())
 	format := said.Format

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// check tells all that is wrong with the merged spec.
+// check reports all problems of the merged spec.
 func (r *resolver) check() {
 	s := r.spec
 	switch {
@@ -35,7 +35,7 @@ func (r *resolver) check() {
 	r.blank(s.GetPostCreate(), "post_create")
 	r.services()
 	r.ports()
-	// Last, because whoever knows more has the better sentence.
+	// Last, because the more specific checks have better sentences.
 	r.rules()
 	r.onlyByFlag()
 }
@@ -53,7 +53,7 @@ func (r *resolver) missingImage() {
 	r.report.Problem(at, "A sandbox needs an image: write for example 'image: debian:12', or give one with --image")
 }
 
-// limited are the fields that the primary and a service have in common.
+// limited has the fields that the primary and a service have in common.
 type limited interface {
 	ProtoReflect() protoreflect.Message
 	GetImage() string
@@ -68,8 +68,8 @@ type limited interface {
 	GetSecurity() *agboxv1.SecuritySpec
 }
 
-// container checks what the primary and a service have in common; the path is
-// where it is in the spec.
+// container checks what the primary and a service have in common. path is its path in the
+// spec.
 func (r *resolver) container(c limited, path []any) {
 	at := func(steps ...any) []any { return slices.Concat(path, steps) }
 	if image := c.GetImage(); image != "" {
@@ -97,7 +97,7 @@ func (r *resolver) container(c limited, path []any) {
 	r.security(c.GetSecurity(), at("security"))
 }
 
-// entrypoint of the primary: [""] stands for none.
+// entrypoint checks the primary's entrypoint. [""] means none.
 func (r *resolver) entrypoint() {
 	words := r.spec.GetEntrypoint()
 	if len(words) > 1 && words[0] == "" {
@@ -113,7 +113,7 @@ func (r *resolver) entrypoint() {
 	}
 }
 
-// leastMemory is the engine's own least, in bytes.
+// leastMemory is the engine's minimum, in bytes.
 const leastMemory = 6 << 20
 
 func (r *resolver) cpus(text string, path []any) {
@@ -178,7 +178,7 @@ func (r *resolver) ulimits(all []*agboxv1.UlimitSpec, path []any) {
 	}
 }
 
-// whereIs names the place of something for a sentence.
+// whereIs names a path of the spec for a sentence.
 func (r *resolver) whereIs(path []any) string {
 	at := locate(r.origin, path...)
 	switch {
@@ -236,7 +236,7 @@ func (r *resolver) blank(commands []string, path ...any) {
 	}
 }
 
-// hostname must be what a person takes it for: an address means something else.
+// hostname refuses an address, which would be confusing as a host name.
 func (r *resolver) hostname() {
 	for _, field := range []string{"hostname", "name"} {
 		value := r.spec.GetHostname()

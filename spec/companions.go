@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// companionsKey is the published key of a sandbox file for services that READY does
-// not wait for: a map from the name of each to the rest of it.
+// companionsKey is the published key of a sandbox file for services that READY does not
+// wait for: a map from the name of each service to its other fields.
 const companionsKey = "companion_containers"
 
 // agboxFile reads a sandbox file into a layer.
@@ -48,14 +48,14 @@ func (r *resolver) companions(reader *document.Reader, all document.Entry, into 
 		service := new(agboxv1.ServiceSpec)
 		from := reader.Message(e.Value, service.ProtoReflect(), path)
 		if e.Value.Kind != document.Map && e.Value.Kind != document.Null {
-			continue // told by the reader
+			continue // reported by the reader
 		}
 		service.Name, from.Fields["name"] = e.Key.Text, reader.At(e.Key, path)
 		into.append("services", service, from, at)
 	}
 }
 
-// requiredInFile fills in the default of files: a service is required.
+// requiredInFile sets the default of files: a service is required.
 func requiredInFile(layer *agboxv1.CreateSpec) {
 	for _, s := range layer.GetServices() {
 		if s.Required == nil {
@@ -64,7 +64,7 @@ func requiredInFile(layer *agboxv1.CreateSpec) {
 	}
 }
 
-// requiredElsewhere fills in the default of companion_containers and of requests, as
+// requiredElsewhere sets the default of companion_containers and of requests, as
 // published: READY does not wait for a service, unless a required one depends on it.
 func (r *resolver) requiredElsewhere() {
 	byName := make(map[string]*agboxv1.ServiceSpec)

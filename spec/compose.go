@@ -9,15 +9,15 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// composeFile is one compose file that is being read.
+// composeFile is a compose file being read.
 type composeFile struct {
 	document.Reader
 	resolver *resolver
 	file     *agboxv1.ConfigFile
-	// primary is the name of the service that is the primary; may be empty.
+	// primary is the name of the service that becomes the primary. May be empty.
 	primary string
 	into    *layer
-	// told are variables of which it was said that they are not set.
+	// told has the unset variables that were already reported.
 	told map[string]bool
 }
 
@@ -47,7 +47,7 @@ func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
 	r.add(spec, c.into.at, dirOf(file))
 }
 
-// expand replaces the variables in all values.
+// expand replaces variables in all values.
 func (c *composeFile) expand(n *document.Node, path string) {
 	for _, e := range n.Entries {
 		c.expand(e.Value, document.Child(path, e.Key.Text))
@@ -75,12 +75,12 @@ func (c *composeFile) expand(n *document.Node, path string) {
 	n.Text = text
 }
 
-// top reads a key of the file itself.
+// top reads a top-level key.
 func (c *composeFile) top(e document.Entry) {
 	at := c.At(e.Key, e.Key.Text)
 	switch key := e.Key.Text; {
 	case key == "services", key == "version", key == "name", strings.HasPrefix(key, "x-"):
-		// version and name are about nothing that a sandbox has.
+		// version and name have no meaning for a sandbox.
 	case key == "volumes":
 		c.topVolumes(e.Value, at)
 	case key == "networks":
@@ -147,8 +147,8 @@ func (c *composeFile) services(n *document.Node) {
 	}
 }
 
-// choosePrimary finds the service that the request names, or else the one that
-// calls itself the primary.
+// choosePrimary finds the service that the request names, or else the one that is marked
+// as the primary.
 func (c *composeFile) choosePrimary(services *document.Node) {
 	if c.primary != "" && services.Get(c.primary) == nil {
 		names := make([]string, 0, len(services.Entries))
@@ -198,10 +198,10 @@ func (c *composeFile) service(e document.Entry, at *document.Origin) {
 	s.finish(at)
 }
 
-// quiet are keys whose effect is there without them.
+// quiet are keys that need no notice when they are ignored.
 var quiet = []string{"image", "expose", "profiles", "attach", "x-agbox"}
 
-// list is the items of a list, or one value as if it were one.
+// items returns the items of a list, or a single value as a list.
 func items(n *document.Node) []*document.Node {
 	if n.Kind == document.List {
 		return n.Items

@@ -35,7 +35,7 @@ func (s *composeService) ports(n *document.Node, at *document.Origin) {
 	}
 }
 
-// longPort writes the long form of a port in the short one.
+// longPort converts the long form of a port to the short one.
 func (s *composeService) longPort(n *document.Node, at *document.Origin) (string, bool) {
 	text := nodeText(n.Get("target"))
 	ip, published := nodeText(n.Get("host_ip")), nodeText(n.Get("published"))
@@ -188,7 +188,7 @@ func (s *composeService) gpus(n *document.Node, at *document.Origin) {
 	s.gpuDevices(n, at)
 }
 
-// gpuDevices reads a device request; only those for GPUs have a meaning here.
+// gpuDevices reads a device request. Only those for GPUs are supported.
 func (s *composeService) gpuDevices(n *document.Node, at *document.Origin) {
 	for i, d := range items(n) {
 		below := s.At(d, document.Item(at.Path, i))
@@ -220,7 +220,7 @@ func orNull(n *document.Node) *document.Node {
 	return n
 }
 
-// pullPolicies are compose's words.
+// pullPolicies are the words of compose.
 var pullPolicies = map[string]agboxv1.PullPolicy{
 	"always": agboxv1.PullPolicy_PULL_POLICY_ALWAYS, "never": agboxv1.PullPolicy_PULL_POLICY_NEVER,
 	"missing": agboxv1.PullPolicy_PULL_POLICY_IF_MISSING, "if_not_present": agboxv1.PullPolicy_PULL_POLICY_IF_MISSING,
@@ -281,7 +281,7 @@ func securityList(field string) func(*composeService, *document.Node, *document.
 	}
 }
 
-// capability is the name without its prefix, which other tools allow.
+// capability returns the name without the prefix that other tools allow.
 func capability(name string) string {
 	return strings.TrimPrefix(strings.ToUpper(name), "CAP_")
 }
@@ -307,7 +307,8 @@ func (s *composeService) securityOpt(n *document.Node, at *document.Origin) {
 	}
 }
 
-// securityOption reads an option of the engine; false for what has no meaning here.
+// securityOption reads a security option of the engine. It returns false for an
+// unsupported one.
 func securityOption(text string, security *layer, at *document.Origin) bool {
 	switch strings.ReplaceAll(text, "=", ":") {
 	case "seccomp:unconfined":

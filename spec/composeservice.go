@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// composeService is one service of a compose file that is being read, into a
-// service of the sandbox or into the primary.
+// composeService is a service of a compose file being read. It becomes a service of the
+// sandbox or the primary.
 type composeService struct {
 	*composeFile
 	*layer
@@ -23,11 +23,11 @@ type composeService struct {
 	primary bool
 	// anonymous counts volumes without a name.
 	anonymous int
-	// local tells that a port was published without an address.
+	// local is set if a port was published without an address.
 	local *document.Origin
 }
 
-// composeKeys read the keys of a service that have a meaning here.
+// composeKeys read the supported keys of a service.
 var composeKeys = map[string]func(*composeService, *document.Node, *document.Origin){
 	"image":        composeText("image"),
 	"platform":     composeText("platform"),
@@ -82,7 +82,7 @@ func (s *composeService) key(e document.Entry, at *document.Origin) {
 	}
 }
 
-// shaped tells whether a value is of a kind that its key can be read from.
+// shaped reports whether a value has a kind that its key accepts.
 func shaped(key string, kind document.Kind) bool {
 	switch key {
 	case "deploy", "healthcheck", "ulimits":
@@ -93,7 +93,7 @@ func shaped(key string, kind document.Kind) bool {
 	return true
 }
 
-// leftOut says that a key has no effect.
+// leftOut reports that a key has no effect.
 func (s *composeService) leftOut(at *document.Origin, what, why string) {
 	if why != "" {
 		why = ": " + why
@@ -101,7 +101,7 @@ func (s *composeService) leftOut(at *document.Origin, what, why string) {
 	s.Report.Notice(at, "%s of service %s is not supported and was left out%s", what, s.name, why)
 }
 
-// finish says what only the whole service shows.
+// finish reports what depends on several keys of the service.
 func (s *composeService) finish(at *document.Origin) {
 	if s.node.Get("image") == nil {
 		missing := func(instead string) {
@@ -183,7 +183,7 @@ func (s *composeService) command(n *document.Node, at *document.Origin) {
 	}
 }
 
-// entrypoint replaces that of the image; an empty one leaves it out.
+// entrypoint replaces that of the image. An empty one removes it.
 func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
 	if !s.primary {
 		s.Report.Problem(at, "Service %s cannot have another entrypoint than its image: make an image that has it, or remove entrypoint", s.name)
@@ -199,7 +199,7 @@ func (s *composeService) entrypoint(n *document.Node, at *document.Origin) {
 	s.words("entrypoint", words, at)
 }
 
-// pairs reads a map, or a list of KEY=VALUE; KEY alone has no value.
+// pairs reads a map or a list of KEY=VALUE. KEY alone has no value.
 func (s *composeService) pairs(n *document.Node, at *document.Origin, set func(key, value string, at *document.Origin), unset func(key string, at *document.Origin)) {
 	for _, e := range n.Entries {
 		below := s.At(e.Key, document.Child(at.Path, e.Key.Text))
@@ -284,7 +284,7 @@ func nodeText(n *document.Node) string {
 	return n.Text
 }
 
-// conditions are compose's words for how far another service has to be.
+// conditions are the words of compose for the required state of a dependency.
 var conditions = map[string]agboxv1.DependencyCondition{
 	"":                agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
 	"service_started": agboxv1.DependencyCondition_DEPENDENCY_CONDITION_STARTED,
@@ -298,7 +298,7 @@ func (s *composeService) dependsOn(n *document.Node, at *document.Origin) {
 		case !known:
 			s.Report.Problem(at, "The condition %.80q of service %s cannot be met here: write service_started or service_healthy", condition, s.name)
 		case s.primary:
-			// A sandbox is ready only with its services.
+			// A sandbox is READY only with its services.
 		case name == s.composeFile.primary:
 			s.leftOut(at, "The dependency on "+name, "services start before the primary is ready")
 		default:

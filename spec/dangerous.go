@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// danger is a path of the host that a sandbox may see only by force.
+// danger is a path of the host that a sandbox may see only with allow_dangerous_mounts.
 type danger struct {
 	path string
 	why  string
 }
 
-// dangers are refused as they are, as something below them, and as something
-// above them, because that holds them.
+// dangers are refused, and so is everything below and above them: a path above them
+// contains them.
 var dangers = []danger{
 	{"/proc", "that is the kernel's view of all processes of the host"},
 	{"/sys", "that is the kernel's view of the host's devices"},
@@ -36,8 +36,8 @@ var dangers = []danger{
 	{"/var/lib/containerd", "that has the containers of the engine"},
 }
 
-// credentials are names of files and folders in which programs keep what proves
-// who somebody is; refused below any folder.
+// credentials are names of files and folders in which programs keep credentials. They are
+// refused below any folder.
 var credentials = []string{
 	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".password-store", ".pgpass",
 	".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".vault-token", ".terraform.d", ".oci",
@@ -45,10 +45,10 @@ var credentials = []string{
 	".mozilla", ".local/share/keyrings", ".claude", ".claude.json", ".codex", ".gem/credentials", ".m2/settings.xml", ".boto", ".s3cfg", ".my.cnf",
 }
 
-// DangerousSource says why a path of the host must not be mounted, as the end of
-// a sentence; "" if nothing is known against it. The path is absolute and clean;
-// whoever can should ask again with symbolic links resolved. own are agbox's own
-// folders, home is the caller's home or empty.
+// DangerousSource says why a path of the host must not be mounted, as the end of a
+// sentence, or returns "". The path is absolute and clean. If possible, the caller should
+// also pass it with symbolic links resolved. own are agbox's own folders. home is the
+// caller's home, or empty.
 func DangerousSource(source string, own []string, home string) string {
 	if source == "/" {
 		return "it is the whole host"
@@ -92,10 +92,10 @@ func DangerousSource(source string, own []string, home string) string {
 	return ""
 }
 
-// within tells whether a path is a folder or below it.
+// within reports whether a path is a folder or below it.
 func within(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }
 
-// mountSources refuses dangerous sources of all that is bound into the primary.
+// mountSources refuses dangerous sources of everything that is mounted into the primary.
 func (r *resolver) mountSources() {
 	if r.spec.GetSecurity().GetAllowDangerousMounts() {
 		return
@@ -117,7 +117,7 @@ func (r *resolver) mountSource(source string, path ...any) {
 	}
 }
 
-// copySource refuses what has no end, or is no file at all.
+// copySource refuses sources that are endless, or not files at all.
 func (r *resolver) copySource(source string, path ...any) {
 	for _, never := range []string{"/proc", "/sys", "/dev"} {
 		if source == "/" || within(source, never) {

@@ -13,12 +13,12 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// devcontainer is one devcontainer.json that is being read into the primary.
+// devcontainer is a devcontainer.json being read into the primary.
 type devcontainer struct {
 	document.Reader
 	*layer
 	file *agboxv1.ConfigFile
-	// folder is the project's on the host; inside is where it is in the container.
+	// folder is the project's folder on the host, inside its path in the container.
 	folder, inside string
 	node           *document.Node
 	told           map[string]bool
@@ -44,7 +44,7 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 		r.report.Problem(d.At(node, "image"), "This is not a devcontainer.json: it should be an object with the key image")
 		return
 	}
-	// The variables of the other values need it, and the environment.
+	// Other values use this variable, and so does the environment.
 	d.inside = "/workspaces/" + path.Base(d.folder)
 	d.inside = d.expand(document.Entry{Value: orNull(node.Get("workspaceFolder"))}, "workspaceFolder", d.inside)
 	if env := node.Take("containerEnv"); env.Key != nil {
@@ -58,8 +58,8 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	r.add(spec, d.at, dirOf(file))
 }
 
-// projectOf is the folder to which a devcontainer.json belongs: the one that
-// holds it, or holds the folder .devcontainer in which it is.
+// projectOf returns the project folder of a devcontainer.json: the folder that has the
+// file, or that has the folder .devcontainer in which the file is.
 func projectOf(file string) string {
 	dir := filepath.Dir(file)
 	if i := strings.LastIndex(dir+"/", "/.devcontainer/"); i > 0 {
@@ -68,7 +68,7 @@ func projectOf(file string) string {
 	return dir
 }
 
-// expand replaces the variables of a value; a value that is not there is other.
+// expand replaces the variables of a value. other is the result for a missing value.
 func (d *devcontainer) expand(e document.Entry, path, other string) string {
 	switch e.Value.Kind {
 	case document.String:
@@ -93,7 +93,7 @@ func (d *devcontainer) text(text string, at *document.Origin) string {
 		case "localWorkspaceFolderBasename":
 			return path.Base(d.folder)
 		case "devcontainerId":
-			return "sandbox" // volumes are a sandbox's own: any word tells them apart
+			return "sandbox" // volumes are private to a sandbox, so any constant will do
 		case "containerWorkspaceFolder":
 			return d.inside
 		case "containerWorkspaceFolderBasename":
@@ -114,16 +114,16 @@ func (d *devcontainer) text(text string, at *document.Origin) string {
 			d.Report.Notice(at, "The environment of the container is not known before it runs: %s stands for %q here", found, parts[3])
 			return parts[3]
 		}
-		return found // the shell's, as in "echo ${HOME}"
+		return found // a variable of the shell, as in "echo ${HOME}"
 	})
 }
 
-// imagesOwn is a variable of the container that a text uses and nothing here sets,
-// "" if there is none. Nothing in its place would often do harm: a PATH without that
-// of the image finds no command.
+// imagesOwn returns a variable of the container that a text uses and that is not set
+// here, or "". An empty value in its place would often be wrong: with a PATH that lacks
+// the image's own, no command is found.
 func (d *devcontainer) imagesOwn(text string) string {
 	for _, at := range devVariable.FindAllStringSubmatchIndex(text, -1) {
-		if text[at[2]:at[3]] != "containerEnv" || at[4] < 0 || at[6] >= 0 { // other, or with a default
+		if text[at[2]:at[3]] != "containerEnv" || at[4] < 0 || at[6] >= 0 { // another kind, or with a default
 			continue
 		}
 		name := text[at[4]:at[5]]
@@ -134,7 +134,7 @@ func (d *devcontainer) imagesOwn(text string) string {
 	return ""
 }
 
-// devLeftOut are keys without a meaning here, and why.
+// devLeftOut are unsupported keys, and why.
 var devLeftOut = map[string]string{
 	"build":               "make the image first, for example with `agbox image build`, and name it",
 	"dockerFile":          "make the image first, for example with `agbox image build`, and name it",
@@ -151,11 +151,11 @@ var devLeftOut = map[string]string{
 	"hostRequirements":    "give cpu_limit, memory_limit and gpus in the sandbox file",
 }
 
-// key reads one key that stands for itself.
+// key reads one key that does not depend on others.
 func (d *devcontainer) key(e document.Entry, at *document.Origin) {
 	switch key := e.Key.Text; key {
 	case "$schema", "init", "workspaceFolder", "workspaceMount", "onCreateCommand", "updateContentCommand", "postCreateCommand", "service", "runServices":
-		// init is what the supervisor does; the others are read together.
+		// The supervisor does the work of init. The others are read together.
 	case "name":
 		d.entry("labels", "devcontainer.name", d.expand(e, key, ""), at)
 	case "image":
@@ -241,7 +241,7 @@ func (d *devcontainer) ports(n *document.Node, at *document.Origin) {
 		below := d.At(item, document.Item(at.Path, i))
 		text := strings.TrimPrefix(item.Text, "localhost:")
 		if strings.Trim(text, "0123456789") == "" {
-			text += ":" + text // forwarded to the same port
+			text += ":" + text // forward to the same port
 		} else if name, _, ok := strings.Cut(text, ":"); ok && strings.Trim(name, "0123456789.[]") != "" {
 			d.Report.Notice(below, "%s is a port of a service and was left out: publish it there", text)
 			continue
@@ -281,7 +281,7 @@ func (d *devcontainer) mounts(n *document.Node, at *document.Origin) {
 	}
 }
 
-// mountKeys are the engine's words for the parts of a mount, by ours.
+// mountKeys map the engine's words for the parts of a mount to ours.
 var mountKeys = map[string]string{
 	"type": "type", "source": "source", "src": "source", "target": "target", "dst": "target", "destination": "target",
 	"readonly": "readonly", "ro": "readonly", "tmpfs-size": "tmpfs-size", "tmpfs-mode": "tmpfs-mode",
@@ -314,7 +314,7 @@ func (d *devcontainer) mount(n *document.Node, at *document.Origin) (map[string]
 		}
 	}
 	if m["type"] == "" {
-		m["type"] = "volume" // as the engine has it
+		m["type"] = "volume" // the engine's default
 		if filepath.IsAbs(m["source"]) {
 			m["type"] = "bind"
 		}
@@ -328,8 +328,8 @@ func (d *devcontainer) mount(n *document.Node, at *document.Origin) (map[string]
 	return m, nil
 }
 
-// commands reads what runs once after the container was made, in the order in
-// which it runs.
+// commands reads the commands that run once after the container was made, in the order in
+// which they run.
 func (d *devcontainer) commands() {
 	for _, key := range []string{"onCreateCommand", "updateContentCommand", "postCreateCommand"} {
 		n := d.node.Get(key)
@@ -362,7 +362,7 @@ func (d *devcontainer) command(n *document.Node, at *document.Origin) {
 	}
 }
 
-// workspace is the project, bound as a development container has it.
+// workspace is the project, mounted as in a development container.
 func (d *devcontainer) workspace() {
 	n := d.node.Get("workspaceMount")
 	at := d.layer.at.Under("workspaceMount")
@@ -376,7 +376,7 @@ func (d *devcontainer) workspace() {
 		}
 	}
 	if n != nil && n.Text == "" {
-		return // none is wanted
+		return // no workspace
 	}
 	source, target := d.folder, d.inside
 	if n != nil {

@@ -11,7 +11,8 @@ func base(path, text string, variables map[string]string) *agboxv1.CreateSandbox
 	return &agboxv1.CreateSandboxRequest{BaseFiles: []*agboxv1.ConfigFile{{Path: path, Content: []byte(text), Variables: variables}}}
 }
 
-// says checks that each text is in one of the messages, and that there are no others.
+// says checks that each text is in one of the messages and that there are no other
+// messages.
 func says(t *testing.T, what string, got []*agboxv1.SpecProblem, want ...string) {
 	t.Helper()
 	for i, p := range got {
@@ -291,7 +292,7 @@ func TestAVariableThatNeedsTheImagesOwnIsLeftOutRatherThanBroken(t *testing.T) {
   "containerEnv": {"PATH": "/opt/bin:${containerEnv:PATH}", "MINE": "a"},
   "remoteEnv": {"PATH": "${containerEnv:PATH}:/x", "OTHER": "${containerEnv:MINE}/b", "SHELL": "${containerEnv:SHELL:/bin/sh}"}
 }`, nil)
-	// A PATH without that of the image would find no command at all.
+	// A PATH without the image's own would find no command.
 	wantYAML(t, good(t, req), "image: x\nenvs: {MINE: a, OTHER: a/b, SHELL: /bin/sh}\n")
 	says(t, "notice", resolve(t, req).Notices, "containerEnv.PATH: PATH was left out, because", "remoteEnv.PATH: PATH was left out, because", "remoteEnv.SHELL: The environment of the container")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// layer is a message that is filled from the file of another tool, whose fields
-// have other names. It keeps where each came from.
+// layer is a message that is filled from a file of another tool, whose fields have other
+// names. It records where each field came from.
 type layer struct {
 	m  protoreflect.Message
 	at *document.Origin
@@ -23,7 +23,7 @@ func newLayer(m proto.Message, at *document.Origin) *layer {
 	return &layer{m: m.ProtoReflect(), at: at}
 }
 
-// field is the descriptor of a field that is known to be there.
+// field returns the descriptor of a field. The field must exist.
 func (l *layer) field(name string) protoreflect.FieldDescriptor {
 	return l.m.Descriptor().Fields().ByName(protoreflect.Name(name))
 }
@@ -34,7 +34,7 @@ func (l *layer) set(name string, value any, at *document.Origin) {
 	l.at.Fields[name] = at
 }
 
-// list is the origin of a list, made when its first item comes.
+// list returns the origin of a list. It makes the origin for the first item.
 func (l *layer) list(name string, at *document.Origin) *document.Origin {
 	o := l.at.Fields[name]
 	if o == nil {
@@ -49,7 +49,7 @@ func (l *layer) add(name string, item proto.Message, at *document.Origin) {
 	l.append(name, item, document.Describe(item.ProtoReflect(), at), at)
 }
 
-// append appends a message, of whose fields the origins are known, to a list.
+// append appends a message to a list. The origins of its fields are known.
 func (l *layer) append(name string, item proto.Message, from, at *document.Origin) {
 	l.m.Mutable(l.field(name)).List().Append(protoreflect.ValueOfMessage(item.ProtoReflect()))
 	o := l.list(name, at)
@@ -75,7 +75,7 @@ func (l *layer) entry(name, key, value string, at *document.Origin) {
 	o.Fields[key] = at
 }
 
-// below is the layer of a message within the message.
+// below returns the layer of a message within the message.
 func (l *layer) below(name string, at *document.Origin) *layer {
 	o := l.list(name, at)
 	if o.Fields == nil {

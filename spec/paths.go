@@ -9,8 +9,8 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// absolute makes the host's paths of a layer absolute: "~" is the caller's home,
-// and what is relative belongs to the folder of the file.
+// absolute makes the host paths of a layer absolute: "~" is the caller's home, and
+// relative paths refer to the folder of the file.
 func (r *resolver) absolute(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
 	for i, m := range layer.GetMounts() {
 		m.Source = r.absolutePath(m.GetSource(), locate(at, "mounts", i, "source"), dir)
@@ -27,7 +27,7 @@ func (r *resolver) absolutePath(path string, at *document.Origin, dir string) st
 	home := r.Request.GetHomeDir()
 	switch {
 	case path == "" || strings.Contains(path, "\x00"):
-		return path // told by the rules
+		return path // reported by the rules
 	case strings.HasPrefix(path, "$"):
 		r.report.Problem(at, "%.80q begins with a variable, and variables are not replaced here: write ~ for your home, or the path itself", path)
 	case path == "~" || strings.HasPrefix(path, "~/"):

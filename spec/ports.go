@@ -9,10 +9,10 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// defaultHostIP is where ports are published unless the spec says otherwise.
+// defaultHostIP is the listening address of ports unless the spec says otherwise.
 var defaultHostIP = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// published is a port of the host that a container of the sandbox takes.
+// published is a host port that a container of the sandbox publishes.
 type published struct {
 	ip       netip.Addr
 	port     uint32
@@ -20,7 +20,7 @@ type published struct {
 	path     []any
 }
 
-// ports checks that no two containers of the sandbox publish on the same port.
+// ports checks that no two containers of the sandbox publish on the same host port.
 func (r *resolver) ports() {
 	type port struct {
 		*agboxv1.PortMapping
@@ -52,7 +52,7 @@ func (r *resolver) publish(p *agboxv1.PortMapping, path []any, taken []published
 		}
 	}
 	if p.GetHostPort() == 0 {
-		return taken // the engine picks a free one
+		return taken // the engine chooses a free one
 	}
 	for _, other := range taken {
 		if other.port == p.GetHostPort() && other.protocol == p.GetProtocol() && overlap(other.ip, ip) {

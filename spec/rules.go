@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// rules holds the spec against the rules in the .proto file.
+// rules checks the spec against the rules in the .proto file.
 func (r *resolver) rules() {
 	err := r.Rules.Validate(r.spec)
 	var bad *protovalidate.ValidationError
@@ -43,13 +43,13 @@ func (r *resolver) rules() {
 	}
 }
 
-// problem tells of the field at a path of the merged spec.
+// problem reports the field at a path of the merged spec.
 func (r *resolver) problem(path []any, format string, args ...any) {
 	r.report.Problem(locate(r.origin, path...), format, args...)
 }
 
-// patterns say in words what a regular expression says, by the field's name
-// within its message or, for all messages, alone.
+// patterns describe regular expressions in words. The key is the field's name within its
+// message or, for all messages, the name alone.
 var patterns = map[string]string{
 	"CreateSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"VolumeSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
@@ -128,7 +128,7 @@ func pattern(f protoreflect.FieldDescriptor) string {
 	return patterns[string(f.Name())]
 }
 
-// shown is the value that was refused.
+// shown returns the value that was refused.
 func shown(v *protovalidate.Violation) string {
 	if !v.FieldValue.IsValid() {
 		return "This"

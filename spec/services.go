@@ -8,10 +8,10 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// names that mean something else on the sandbox's network.
+// namesTaken are names with another meaning on the sandbox's network.
 var namesTaken = []string{"primary", "localhost"}
 
-// services checks the services, each by itself and among each other.
+// services checks each service and the relations between them.
 func (r *resolver) services() {
 	byName := make(map[string]int)
 	for i, s := range r.spec.GetServices() {
@@ -37,7 +37,7 @@ func (r *resolver) services() {
 func (r *resolver) serviceName(name string, i int, byName map[string]int) {
 	at := []any{"services", i, "name"}
 	if name == "" {
-		return // told by the rules
+		return // reported by the rules
 	}
 	if before, twice := byName[name]; twice {
 		r.problem(at, "There is a service %s already (%s): lists of several files are put one after the other, so rename or remove one of the two", name, r.whereIs([]any{"services", before}))
@@ -59,7 +59,7 @@ func (r *resolver) dependencies(s *agboxv1.ServiceSpec, i int, byName map[string
 		other, known := byName[d.GetName()]
 		switch {
 		case d.GetName() == "":
-			continue // told by the rules
+			continue // reported by the rules
 		case seen[d.GetName()]:
 			r.problem(at, "Service %s depends on %s already: remove one of the two", s.GetName(), d.GetName())
 			continue
@@ -110,7 +110,7 @@ func (r *resolver) servicesThereAre(byName map[string]int) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// cycles tells each circle of dependencies once, at its first service.
+// cycles reports each cycle of dependencies once, at its first service.
 func (r *resolver) cycles(byName map[string]int) {
 	const (
 		unseen = iota
@@ -151,7 +151,7 @@ func (r *resolver) cycle(circle []int, at []any) {
 	r.problem(at, "The services depend on each other in a circle (%s): remove one of the dependencies", strings.Join(names, " -> "))
 }
 
-// healthcheck has the engine's own rules.
+// healthcheck applies the engine's own rules.
 func (r *resolver) healthcheck(h *agboxv1.HealthcheckConfig, path []any) {
 	test := h.GetTest()
 	at := append(slices.Clone(path), "test")

@@ -1,10 +1,10 @@
-// Package spec makes the description of a sandbox out of what a caller gave: a
-// sandbox file (agbox.yaml), files of other tools below it, and fields above it.
-// It merges them, fills in what paths are relative to, and tells all that is
-// wrong at once, each with its file, line and field and what to do.
+// Package spec resolves the description of a sandbox from what a caller gave: a sandbox
+// file (agbox.yaml), files of other tools that it overrides, and fields that override it.
+// It merges them, resolves relative paths, and reports all problems at once, each with
+// file, line and field and what to do.
 //
-// The package reads no files and asks nobody: it works on what it is given. That
-// the sources of mounts exist, and are what they seem, is for the caller to check.
+// The package performs no I/O. The caller must check that the sources of mounts exist and
+// are safe.
 package spec
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// DefaultName is how a sandbox file is called, and named when the caller does not.
+// DefaultName is the usual name of a sandbox file, and its name in messages by default.
 const DefaultName = "agbox.yaml"
 
-// Validator holds a message against the rules in the .proto files.
+// Validator checks a message against the rules in the .proto files.
 type Validator interface {
 	Validate(proto.Message, ...protovalidate.ValidationOption) error
 }
 
-// Input is what a sandbox is made of.
+// Input is the description of a sandbox by its caller.
 type Input struct {
 	// Request has the files and the fields.
 	Request *agboxv1.CreateSandboxRequest
@@ -40,24 +40,25 @@ type Input struct {
 	Own []string
 }
 
-// Result is what became of an Input.
+// Result is the result of Resolve.
 type Result struct {
-	// Spec is what is to be stored; nil when there are problems.
+	// Spec is what will be stored, or nil if there are problems.
 	Spec *agboxv1.CreateSpec
-	// Problems are all that is wrong, in the order of the files.
+	// Problems are all problems, in the order of the files.
 	Problems []*agboxv1.SpecProblem
-	// Notices name what has no meaning here, or another one than in its own tool.
+	// Notices name settings that have no effect here, or another effect than in their own
+	// tool.
 	Notices []*agboxv1.SpecProblem
 	from    *resolver
 }
 
-// Origin is where a field of the spec comes from, for problems that are only
-// found elsewhere: names of fields and indexes of lists, outermost first.
+// Origin returns where a field of the spec comes from, for problems that the caller
+// finds. path has names of fields and indexes of lists, outermost first.
 func (r *Result) Origin(path ...any) *document.Origin { return locate(r.from.origin, path...) }
 
-// Draft is the spec as it was merged, also where it has problems, so that what the
-// caller finds is told together with them. It is nil where too little could be read
-// for that, or far too much.
+// Draft returns the merged spec even if it has problems, so that the caller can report
+// its own problems together with these. It is nil if too much was unreadable, or if a
+// list is far too long.
 func (r *Result) Draft() *agboxv1.CreateSpec {
 	if r.from.unreadable || r.from.overlong {
 		return nil
@@ -65,21 +66,21 @@ func (r *Result) Draft() *agboxv1.CreateSpec {
 	return r.from.spec
 }
 
-// Problem adds what only the caller could find, for example that a folder is
-// missing, at a field of the spec as Origin has it. There is no Spec from then on.
+// Problem adds a problem that only the caller can find, for example that a folder is
+// missing. path is as for Origin. Spec is nil afterwards.
 func (r *Result) Problem(path []any, format string, args ...any) {
 	r.from.problem(path, format, args...)
 	*r = *r.from.result()
 }
 
-// Notice adds what is not wrong, as Problem does.
+// Notice adds a notice. path is as for Origin.
 func (r *Result) Notice(path []any, format string, args ...any) {
 	r.from.report.Notice(r.Origin(path...), format, args...)
 	*r = *r.from.result()
 }
 
-// Resolve merges and checks. The files come first, each overriding the ones
-// before it, then the fields, by the rules of document.Merge.
+// Resolve merges and checks. The files come first, each overriding those before it, then
+// the fields, by the rules of document.Merge.
 func Resolve(in Input) *Result {
 	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
 	req := in.Request
@@ -110,7 +111,8 @@ func Resolve(in Input) *Result {
 	return r.result()
 }
 
-// filledIn refuses fields that are the daemon's: what they say goes unchecked.
+// filledIn refuses fields that only the daemon sets, because their content is not
+// checked.
 func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
 	m := fields.ProtoReflect()
 	m.Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
@@ -122,12 +124,12 @@ func (r *resolver) filledIn(fields *agboxv1.CreateSpec) {
 	})
 }
 
-// removedAfter is how long a sandbox may be idle that is to be removed then, where
-// nobody says how long: time to come back to it after a lost connection.
+// removedAfter is the default idle_ttl of a sandbox with the idle_action remove. It is
+// long enough to reconnect after a lost connection.
 const removedAfter = time.Minute
 
-// dropRedundant takes out what only had to override something: a false that is the
-// default anyway. It fills in what follows from other fields.
+// dropRedundant removes values that only had to override another one: a false that is the
+// default anyway. It also sets defaults that depend on other fields.
 func (r *resolver) dropRedundant() {
 	if r.spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE && r.spec.GetIdleTtl() == nil {
 		r.spec.IdleTtl = durationpb.New(removedAfter)
@@ -154,19 +156,19 @@ type resolver struct {
 	report *document.Report
 	spec   *agboxv1.CreateSpec
 	origin *document.Origin
-	// order are the names of the files, as they override each other.
+	// order are the names of the files in the order in which they override each other.
 	order []string
-	// unreadable tells that a file is missing from the spec, so that what the whole
-	// lacks says nothing.
+	// unreadable means that a file is missing from the spec, so missing fields are not
+	// reported.
 	unreadable bool
-	// overlong tells that a list has more items than anybody should go through.
+	// overlong means that a list has too many items to check.
 	overlong bool
-	// noPrimary tells that a compose file was read of which no service is the primary.
+	// noPrimary means that no service of a compose file that was read is the primary.
 	noPrimary bool
-	// imageTold tells that it was said why there is no image.
+	// imageTold means that the reason for the missing image was reported.
 	imageTold bool
-	// unbuilt says that a base file has no image for the primary but would build one;
-	// instead is what a file or field over it names, if any.
+	// unbuilt reports that a base file builds the image of the primary instead of naming
+	// one. instead is the image that a file or field over it names, if any.
 	unbuilt func(instead string)
 }
 
@@ -183,11 +185,11 @@ func (r *resolver) yaml(name string, content []byte) *document.Node {
 	return node
 }
 
-// add merges one layer, whose relative paths belong to a folder.
+// add merges one layer. Its relative paths refer to dir.
 func (r *resolver) add(layer *agboxv1.CreateSpec, at *document.Origin, dir string) {
 	r.absolute(layer, at, dir)
 	if at.File != "" {
-		// What is missing altogether is missed in the last file.
+		// A missing field is reported in the last file.
 		r.origin.File, r.origin.Line, r.origin.Column = at.File, max(at.Line, 1), max(at.Column, 1)
 	}
 	document.Merge(r.spec.ProtoReflect(), r.origin, layer.ProtoReflect(), at)
@@ -206,7 +208,7 @@ func (r *resolver) result() *Result {
 	return out
 }
 
-// rank tells when a file is read: the later, the more it overrides.
+// rank returns the position of a file in order. Later files override earlier ones.
 func (r *resolver) rank(file string) int {
 	if i := slices.Index(r.order, file); i >= 0 {
 		return i
@@ -217,14 +219,14 @@ func (r *resolver) rank(file string) int {
 	return len(r.order)
 }
 
-// before tells whether something was written before something else.
+// before reports whether a was written before b.
 func (r *resolver) before(a, b []any) int {
 	x, y := locate(r.origin, a...), locate(r.origin, b...)
 	return cmp.Or(cmp.Compare(r.rank(x.File), r.rank(y.File)), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
 }
 
-// locate finds where a field comes from. What was not written has the place of
-// what it would stand in.
+// locate finds where a field comes from. For an unset field it returns the origin of the
+// nearest parent.
 func locate(o *document.Origin, path ...any) *document.Origin {
 	for i, step := range path {
 		var child *document.Origin
@@ -256,7 +258,7 @@ func pathBelow(path string, steps []any) string {
 	return path
 }
 
-// dirOf is the folder of a base file.
+// dirOf returns the folder of a base file.
 func dirOf(file *agboxv1.ConfigFile) string {
 	if dir := filepath.Dir(file.GetPath()); filepath.IsAbs(dir) {
 		return dir

@@ -32,7 +32,7 @@ func file(text string) *agboxv1.CreateSandboxRequest {
 	return &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(text)}
 }
 
-// good resolves what must have no problems.
+// good resolves a request that must have no problems.
 func good(t *testing.T, req *agboxv1.CreateSandboxRequest) *agboxv1.CreateSpec {
 	t.Helper()
 	r := resolve(t, req)
@@ -42,7 +42,7 @@ func good(t *testing.T, req *agboxv1.CreateSandboxRequest) *agboxv1.CreateSpec {
 	return r.Spec
 }
 
-// wantYAML compares a spec with a file, which shows it best.
+// wantYAML compares a spec with a file, which makes differences easy to read.
 func wantYAML(t *testing.T, got *agboxv1.CreateSpec, want string) {
 	t.Helper()
 	text, err := document.WriteYAML(got.ProtoReflect())

@@ -10,21 +10,21 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// DefaultWorkspace is where the workspace is when the spec does not say.
+// DefaultWorkspace is the path of the workspace if the spec does not set one.
 const DefaultWorkspace = "/workspace"
 
-// supervisors are the supervisor's own places in the primary.
+// supervisors are the supervisor's own paths in the primary.
 var supervisors = []string{path.Dir(paths.InContainerInit), paths.InContainerLogs}
 
-// target is a place inside a container that something is put at.
+// target is a path inside a container at which something is mounted or copied.
 type target struct {
 	where string
 	path  []any
-	// copied tells a copy, which may go into a mount but not over another copy.
+	// copied marks a copy. A copy may go into a mount but not over another copy.
 	copied bool
 }
 
-// primaryTargets checks all places of the primary.
+// primaryTargets checks all target paths of the primary.
 func (r *resolver) primaryTargets() {
 	s := r.spec
 	all := containerTargets(s.GetTmpfs(), s.GetVolumes(), nil)
@@ -45,7 +45,7 @@ func (r *resolver) primaryTargets() {
 	r.targets(all, supervisors)
 }
 
-// copyOnly tells what of a workspace has no effect when it is bound.
+// copyOnly reports fields of a workspace that have no effect when it is mounted.
 func (r *resolver) copyOnly(w *agboxv1.WorkspaceSpec) {
 	if !w.GetMount() {
 		r.copySource(w.GetSource(), "workspace", "source")
@@ -70,7 +70,7 @@ func containerTargets(tmpfs []*agboxv1.TmpfsSpec, volumes []*agboxv1.VolumeSpec,
 	return all
 }
 
-// targets checks the places of one container. reserved are those that are taken.
+// targets checks the target paths of one container. reserved are paths that are taken.
 func (r *resolver) targets(all []target, reserved []string) {
 	type taken struct {
 		where  string
@@ -80,7 +80,7 @@ func (r *resolver) targets(all []target, reserved []string) {
 	slices.SortStableFunc(all, func(a, b target) int { return r.before(a.path, b.path) })
 	for _, t := range all {
 		if !strings.HasPrefix(t.where, "/") {
-			continue // told by the rules
+			continue // reported by the rules
 		}
 		clean := path.Clean(t.where)
 		if slices.Contains(strings.Split(t.where, "/"), "..") {
@@ -99,7 +99,7 @@ func (r *resolver) targets(all []target, reserved []string) {
 	}
 }
 
-// unfit says why nothing can be put at a place.
+// unfit says why a path cannot be a target.
 func unfit(where string, copied bool, reserved []string) string {
 	if where == "/" {
 		return "because it is the root of the container: choose a folder below it"

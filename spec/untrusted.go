@@ -6,8 +6,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// onlyByFlag refuses what files that came with a folder must not ask for. Whoever
-// wrote such a file may be a stranger, or an agent in an earlier sandbox.
+// onlyByFlag refuses settings that files which came with a folder must not contain. The
+// author of such a file may be a stranger, or an agent in an earlier sandbox.
 func (r *resolver) onlyByFlag() {
 	if !r.Request.GetUntrustedFiles() {
 		return
@@ -24,7 +24,8 @@ func (r *resolver) onlyByFlag() {
 	}
 }
 
-// securityByFlag refuses what takes a wall away. The path is that of the container.
+// securityByFlag refuses settings that weaken the isolation. path is that of the
+// container.
 func (r *resolver) securityByFlag(s *agboxv1.SecuritySpec, path []any) {
 	refuse := func(asked bool, flag string, steps ...any) {
 		at := append(append(path[:len(path):len(path)], "security"), steps...)
@@ -53,10 +54,10 @@ func (r *resolver) portByFlag(p *agboxv1.PortMapping, path []any) {
 		return
 	}
 	if ip, err := netip.ParseAddr(p.GetHostIp()); err != nil || ip.IsLoopback() {
-		return // what is no address is told elsewhere
+		return // an invalid address is reported elsewhere
 	}
 	r.problem(append(path, "host_ip"), "A file must not publish a port beyond this machine, because anybody may have written it: remove the address, or give the flag --publish if you want it")
 }
 
-// fromFile tells whether a field comes from a file rather than from the caller.
+// fromFile reports whether a field comes from a file and not from the caller.
 func (r *resolver) fromFile(path []any) bool { return locate(r.origin, path...).File != "" }

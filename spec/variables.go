@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// lookup is the value of a variable and whether it is set.
+// lookup returns the value of a variable and whether it is set.
 type lookup func(name string) (string, bool)
 
-// interpolate replaces $NAME and ${NAME} as compose files have them, with
-// ${NAME:-default}, ${NAME-default}, ${NAME:+other}, ${NAME+other}, ${NAME:?why}
-// and ${NAME?why}; $$ is a $. unset are the names that have neither value nor default.
+// interpolate replaces $NAME and ${NAME} as in compose files, with ${NAME:-default},
+// ${NAME-default}, ${NAME:+other}, ${NAME+other}, ${NAME:?why} and ${NAME?why}. $$ is a
+// $. unset has the names that have neither value nor default.
 func interpolate(text string, values lookup) (out string, unset []string, err error) {
 	return expand(text, values, 0)
 }
@@ -59,7 +59,7 @@ func expand(text string, values lookup, depth int) (out string, unset []string, 
 	}
 }
 
-// closing finds the brace that closes the one at the beginning.
+// closing returns the index of the brace that closes the first one.
 func closing(text string) int {
 	open := 0
 	for i, c := range []byte(text) {
@@ -75,7 +75,7 @@ func closing(text string) int {
 	return -1
 }
 
-// nameLength counts the bytes of a variable's name at the beginning.
+// nameLength returns the length of the variable name at the start, in bytes.
 func nameLength(text string) int {
 	for i, c := range []byte(text) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -86,7 +86,7 @@ func nameLength(text string) int {
 	return len(text)
 }
 
-// braced is what stands for the inside of ${...}.
+// braced returns the replacement of the inside of ${...}.
 func braced(inside string, values lookup, depth int) (out string, unset []string, err error) {
 	n := nameLength(inside)
 	name, operator := inside[:n], inside[n:]
@@ -100,7 +100,7 @@ func braced(inside string, values lookup, depth int) (out string, unset []string
 		}
 		return value, unset, nil
 	}
-	if strings.HasPrefix(operator, ":") { // an empty value counts as none
+	if strings.HasPrefix(operator, ":") { // an empty value counts as unset
 		operator = operator[1:]
 		set = set && value != ""
 	}

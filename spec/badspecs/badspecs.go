@@ -1,5 +1,4 @@
-// Package badspecs holds sandbox files that must be refused, for the tests of
-// those who refuse them.
+// Package badspecs has sandbox files that must be refused, for tests.
 package badspecs
 
 import (
@@ -15,11 +14,11 @@ var text string
 type Case struct {
 	Name string
 	YAML string
-	// Want are all problems, in the order in which they are told.
+	// Want are all problems, in the order in which they are reported.
 	Want []Problem
 }
 
-// Problem is what must be said of a file.
+// Problem is an expected problem of a file.
 type Problem struct {
 	Line  uint32
 	Field string
@@ -34,7 +33,7 @@ func All() ([]Case, error) {
 		name, rest, _ := strings.Cut(section, "\n")
 		head, yaml, found := strings.Cut(rest, "\n---\n")
 		if !found {
-			continue // the words at the top
+			continue // the introduction of the file
 		}
 		c := Case{Name: name, YAML: yaml + "\n"}
 		for line := range strings.Lines(head) {

@@ -8,14 +8,14 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// formats are the words for the languages of base files.
+// formats are the words for the formats of base files.
 var formats = map[string]agboxv1.ConfigFormat{
 	"agbox":        agboxv1.ConfigFormat_CONFIG_FORMAT_AGBOX,
 	"devcontainer": agboxv1.ConfigFormat_CONFIG_FORMAT_DEVCONTAINER,
 	"compose":      agboxv1.ConfigFormat_CONFIG_FORMAT_COMPOSE,
 }
 
-// FormatOf tells the language of a file by its name; UNSPECIFIED if it does not tell.
+// FormatOf returns the format that the name of a file implies, or UNSPECIFIED.
 func FormatOf(name string) agboxv1.ConfigFormat {
 	switch base, ext := strings.ToLower(path.Base(filepath.ToSlash(name))), path.Ext(name); {
 	case strings.HasSuffix(base, "devcontainer.json") || ext == ".jsonc" || path.Base(path.Dir(name)) == ".devcontainer" && ext == ".json":
@@ -30,17 +30,17 @@ func FormatOf(name string) agboxv1.ConfigFormat {
 
 // BaseFile is a file that a sandbox file names as its base.
 type BaseFile struct {
-	// File is as it was written: relative to the folder of the file that names it.
+	// File is the path as written: relative to the folder of the file that names it.
 	File string
-	// Format is UNSPECIFIED where the name tells it.
+	// Format is UNSPECIFIED if the name determines it.
 	Format agboxv1.ConfigFormat
-	// Primary is the service of a compose file that is the primary.
+	// Primary is the service of a compose file that becomes the primary.
 	Primary string
 	// At is where it is named.
 	At *Origin
 }
 
-// TakeBases takes the key "base" out of a sandbox file.
+// TakeBases removes the key "base" from a sandbox file and returns its entries.
 func TakeBases(name string, config *Node, report *Report) []BaseFile {
 	entry := config.Take("base")
 	if entry.Value == nil || entry.Value.Kind == Null {
@@ -87,8 +87,8 @@ func (b *BaseFile) set(e Entry, report *Report) {
 	}
 }
 
-// Bases are the files that a sandbox file names as its base, for whoever has to
-// read them. What is wrong with the file is told by package spec.
+// Bases returns the base files that a sandbox file names, for the code that reads them.
+// Package spec reports the problems of the file.
 func Bases(config []byte) []BaseFile {
 	report := new(Report)
 	node := YAML("", config, report)

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// JSONC reads JSON with comments and trailing commas, as devcontainer.json is
-// written. It returns nil when that is not possible, and has told why.
+// JSONC reads JSON with comments and trailing commas, the format of devcontainer.json. It
+// returns nil if the text is invalid, and has reported why.
 func JSONC(file string, content []byte, report *Report) *Node {
 	if len(content) > MaxBytes {
 		report.Problem(&Origin{File: file, Line: 1}, "The file is longer than %d bytes: remove what does not belong in it", MaxBytes)
@@ -31,8 +31,8 @@ func JSONC(file string, content []byte, report *Report) *Node {
 
 // scanner reads from at on.
 //
-// github.com/tailscale/hujson is not used: it has no limit of depth, so that 1 MiB of
-// "[" overflows the stack and ends the process. It also takes a key twice, and its
+// github.com/tailscale/hujson is not used: it does not limit the depth, so 1 MiB of "["
+// overflows the stack and ends the process. It also accepts duplicate keys, and its
 // messages do not say what to write instead.
 type scanner struct {
 	file         string
@@ -51,7 +51,7 @@ func (s *scanner) fail(format string, args ...any) {
 	}
 }
 
-// peek is the next byte; 0 at the end.
+// peek returns the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
 	if s.at >= len(s.text) || s.broken {
 		return 0
@@ -59,7 +59,7 @@ func (s *scanner) peek() byte {
 	return s.text[s.at]
 }
 
-// step goes over n bytes.
+// step advances by n bytes.
 func (s *scanner) step(n int) {
 	for range n {
 		switch c := s.text[s.at]; {
@@ -73,7 +73,7 @@ func (s *scanner) step(n int) {
 	}
 }
 
-// space goes over white space and comments.
+// space skips white space and comments.
 func (s *scanner) space() {
 	for !s.broken && s.at < len(s.text) {
 		rest := s.text[s.at:]
@@ -99,7 +99,7 @@ func (s *scanner) space() {
 	}
 }
 
-// value reads the value at a path, which messages name.
+// value reads the value at a path. The path is for messages.
 func (s *scanner) value(path string, depth int) *Node {
 	n := &Node{Line: s.line, Column: s.column}
 	if s.nodes++; s.nodes > maxNodes {
@@ -123,7 +123,7 @@ func (s *scanner) value(path string, depth int) *Node {
 	return n
 }
 
-// list reads elements between brackets, separated by commas; the last may have one too.
+// list reads elements between brackets, separated by commas. A trailing comma is allowed.
 func (s *scanner) list(open, closing byte, element func()) {
 	line, column := s.line, s.column
 	s.step(1)

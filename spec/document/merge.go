@@ -4,8 +4,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Describe makes the origin of a message that stands at one place as a whole, as
-// one word in a file, or nowhere.
+// Describe makes the origin of a message that comes as a whole from one place in a file,
+// or from no file.
 func Describe(m protoreflect.Message, at *Origin) *Origin {
 	o := at.Under(at.Path)
 	o.Fields = make(map[string]*Origin)
@@ -35,13 +35,12 @@ func Describe(m protoreflect.Message, at *Origin) *Origin {
 	return o
 }
 
-// replaced are the lists that replace instead of appending.
+// replaced are the lists that a merge replaces instead of appending to.
 var replaced = map[protoreflect.Name]bool{"entrypoint": true}
 
-// Merge puts src over dst, with their origins: scalars replace, maps merge by
-// key, lists append, messages merge field by field. An entrypoint replaces: it is one
-// program with its arguments. A scalar that a file sets to its zero value replaces as
-// well.
+// Merge merges src over dst, with their origins: scalars replace, maps merge by key,
+// lists append, messages merge field by field. An entrypoint replaces, because it is one
+// program with its arguments. A scalar that a file sets to its zero value also replaces.
 func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, srcAt *Origin) {
 	if dstAt.Fields == nil {
 		dstAt.Fields = make(map[string]*Origin)
@@ -51,7 +50,7 @@ func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, sr
 		f := fields.Get(i)
 		at := srcAt.Fields[string(f.Name())]
 		if at == nil {
-			continue // whatever is set has an origin
+			continue // every field that is set has an origin
 		}
 		name, before := string(f.Name()), dstAt.Fields[string(f.Name())]
 		switch {

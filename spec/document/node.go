@@ -1,6 +1,6 @@
-// Package document reads the text of a configuration file into a tree that knows
-// where everything stands, and a tree into a message of the API. It goes on after
-// a mistake, so that all of them are told at once.
+// Package document reads the text of a configuration file into a tree with line numbers,
+// and a tree into a message of the API. It continues after a mistake, so that all
+// mistakes are reported at once.
 package document
 
 import (
@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Kind tells what a node is.
+// Kind is the kind of a node.
 type Kind int
 
 // The kinds of nodes.
@@ -28,13 +28,13 @@ const (
 // Node is a value in a file.
 type Node struct {
 	Kind Kind
-	// Text is a scalar as it was written, without quotes and escapes.
+	// Text is a scalar as written, without quotes and escapes.
 	Text string
 	// Items are the elements of a list.
 	Items []*Node
-	// Entries are the keys of a map, in the order of the file. No key is there twice.
+	// Entries are the keys of a map, in the order of the file, without duplicates.
 	Entries []Entry
-	// Line and Column are where the value begins, from 1.
+	// Line and Column are the start of the value, from 1.
 	Line, Column int
 }
 
@@ -44,7 +44,7 @@ type Entry struct {
 	Value *Node
 }
 
-// Get returns the value of a key, nil if it is not there.
+// Get returns the value of a key, or nil if the key is missing.
 func (n *Node) Get(key string) *Node {
 	if n == nil {
 		return nil
@@ -57,7 +57,7 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// Take removes a key and returns its entry; nil values if it is not there.
+// Take removes a key and returns its entry. Its values are nil if the key is missing.
 func (n *Node) Take(key string) Entry {
 	for i, e := range n.Entries {
 		if e.Key.Text == key {
@@ -86,38 +86,38 @@ func (n *Node) what() string {
 // scalar tells whether a node is one word or none.
 func (n *Node) scalar() bool { return n.Kind != List && n.Kind != Map }
 
-// Origin tells where a field of a message comes from.
+// Origin says where a field of a message comes from.
 type Origin struct {
-	// File as it was named; empty for what was in no file.
+	// File as given by the caller. Empty if the field comes from no file.
 	File string
-	// Line and Column are from 1; 0 where not known.
+	// Line and Column are from 1. 0 if unknown.
 	Line, Column int
-	// Path is the field as its own file has it, for example "services[0].image".
+	// Path is the path of the field in its own file, for example "services[0].image".
 	Path string
-	// Fields are those of a message, or the keys of a map, that were written.
+	// Fields are the fields of a message, or the keys of a map, that the file sets.
 	Fields map[string]*Origin
-	// Items are those of a list.
+	// Items are the origins of the items of a list.
 	Items []*Origin
 }
 
-// Under is the origin of something in o that has no place of its own.
+// Under returns the origin of a part of o that has none of its own.
 func (o *Origin) Under(path string) *Origin {
 	return &Origin{File: o.File, Line: o.Line, Column: o.Column, Path: path}
 }
 
-// Report collects what is wrong, and what is worth saying besides.
+// Report collects problems and notices.
 type Report struct {
 	Problems []*agboxv1.SpecProblem
 	Notices  []*agboxv1.SpecProblem
-	// spoiled are the fields of which something was said: one mistake is told once.
+	// spoiled has the fields that were already reported: each mistake is reported once.
 	spoiled map[string]bool
 }
 
-// MaxProblems bounds how many are told: a file that is something else altogether
-// would give one for each of its lines.
+// MaxProblems bounds the number of problems: a file of another kind would have one in
+// every line.
 const MaxProblems = 100
 
-// Problem tells that the field at o is wrong, unless that was said before.
+// Problem reports that the field at o is wrong, unless the field was reported before.
 func (r *Report) Problem(o *Origin, format string, args ...any) {
 	if r.Spoiled(o) {
 		return
@@ -128,14 +128,14 @@ func (r *Report) Problem(o *Origin, format string, args ...any) {
 	}
 }
 
-// Notice tells something that is not wrong.
+// Notice reports something that is not an error.
 func (r *Report) Notice(o *Origin, format string, args ...any) {
 	if len(r.Notices) < MaxProblems {
 		r.Notices = append(r.Notices, problem(o, format, args...))
 	}
 }
 
-// Spoil has further problems of a field kept silent.
+// Spoil suppresses further problems of a field.
 func (r *Report) Spoil(file, path string) {
 	if r.spoiled == nil {
 		r.spoiled = make(map[string]bool)
@@ -143,7 +143,7 @@ func (r *Report) Spoil(file, path string) {
 	r.spoiled[file+":"+path] = true
 }
 
-// Spoiled tells whether something was said of the field at o.
+// Spoiled reports whether the field at o was reported before.
 func (r *Report) Spoiled(o *Origin) bool { return o.Path != "" && r.spoiled[o.File+":"+o.Path] }
 
 func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
@@ -157,7 +157,8 @@ func problem(o *Origin, format string, args ...any) *agboxv1.SpecProblem {
 	}
 }
 
-// visible keeps what stands in a file from steering the reader's terminal.
+// visible replaces control characters, so that a file cannot control the reader's
+// terminal.
 func visible(c rune) rune {
 	if unicode.IsPrint(c) {
 		return c
@@ -165,7 +166,7 @@ func visible(c rune) rune {
 	return '?'
 }
 
-// Child is the path of a key below a path.
+// Child returns the path of a key below a path.
 func Child(path, key string) string {
 	if path == "" {
 		return key
@@ -173,13 +174,13 @@ func Child(path, key string) string {
 	return path + "." + key
 }
 
-// Item is the path of an element of the list at a path.
+// Item returns the path of an element of the list at a path.
 func Item(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// Key is the path of a key of the map at a path, whatever characters it has.
+// Key returns the path of a key of the map at a path. The key may have any characters.
 func Key(path, key string) string { return fmt.Sprintf("%s[%s]", path, shorten(key)) }
 
-// shorten shows a text in quotes.
+// shorten returns a shortened text in quotes.
 func shorten(text string) string {
 	const most = 80
 	if runes := []rune(text); len(runes) > most {
@@ -188,8 +189,8 @@ func shorten(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// Line is a problem as one line: "FILE:LINE:COLUMN: FIELD: SENTENCE", without
-// what is not known.
+// Line formats a problem as one line: "FILE:LINE:COLUMN: FIELD: SENTENCE", without
+// unknown parts.
 func Line(p *agboxv1.SpecProblem) string {
 	var b strings.Builder
 	if p.GetFile() != "" {

@@ -22,19 +22,19 @@ type Reader struct {
 
 const durationName = protoreflect.FullName("google.protobuf.Duration")
 
-// filledIn are fields that the daemon sets and no caller may.
+// filledIn are fields that only the daemon sets.
 var filledIn = []protoreflect.Name{"tool_projections"}
 
-// FilledIn tells whether a field is the daemon's to set.
+// FilledIn reports whether only the daemon sets the field.
 func FilledIn(field protoreflect.Name) bool { return slices.Contains(filledIn, field) }
 
-// At is the origin of a node.
+// At returns the origin of a node.
 func (r *Reader) At(n *Node, path string) *Origin {
 	return &Origin{File: r.File, Line: n.Line, Column: n.Column, Path: path}
 }
 
-// Message fills m from a map and returns where its fields come from. What is
-// wrong is reported and left out.
+// Message fills m from a map and returns the origins of its fields. Invalid parts are
+// reported and left out.
 func (r *Reader) Message(n *Node, m protoreflect.Message, path string) *Origin {
 	return r.message(n, m, r.At(n, path))
 }
@@ -57,7 +57,7 @@ func (r *Reader) message(n *Node, m protoreflect.Message, o *Origin) *Origin {
 			r.unknown(at, e.Key.Text, m.Descriptor(), path)
 			continue
 		}
-		// A field is where its key is: the value may begin in a later line.
+		// The origin of a field is its key: the value may start on a later line.
 		if got := r.field(e.Value, f, m, at); got != nil {
 			o.Fields[e.Key.Text] = got
 		}
@@ -65,7 +65,7 @@ func (r *Reader) message(n *Node, m protoreflect.Message, o *Origin) *Origin {
 	return o
 }
 
-// example names fields of a message for a sentence.
+// example names some fields of a message for a sentence.
 func example(d protoreflect.MessageDescriptor) string {
 	names := make([]string, 0, 3)
 	for i := range min(d.Fields().Len(), 3) {
@@ -74,7 +74,7 @@ func example(d protoreflect.MessageDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// field sets one field and returns its origin, nil if it was left out.
+// field sets one field and returns its origin, or nil if it was left out.
 func (r *Reader) field(n *Node, f protoreflect.FieldDescriptor, m protoreflect.Message, o *Origin) *Origin {
 	switch {
 	case f.IsMap():
@@ -103,7 +103,7 @@ func (r *Reader) field(n *Node, f protoreflect.FieldDescriptor, m protoreflect.M
 	return o
 }
 
-// entries reads a map of strings; a list of KEY=VALUE is one too.
+// entries reads a map of strings, or a list of KEY=VALUE.
 func (r *Reader) entries(n *Node, f protoreflect.FieldDescriptor, into protoreflect.Map, o *Origin) *Origin {
 	o.Fields = make(map[string]*Origin)
 	add := func(at *Origin, key, value string) {
@@ -206,8 +206,8 @@ func (r *Reader) item(n *Node, f protoreflect.FieldDescriptor, into protoreflect
 	}
 }
 
-// short reads a message that was written as one word; known is false where its
-// kind has no such form.
+// short reads a message that is written as one word. known is false if the message has no
+// such form.
 func (r *Reader) short(n *Node, f protoreflect.FieldDescriptor, at *Origin) (all []proto.Message, known bool) {
 	read := shorts[f.Message().Name()]
 	if read == nil {
@@ -229,12 +229,12 @@ func (r *Reader) listScalar(n *Node, f protoreflect.FieldDescriptor, at *Origin)
 	return protoreflect.ValueOfString(text), ok
 }
 
-// numeric are text fields in which a number says what is meant.
+// numeric are text fields that accept a number.
 var numeric = []protoreflect.Name{
 	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner",
 }
 
-// Numeric tells whether a number may be written where a field wants text.
+// Numeric reports whether a text field accepts a number.
 func Numeric(field protoreflect.Name) bool { return slices.Contains(numeric, field) }
 
 func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (protoreflect.Value, bool) {
@@ -279,8 +279,8 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 	return wrong("something else")
 }
 
-// text reads a string. Numbers are taken as they are written where that is what
-// is meant; true and false never are, because nobody knows what becomes of them.
+// text reads a string. If numbers is set, a number is accepted as written. true and false
+// are never accepted, because their meaning as text is unclear.
 func (r *Reader) text(n *Node, f protoreflect.FieldDescriptor, at *Origin, numbers bool) (string, bool) {
 	switch {
 	case n.Kind == String, numbers && (n.Kind == Int || n.Kind == Float):
@@ -308,7 +308,8 @@ func (r *Reader) enum(n *Node, f protoreflect.FieldDescriptor, at *Origin) (prot
 	return protoreflect.Value{}, false
 }
 
-// EnumValue finds a value by its full name or its word, nil if there is none.
+// EnumValue finds a value by its full name or its short form. It returns nil if there is
+// none.
 func EnumValue(d protoreflect.EnumDescriptor, word string) protoreflect.EnumValueDescriptor {
 	for i := range d.Values().Len() {
 		v := d.Values().Get(i)
@@ -319,14 +320,14 @@ func EnumValue(d protoreflect.EnumDescriptor, word string) protoreflect.EnumValu
 	return nil
 }
 
-// EnumWord is the short form of a value: its name without that of the enum, in
+// EnumWord returns the short form of a value: its name without the prefix of the enum, in
 // lower case.
 func EnumWord(v protoreflect.EnumValueDescriptor) string {
 	prefix := screaming(string(v.Parent().Name())) + "_"
 	return strings.ToLower(strings.TrimPrefix(string(v.Name()), prefix))
 }
 
-// EnumWords are the words of an enum that say something.
+// EnumWords returns the short forms of an enum, without UNSPECIFIED.
 func EnumWords(d protoreflect.EnumDescriptor) []string {
 	var words []string
 	for i := range d.Values().Len() {
@@ -341,7 +342,7 @@ func unspecified(v protoreflect.EnumValueDescriptor) bool {
 	return strings.HasSuffix(string(v.Name()), "_UNSPECIFIED")
 }
 
-// screaming makes PULL_POLICY of PullPolicy.
+// screaming converts PullPolicy to PULL_POLICY.
 func screaming(name string) string {
 	var b strings.Builder
 	for i, c := range name {
@@ -353,7 +354,7 @@ func screaming(name string) string {
 	return b.String()
 }
 
-// Sentence makes an error that is part of a sentence a whole one.
+// Sentence makes a whole sentence of an error that is part of one.
 func Sentence(err error) string {
 	text := err.Error()
 	first, rest := text[:1], text[1:]

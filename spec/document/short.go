@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// shorts read messages that may be written as one word, by the message's name.
+// shorts read messages that may be written as one word, by message name.
 var shorts = map[protoreflect.Name]func(string) ([]proto.Message, error){
 	"PortMapping": func(text string) ([]proto.Message, error) {
 		ports, err := notation.Ports(text)
@@ -32,22 +32,22 @@ var shorts = map[protoreflect.Name]func(string) ([]proto.Message, error){
 	},
 }
 
-// HasShort tells whether a message may be written as one word.
+// HasShort reports whether a message may be written as one word.
 func HasShort(message protoreflect.Name) bool { return shorts[message] != nil }
 
-// wholes read lists of strings that may be written as one, by the field's name.
+// wholes read lists of strings that may be written as one string, by field name.
 var wholes = map[protoreflect.Name]func(string) ([]string, error){
 	"command": notation.Command,
 	"entrypoint": func(text string) ([]string, error) {
 		if text == "" {
-			return []string{""}, nil // none
+			return []string{""}, nil // no entrypoint
 		}
 		return notation.Command(text)
 	},
 	"test": func(text string) ([]string, error) { return []string{"CMD-SHELL", text}, nil },
 }
 
-// HasWhole tells whether a list of strings may be written as one string.
+// HasWhole reports whether a list of strings may be written as one string.
 func HasWhole(field protoreflect.Name) bool { return wholes[field] != nil }
 
 func one[M proto.Message](read func(string) (M, error)) func(string) ([]proto.Message, error) {

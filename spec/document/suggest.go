@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// elsewhere are the words that other tools have for our fields.
+// elsewhere maps words of other tools to our fields.
 var elsewhere = map[string]string{
 	"env": "envs", "environment": "envs", "containerEnv": "envs", "container_env": "envs",
 	"cpu": "cpu_limit", "cpus": "cpu_limit", "memory": "memory_limit", "mem": "memory_limit", "mem_limit": "memory_limit",
@@ -23,7 +23,7 @@ var elsewhere = map[string]string{
 	"optional": "required", "hooks": "post_start_on_primary", "post_start": "post_start_on_primary", "health_check": "healthcheck",
 }
 
-// unknown tells that a message has no such field, and which one may be meant.
+// unknown reports that a message has no such field, and which field may be meant.
 func (r *Reader) unknown(at *Origin, key string, d protoreflect.MessageDescriptor, path string) {
 	names := make([]string, 0, d.Fields().Len())
 	for i := range d.Fields().Len() {
@@ -40,11 +40,11 @@ func (r *Reader) unknown(at *Origin, key string, d protoreflect.MessageDescripto
 		return
 	}
 	r.Report.Problem(at, "There is no field %s here: write %s if that is meant", shorten(key), meant)
-	// That it is missing would be said a second time.
+	// Otherwise the missing field would be reported too.
 	r.Report.Spoil(at.File, Child(path, meant))
 }
 
-// snake makes idle_ttl of idleTtl, idle-ttl and "idle ttl".
+// snake converts idleTtl, idle-ttl and "idle ttl" to idle_ttl.
 func snake(key string) string {
 	var b strings.Builder
 	for i, c := range key {
@@ -63,7 +63,7 @@ func snake(key string) string {
 	return b.String()
 }
 
-// nearest is the word that differs least, if it differs little.
+// nearest returns the most similar word if it is similar enough.
 func nearest(word string, words []string) string {
 	const most = 64
 	if len(word) > most {
@@ -78,8 +78,8 @@ func nearest(word string, words []string) string {
 	return meant
 }
 
-// distance counts the letters to insert, remove, replace or swap with their
-// neighbour, to make b of a.
+// distance counts the letters to insert, remove, replace or swap with their neighbour to
+// turn a into b.
 func distance(a, b string) int {
 	var before, last []int
 	row := make([]int, len(b)+1)

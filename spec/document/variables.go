@@ -12,8 +12,8 @@ var (
 	devcontainerVariable = regexp.MustCompile(`\$\{(?:localEnv|env):([^}:]+)`)
 )
 
-// Variables are the names of the variables whose values a file wants from its
-// reader's environment, sorted. Nothing else of the environment is sent along.
+// Variables returns the names of the variables whose values a file needs from its
+// reader's environment, sorted. Nothing else of the environment is sent.
 func Variables(format agboxv1.ConfigFormat, content []byte) []string {
 	var names []string
 	find := func(pattern *regexp.Regexp) {
@@ -43,7 +43,7 @@ func (n *Node) entries() []Entry {
 	return n.Entries
 }
 
-// passedOn are variables of an environment that stand there without a value.
+// passedOn returns the variables that an environment lists without a value.
 func passedOn(environment *Node) []string {
 	if environment == nil {
 		return nil

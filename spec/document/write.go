@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// WriteYAML writes a message as a file that reads to the same message. Only what
-// is set is written, and nothing that the daemon fills in.
+// WriteYAML writes a message as a file that reads back as the same message. It writes
+// only fields that are set and that a user may set.
 func WriteYAML(m protoreflect.Message) ([]byte, error) {
 	var b bytes.Buffer
 	out := yaml.NewEncoder(&b)
@@ -31,15 +31,15 @@ func WriteYAML(m protoreflect.Message) ([]byte, error) {
 func text(s string) *yaml.Node {
 	n := new(yaml.Node)
 	n.SetString(s)
-	// A plain word of another type must not be read as that.
+	// A plain word that looks like another type must not be read as that type.
 	if n.ShortTag() != "!!str" || n.Style == 0 && !plainly(s) {
 		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
 	}
 	return n
 }
 
-// plainly tells whether a string may stand without quotes in any YAML reader,
-// also one of version 1.1 that takes "yes" and "12:30" for something else.
+// plainly reports whether every YAML reader reads the unquoted word as a string, even one
+// of version 1.1, which reads "yes" and "12:30" as other types.
 func plainly(s string) bool {
 	switch s {
 	case "", "y", "n", "yes", "no", "on", "off", "Y", "N", "Yes", "No", "On", "Off", "YES", "NO", "ON", "OFF":

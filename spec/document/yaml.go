@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// MaxBytes is the largest file that is read.
+	// MaxBytes is the maximum size of a file.
 	MaxBytes = 1 << 20
-	// maxNodes bounds a file after its aliases were replaced by what they stand for.
+	// maxNodes bounds the nodes of a file after its aliases were expanded.
 	maxNodes = 20000
-	// maxDepth is far more than anything of a sandbox needs.
+	// maxDepth is far deeper than any description of a sandbox.
 	maxDepth = 32
-	// seekLines and seekBytes are how long a file may be for the line of a syntax
-	// error to be sought.
+	// seekLines and seekBytes are the maximum size of a file in which the line of a
+	// syntax error is searched.
 	seekLines = 400
 	seekBytes = 32 << 10
 )
 
-// YAML reads a file of one document; an empty one is Null. It returns nil when
-// that is not possible, and has told why.
+// YAML reads a file with one document. An empty file is Null. It returns nil if the text
+// is invalid, and has reported why.
 func YAML(file string, content []byte, report *Report) *Node {
 	if len(content) > MaxBytes {
 		report.Problem(&Origin{File: file, Line: 1}, "The file is longer than %d bytes: remove what does not belong in it", MaxBytes)
@@ -55,7 +55,7 @@ func YAML(file string, content []byte, report *Report) *Node {
 
 type documents struct{ first, second *yaml.Node }
 
-// decode reads the first document, and the beginning of a second one.
+// decode reads the first document and the start of a second one.
 func decode(content []byte) (found documents, err error) {
 	// The library is known to panic on some broken input.
 	defer func() {
@@ -82,7 +82,7 @@ func decode(content []byte) (found documents, err error) {
 
 var yamlLine = regexp.MustCompile(`^(yaml: )?(line [0-9]+: )?`)
 
-// plain is an error of the library without its prefix, as a part of a sentence.
+// plain returns an error of the library without its prefix, as part of a sentence.
 func plain(err error) string {
 	text := yamlLine.ReplaceAllString(err.Error(), "")
 	switch {
@@ -106,9 +106,9 @@ func plain(err error) string {
 	return text + "; correct the line"
 }
 
-// seek finds the line of a syntax error: the one after the longest beginning of
-// the file that can be read. The library itself often names the line where the
-// surroundings begin.
+// seek finds the line of a syntax error: the line after the longest prefix of the file
+// that is valid. The library itself often reports the line where the surrounding element
+// starts.
 func seek(content []byte) (line, column int) {
 	lines := bytes.SplitAfter(content, []byte("\n"))
 	if len(lines) > seekLines || len(content) > seekBytes {
@@ -125,13 +125,13 @@ func seek(content []byte) (line, column int) {
 	return 1, 1
 }
 
-// converter makes nodes of the library's.
+// converter converts nodes of the library.
 type converter struct {
 	file   string
 	report *Report
 	nodes  int
 	broken bool
-	// open are the anchors that are being read, to find one within itself.
+	// open has the anchors being read, to detect one that contains itself.
 	open map[*yaml.Node]bool
 }
 
@@ -139,7 +139,7 @@ func (c *converter) at(n *yaml.Node) *Origin {
 	return &Origin{File: c.file, Line: n.Line, Column: n.Column}
 }
 
-// fail gives the file up with one problem.
+// fail abandons the file with one problem.
 func (c *converter) fail(n *yaml.Node, format string, args ...any) *Node {
 	if !c.broken {
 		c.broken = true
@@ -148,7 +148,7 @@ func (c *converter) fail(n *yaml.Node, format string, args ...any) *Node {
 	return &Node{Line: n.Line, Column: n.Column}
 }
 
-// node reads the value at a path, which messages name.
+// node converts the value at a path. The path is for messages.
 func (c *converter) node(n *yaml.Node, path string, depth int) *Node {
 	if c.nodes++; c.nodes > maxNodes {
 		return c.fail(n, "The file has more than %d values, with those that its aliases stand for: remove what does not belong in it", maxNodes)
@@ -233,7 +233,7 @@ func (c *converter) entries(out *Node, n *yaml.Node, path string, depth int) {
 			Value: c.node(value, Child(path, key.Value), depth+1),
 		})
 	}
-	// What the map says itself wins; of several merged maps the first.
+	// The map's own keys take precedence; of several merged maps, the first one's.
 	for _, from := range merged {
 		for _, e := range from.Entries {
 			if _, there := seen[e.Key.Text]; !there {
@@ -244,7 +244,7 @@ func (c *converter) entries(out *Node, n *yaml.Node, path string, depth int) {
 	}
 }
 
-// merged reads what stands behind "<<".
+// merged reads the value of "<<".
 func (c *converter) merged(value *yaml.Node, path string, depth int) []*Node {
 	read := c.node(value, path, depth+1)
 	switch read.Kind {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Command splits a command that was written as one string, as long as every
-// reader would split it the same way: words of plain characters.
+// Command splits a command that was written as one string. It accepts only words of plain
+// characters, which every shell splits in the same way.
 func Command(text string) ([]string, error) {
 	if strings.ContainsAny(text, "'\"\\`$|&;<>(){}*?[]#~!\n\t") {
 		return nil, fmt.Errorf("%s can be read in several ways: write the command as a list, for example [\"sh\", \"-c\", %s]", quote(text), quote(text))
@@ -19,8 +19,8 @@ func Command(text string) ([]string, error) {
 	return words, nil
 }
 
-// ShellWords splits a string into words as a shell would, with quotes and
-// backslashes but without variables or operators.
+// ShellWords splits a string into words as a shell does, with quotes and backslashes but
+// without variables or operators.
 func ShellWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -57,8 +57,8 @@ func ShellWords(text string) ([]string, error) {
 	return words, nil
 }
 
-// quoted reads a quoted part at the beginning of text and returns where its
-// closing quote stands.
+// quoted reads a quoted part at the start of text and returns the index of its closing
+// quote.
 func quoted(text string, word *strings.Builder) (int, error) {
 	mark := text[0]
 	for i := 1; i < len(text); i++ {
@@ -75,7 +75,7 @@ func quoted(text string, word *strings.Builder) (int, error) {
 	return 0, fmt.Errorf("%s opens a quote (%c) and does not close it: close it, or write the command as a list", quote(text), mark)
 }
 
-// ShellLine writes words so that a shell reads the same words.
+// ShellLine formats words so that a shell reads the same words.
 func ShellLine(words []string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {

@@ -1,9 +1,8 @@
-// Package notation reads what people write in a word where the API has numbers
-// and messages: sizes, durations, ports, mounts. A sandbox file, a compose file
-// and the flags of the CLI share it.
+// Package notation parses short texts for numbers and messages of the API: sizes,
+// durations, ports, mounts. Sandbox files, compose files and the flags of the CLI use it.
 //
-// Errors are parts of a sentence that say what is right, for example
-// `"4gg" is not a size: write a number and k, m, g or t, for example 512m`.
+// Its errors are parts of a sentence that say what is right, for example `"4gg" is not a
+// size: write a number and k, m, g or t, for example 512m`.
 package notation
 
 import (
@@ -16,21 +15,21 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Bytes reads a size such as "512m", "1.5g", "4GiB" or "1048576", as docker does.
-// Units are binary: k is 1024 bytes. The result is at least 0.
+// Bytes parses a size such as "512m", "1.5g", "4GiB" or "1048576", as docker does. Units
+// are binary: k is 1024 bytes. The result is at least 0.
 func Bytes(text string) (int64, error) {
 	size, err := units.RAMInBytes(text)
 	switch number := strings.TrimRight(strings.ToLower(text), "bikmgtp "); {
 	case err != nil || !plainNumber(number):
 		return 0, fmt.Errorf("%s is not a size: write a number and k, m, g or t, for example 512m or 4g", quote(text))
-	case size < 0 || size == math.MaxInt64: // the number was too large for an int64
+	case size < 0 || size == math.MaxInt64: // the number does not fit into an int64
 		return 0, fmt.Errorf("%s is more than any machine has: write less, for example 4g", quote(text))
 	}
 	return size, nil
 }
 
-// CPUs reads a number of processors such as "1.5" and returns billionths of one.
-// The result is above 0.
+// CPUs parses a number of processors such as "1.5" and returns billionths of one. The
+// result is greater than 0.
 func CPUs(text string) (int64, error) {
 	const most = 1 << 20
 	whole, fraction, _ := strings.Cut(text, ".")
@@ -48,17 +47,17 @@ func CPUs(text string) (int64, error) {
 	return int64(math.Round(number * 1e9)), nil
 }
 
-// plainNumber keeps out what ParseFloat reads besides: signs, exponents, names.
+// plainNumber rejects other forms that ParseFloat accepts: signs, exponents, names.
 func plainNumber(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789.") == "" && strings.Count(text, ".") <= 1
 }
 
-// maxDuration is the longest that a google.protobuf.Duration and a
-// time.Duration both hold comfortably: a hundred years.
+// maxDuration is a hundred years. It fits into a google.protobuf.Duration and a
+// time.Duration.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// Duration reads a time such as "500ms", "10m", "1h30m" or "7d". The result is at
-// least 0.
+// Duration parses a time such as "500ms", "10m", "1h30m" or "7d". The result is at least
+// 0.
 func Duration(text string) (time.Duration, error) {
 	word := text
 	var sum time.Duration
@@ -94,7 +93,7 @@ func badDuration(text string) error {
 	return fmt.Errorf("%s is not a time: write a number and ms, s, m, h or d, for example 500ms, 10m or 1h30m", quote(text))
 }
 
-// FormatDuration writes a time as Duration reads it, without empty parts.
+// FormatDuration formats a time as Duration parses it, without empty parts.
 func FormatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -106,7 +105,7 @@ func FormatDuration(d time.Duration) string {
 	return text
 }
 
-// quote shows what was written, shortened.
+// quote returns a shortened text in quotes.
 func quote(text string) string {
 	const most = 80
 	if runes := []rune(text); len(runes) > most {

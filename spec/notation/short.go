@@ -9,13 +9,13 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// maxRange bounds the ports of one range, so that a slip of the finger does not
-// publish everything.
+// maxRange bounds the ports of one range, so that a typing error does not publish
+// thousands of ports.
 const maxRange = 256
 
-// Ports reads a published port as docker -p has it: "8080:80", "80",
-// "127.0.0.1:8080:80/udp", "[::1]:8080:80", "8000-8010:8000-8010". Without a host
-// port the engine picks a free one. A range gives several mappings.
+// Ports parses a published port as docker -p does: "8080:80", "80",
+// "127.0.0.1:8080:80/udp", "[::1]:8080:80", "8000-8010:8000-8010". Without a host port
+// the engine chooses a free one. A range results in several mappings.
 func Ports(text string) ([]*agboxv1.PortMapping, error) {
 	bad := func(why string) ([]*agboxv1.PortMapping, error) {
 		return nil, fmt.Errorf("%s is not a port%s: write [[ADDRESS:]HOST_PORT:]PORT[/PROTOCOL], for example 8080:80 or 127.0.0.1:5353:53/udp", quote(text), why)
@@ -98,7 +98,7 @@ func port(text string, least int) (int, error) {
 	return int(n), nil
 }
 
-// Mount reads "SOURCE:TARGET", with ":rw" behind it for a writable one.
+// Mount parses "SOURCE:TARGET". The suffix ":rw" makes it writable.
 func Mount(text string) (*agboxv1.MountSpec, error) {
 	source, target, options, ok := pair(text)
 	if !ok {
@@ -115,7 +115,7 @@ func Mount(text string) (*agboxv1.MountSpec, error) {
 	return m, nil
 }
 
-// Copy reads "SOURCE:TARGET".
+// Copy parses "SOURCE:TARGET".
 func Copy(text string) (*agboxv1.CopySpec, error) {
 	source, target, options, ok := pair(text)
 	if !ok || options != "" {
@@ -124,7 +124,7 @@ func Copy(text string) (*agboxv1.CopySpec, error) {
 	return &agboxv1.CopySpec{Source: source, Target: target}, nil
 }
 
-// Volume reads "NAME:TARGET", with ":ro" behind it for a read-only one.
+// Volume parses "NAME:TARGET". The suffix ":ro" makes it read-only.
 func Volume(text string) (*agboxv1.VolumeSpec, error) {
 	name, target, options, ok := pair(text)
 	if !ok || options != "" && options != "ro" && options != "rw" {
@@ -133,7 +133,7 @@ func Volume(text string) (*agboxv1.VolumeSpec, error) {
 	return &agboxv1.VolumeSpec{Name: name, Target: target, ReadOnly: options == "ro"}, nil
 }
 
-// pair splits "A:B" or "A:B:OPTIONS". B begins with '/', so that a ':' in A does no harm.
+// pair splits "A:B" or "A:B:OPTIONS". B begins with '/', so A may contain ':'.
 func pair(text string) (a, b, options string, ok bool) {
 	at := strings.LastIndex(text, ":/")
 	if at <= 0 {
@@ -144,7 +144,7 @@ func pair(text string) (a, b, options string, ok bool) {
 	return a, b, options, true
 }
 
-// Tmpfs reads "TARGET", "TARGET:SIZE" or the engine's "TARGET:size=64m,mode=1777".
+// Tmpfs parses "TARGET", "TARGET:SIZE" or the engine's "TARGET:size=64m,mode=1777".
 func Tmpfs(text string) (*agboxv1.TmpfsSpec, error) {
 	target, options, _ := strings.Cut(text, ":")
 	t := &agboxv1.TmpfsSpec{Target: target}
@@ -169,7 +169,7 @@ func Tmpfs(text string) (*agboxv1.TmpfsSpec, error) {
 	return t, nil
 }
 
-// Ulimit reads "NAME=SOFT" or "NAME=SOFT:HARD"; "unlimited" is -1.
+// Ulimit parses "NAME=SOFT" or "NAME=SOFT:HARD". "unlimited" is -1.
 func Ulimit(text string) (*agboxv1.UlimitSpec, error) {
 	name, limits, ok := strings.Cut(text, "=")
 	soft, hard, both := strings.Cut(limits, ":")
@@ -189,7 +189,7 @@ func Ulimit(text string) (*agboxv1.UlimitSpec, error) {
 	return u, nil
 }
 
-// Limit reads a number of a ulimit; "unlimited" is -1.
+// Limit parses a number of a ulimit. "unlimited" is -1.
 func Limit(text string) (int64, error) {
 	if text == "unlimited" {
 		return -1, nil
