@@ -6,7 +6,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Short names for the states, which this package speaks of all the time.
+// Short names for the states, which this package uses everywhere.
 const (
 	Pending  = agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	Ready    = agboxv1.SandboxState_SANDBOX_STATE_READY
@@ -16,9 +16,9 @@ const (
 	Deleted  = agboxv1.SandboxState_SANDBOX_STATE_DELETED
 )
 
-// Legal tells whether an event of this type may follow the record. A sandbox
-// never ends while one of its execs is recorded as running. The table stands in
-// ARCHITECTURE.md too; a test holds the two together.
+// Legal reports whether an event of this type may follow the record. A sandbox never ends
+// while one of its execs is recorded as running. ARCHITECTURE.md has the same table; a
+// test compares the two.
 func Legal(r Record, typ agboxv1.EventType) bool {
 	if !r.Exists() {
 		return typ == agboxv1.EventType_SANDBOX_ACCEPTED
@@ -39,7 +39,7 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_SANDBOX_DELETED:
 		return r.State == Deleting && len(r.Execs) == 0
 	case agboxv1.EventType_EXEC_STARTED:
-		// Before READY only hooks may run; the ledger sees to that.
+		// Before READY only hooks may run; the ledger enforces that.
 		return (r.State == Pending || r.State == Ready) && r.Want == WantRunning
 	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED, agboxv1.EventType_EXEC_CANCELLED:
 		return (r.State == Pending || r.State == Ready || r.State == Deleting) && len(r.Execs) > 0
@@ -51,8 +51,8 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	return false
 }
 
-// Fold returns the record after one more event. An event that is not newer than
-// the record changes nothing, so folding a stream twice is folding it once.
+// Fold returns the record after one more event. It ignores an event that is not newer
+// than the record, so folding a stream twice has the same result as folding it once.
 func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	if ev.GetSequence() <= r.LastSequence {
 		return r

@@ -10,10 +10,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// TestAnyInterleavingComesToALegalRest mixes the loop's steps with requests,
-// execs that end, engines that kill or lose the container, and daemon crashes.
-// Once nobody interferes any more, the loop comes to rest in a state that fits
-// what was asked last.
+// TestAnyInterleavingComesToALegalRest mixes the loop's steps with requests, execs that
+// end, engines that kill or lose the container, and daemon crashes. Afterwards the loop
+// comes to rest in a state that matches the last request.
 func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &play{t: t, record: Fold(Record{}, event(1, accepted, ""))}
@@ -46,7 +45,7 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	})
 }
 
-// play is one sandbox with everything that can happen to it.
+// play is a simulated sandbox with random events.
 type play struct {
 	t      *rapid.T
 	record Record
@@ -55,13 +54,13 @@ type play struct {
 	rest   Step // the newest one
 }
 
-// step asks Next once and does what it says, twice if it is a verb: the second
-// time must change nothing. It returns true at rest.
+// step calls Next once and executes the step. It executes a verb twice: the second time
+// must change nothing. It returns true at rest.
 func (p *play) step() bool {
 	step := Next(p.record, p.world.observe(), p.rules, p.world.now)
 	if step.Do == Rest {
 		p.rest = step
-		// The next round begins with a fresh look, as the loop's does.
+		// The next round starts with a fresh look, like the loop's.
 		atRest := p.world.looked || p.record.State == Stopped || p.record.Over() || p.record.State == Failed
 		p.world.looked, p.world.tried, p.world.copied = false, false, false
 		return atRest
@@ -81,7 +80,7 @@ func (p *play) step() bool {
 	return false
 }
 
-// interfere lets one thing happen that the loop did not cause.
+// interfere causes one random event that does not come from the loop.
 func (p *play) interfere() {
 	what := rapid.SampledFrom([]string{
 		"exec", "exec", "exec", "exec", "request", "request", "die", "crash", "vanish", "late network", "nothing",
@@ -93,7 +92,7 @@ func (p *play) interfere() {
 	case "nothing":
 	case "exec":
 		if p.record.State == Pending {
-			return // a caller's is refused, and the hooks are the loop's
+			return // a caller's exec is refused, and hooks belong to the loop
 		}
 		p.append(rapid.SampledFrom([]agboxv1.EventType{started, started, finished}).Draw(p.t, "exec"), rapid.SampledFrom([]string{"a", "b"}).Draw(p.t, "id"))
 	case "die":
@@ -114,7 +113,7 @@ func (p *play) interfere() {
 	p.world.looked, p.world.tried, p.world.copied = false, false, false
 }
 
-// harm does something to a service behind the daemon's back.
+// harm changes a service without the daemon.
 func (p *play) harm(what string, s *worldService) {
 	runs := s.state == runtime.StateRunning
 	switch {

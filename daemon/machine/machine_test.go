@@ -301,7 +301,7 @@ func TestIdleSandboxIsStoppedOnceItsTimeIsUp(t *testing.T) {
 	}
 }
 
-// legalStream draws a stream that the rules allow.
+// legalStream draws a legal stream of events.
 func legalStream(t *rapid.T) []*agboxv1.SandboxEvent {
 	var events []*agboxv1.SandboxEvent
 	var r Record
@@ -355,7 +355,7 @@ func TestFoldingInTwoPartsIsFoldingOnce(t *testing.T) {
 		events := legalStream(t)
 		cut := rapid.IntRange(0, len(events)).Draw(t, "cut")
 		whole, parts := foldAll(events), foldAll(events[:cut])
-		// The second part comes with an overlap, as after a reconnect.
+		// The second part overlaps with the first, as after a reconnect.
 		for _, ev := range events[rapid.IntRange(0, cut).Draw(t, "overlap"):] {
 			parts = Fold(parts, ev)
 		}
@@ -391,9 +391,9 @@ func TestFoldNeverChangesTheRecordItWasGiven(t *testing.T) {
 	}
 }
 
-// TestNextBringsEverySandboxToRest plays the loop against a small engine: from
-// any legal stream and any condition of the engine, crashes included, Next comes
-// to rest, and rest means that the wish is fulfilled or the sandbox FAILED.
+// TestNextBringsEverySandboxToRest runs the rules against a small simulated engine. From
+// any legal stream and any condition of the engine, crashes included, Next comes to rest.
+// At rest the request is fulfilled or the sandbox is FAILED.
 func TestNextBringsEverySandboxToRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := foldAll(legalStream(t))
@@ -433,15 +433,15 @@ func TestNextBringsEverySandboxToRest(t *testing.T) {
 	})
 }
 
-// someServices are two required services, of which the second waits for the health
-// of the first, and an optional one.
+// someServices are two required services, of which the second depends on the health of
+// the first, and an optional one.
 var someServices = []ServiceRule{
 	{Name: "db", Required: true, Hooks: 2},
 	{Name: "app", Required: true, After: []Dependency{{Name: "db", Healthy: true}}, Hooks: 1},
 	{Name: "extra", After: []Dependency{{Name: "app"}}},
 }
 
-// world is an engine with one sandbox, and what one daemon life knows of it.
+// world is an engine with one sandbox, and what the current daemon knows about it.
 type world struct {
 	now                      time.Time
 	container                runtime.ContainerState
@@ -450,14 +450,14 @@ type world struct {
 	looked, connected, tried bool
 	startedAt                time.Time
 	services                 [3]worldService // as in someServices
-	// strict: all that is there came about by the rules, and none of it may be left.
+	// strict: everything was made by the rules, so nothing may be left over.
 	strict bool
-	// served: the rules know someServices.
+	// served: the rules include someServices.
 	served bool
-	// copies: the rules want something copied in. files tells that the container has
-	// it, copied that it was brought there in this round.
+	// copies: the rules include a copy into the primary. files: the container has the
+	// copy. copied: it was copied in this round.
 	copies, files, copied bool
-	// ran are the execs of all hooks ever begun; the ledger never forgets an id.
+	// ran are the execs of all hooks ever started; the ledger never forgets an id.
 	ran *map[string]bool
 }
 
@@ -467,7 +467,7 @@ type worldService struct {
 	started uint32
 }
 
-// crash is the end of a daemon: what it knew is gone.
+// crash ends the daemon, whose knowledge is lost.
 func (w *world) crash() {
 	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
 	for i := range w.services {
@@ -504,9 +504,8 @@ func (w *world) service(name string) *worldService {
 	return &w.services[i]
 }
 
-// pass lets the world go on by itself at a rest: healthchecks pass, hooks end, and
-// if nothing of that is under way, the time comes that Next waits for. It returns
-// false when nothing is to come.
+// pass lets time pass at a rest: healthchecks pass and hooks end. If none of that is in
+// progress, the time advances to Next's Wake. It returns false if nothing will happen.
 func (w *world) pass(t *rapid.T, r *Record, step Step) bool {
 	going := false
 	for i := range w.services {
@@ -605,7 +604,7 @@ func (w *world) make(names []string) {
 	}
 }
 
-// hook begins a hook as the ledger does: an id that was used is left alone.
+// hook starts a hook as the ledger does: a used id is ignored.
 func (w *world) hook(t *rapid.T, r Record, h Hook) Record {
 	if w.container != runtime.StateRunning || !w.connected {
 		t.Fatalf("hook %+v is run without a primary", h)
@@ -626,7 +625,7 @@ func (w *world) hook(t *rapid.T, r Record, h Hook) Record {
 	return Fold(r, ev)
 }
 
-// mayBeReady checks what READY promises, at the moment when it is said.
+// mayBeReady checks the guarantees of READY when it is emitted.
 func (w *world) mayBeReady(t *rapid.T, r Record) {
 	if w.copies && w.strict && !w.files {
 		t.Fatalf("READY without its files; record %+v, world %+v", r, w)
@@ -695,7 +694,7 @@ func (w *world) checkNothingLeft(t *rapid.T) {
 	}
 }
 
-// checkNoService wants no service to run.
+// checkNoService checks that no service runs.
 func (w *world) checkNoService(t *rapid.T, rules Rules) {
 	for i, s := range w.services {
 		if s.state == runtime.StateRunning && len(rules.Services) > 0 && w.strict {
@@ -704,7 +703,7 @@ func (w *world) checkNoService(t *rapid.T, rules Rules) {
 	}
 }
 
-// transitions writes the table of ARCHITECTURE.md from the rules.
+// transitions formats the table of ARCHITECTURE.md from the rules.
 func transitions() string {
 	states := []agboxv1.SandboxState{0, Pending, Ready, Failed, Stopped, Deleting, Deleted}
 	word := func(s agboxv1.SandboxState) string {
@@ -733,8 +732,8 @@ func transitions() string {
 	return out.String()
 }
 
-// cell says what an event does in a state, over all wishes and with and without
-// a running exec; empty if it is never legal there.
+// cell formats the effect of an event in a state, over all wants and with and without a
+// running exec. It is empty if the event is never legal there.
 func cell(s agboxv1.SandboxState, typ agboxv1.EventType, word func(agboxv1.SandboxState) string) string {
 	for _, want := range []Want{WantRunning, WantStopped, WantDeleted} {
 		for _, execs := range []map[string]Exec{nil, {"x": {ID: "x"}}} {
@@ -762,7 +761,7 @@ func TestTransitionTableInTheDocumentIsTrue(t *testing.T) {
 	}
 }
 
-// foldAll folds a whole stream from nothing.
+// foldAll folds a whole stream.
 func foldAll(events []*agboxv1.SandboxEvent) Record {
 	var r Record
 	for _, ev := range events {

@@ -8,7 +8,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// ofMain makes an event of an exec one of the container's own command.
+// ofMain marks an event of an exec as that of the container's own command.
 func ofMain(ev *agboxv1.SandboxEvent) *agboxv1.SandboxEvent {
 	ev.GetExec().Main = true
 	return ev

@@ -8,42 +8,42 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Verb is one thing to do. Each is idempotent: done again after a crash it
-// finds its own earlier work.
+// Verb is an action. Each verb is idempotent: executed again after a crash, it finds what
+// it made before.
 type Verb uint8
 
 // The verbs.
 const (
-	// Rest: there is nothing to do until something changes or Wake comes.
+	// Rest: do nothing until something changes or Wake comes.
 	Rest Verb = iota
-	// Look: observe the engine, then ask again.
+	// Look: observe the engine, then call Next again.
 	Look
-	// Prepare: have images, network, volumes and containers of the primary and of
-	// the services that are named.
+	// Prepare: make images, network, volumes and containers of the primary and of the
+	// named services.
 	Prepare
 	// Start: start the primary.
 	Start
-	// Connect: reach the supervisor and listen to it.
+	// Connect: link the supervisor and watch its exits.
 	Connect
 	// Stop: stop the primary.
 	Stop
 	// Remove: remove containers and network.
 	Remove
-	// RemoveSpares: remove the sandbox's networks that no container was made for.
+	// RemoveSpares: remove those networks of the sandbox that no container was made for.
 	RemoveSpares
-	// EndExecs: end every exec that is recorded as running although its
-	// container is not, with the status that it left behind.
+	// EndExecs: end every exec that is recorded as running although its container does
+	// not run. Its status file has its result.
 	EndExecs
-	// MakeServices: begin to have images, volumes and containers of the named
-	// services, in the background: the sandbox is READY, and a pull can be long.
+	// MakeServices: start making images, volumes and containers of the named services in
+	// the background. The sandbox is READY, and a pull can take long.
 	MakeServices
 	// StartServices: start the named services.
 	StartServices
 	// StopServices: stop the named services.
 	StopServices
-	// CopyIn: copy into the primary what the spec wants there before the first READY.
+	// CopyIn: copy into the primary what the spec requires before the first READY.
 	CopyIn
-	// RunHook: have the exec of Step.Hook.
+	// RunHook: run the exec of Step.Hook.
 	RunHook
 	// RecordMain: record the container's own command, which the supervisor runs.
 	RecordMain
@@ -56,11 +56,11 @@ var verbNames = [...]string{
 	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "record-main", "emit",
 }
 
-// String returns the verb's word for logs.
+// String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
 
-// Changes tells whether the verb changes what the engine has, so that a look begun
-// before its end is out of date.
+// Changes reports whether the verb changes objects of the engine. A look that began
+// before its end is then out of date.
 func (v Verb) Changes() bool {
 	switch v {
 	case Prepare, Start, Stop, Remove, RemoveSpares, MakeServices, StartServices, StopServices:
@@ -69,95 +69,95 @@ func (v Verb) Changes() bool {
 	return false
 }
 
-// Observation is what is known of a sandbox outside the store.
+// Observation is what is known about a sandbox besides its record.
 type Observation struct {
-	// Looked tells whether the engine has been asked in this round. A sandbox
-	// that was accepted a moment ago needs no look: there is nothing to see.
+	// Looked means that the engine was observed in this round. A sandbox that was
+	// accepted a moment ago needs no look, because it has no objects yet.
 	Looked bool
-	// Primary is nil when there is no such container.
+	// Primary is nil if there is no such container.
 	Primary *runtime.Container
-	// EngineRestarted tells that the primary ended while the engine was away.
+	// EngineRestarted means that the primary ended while the engine was away.
 	EngineRestarted bool
-	// Spares tells that the sandbox has a network beside that of its containers: an
-	// engine may carry out a request after the daemon that sent it was killed.
+	// Spares means that the sandbox has a network besides that of its containers. An
+	// engine may execute a request after the daemon that sent it was killed.
 	Spares bool
-	// Leftovers is true when anything at all of the sandbox is in the engine, or in the
-	// folder that its supervisor was given.
+	// Leftovers means that the engine has any object of the sandbox, or the folder for
+	// its supervisor exists.
 	Leftovers bool
-	// Connected tells whether the supervisor's exits reach the daemon.
+	// Connected means that the daemon receives the supervisor's exits.
 	Connected bool
-	// Copied tells that CopyIn has come to its end in this round.
+	// Copied means that CopyIn has completed in this round.
 	Copied bool
-	// MainDue tells that the linked supervisor has run a command of the container's
-	// own in this life, and that it may not have been recorded yet.
+	// MainDue means that the linked supervisor has run a command of the container's own
+	// in this life that may not be recorded yet.
 	MainDue bool
-	// ConnectFailed tells that it was tried in this round, in vain.
+	// ConnectFailed means that connecting has failed in this round.
 	ConnectFailed bool
-	// Inherited tells whether the sandbox became PENDING under an earlier
-	// daemon, which may have left its work half done.
+	// Inherited means that the sandbox became PENDING under an earlier daemon, which may
+	// have left its work incomplete.
 	Inherited bool
-	// HandedOver tells that the earlier daemon ended in order and left its work,
-	// however far it was, to this one.
+	// HandedOver means that the earlier daemon was upgraded and handed its work over to
+	// this one.
 	HandedOver bool
-	// StartedAt is when this daemon started the primary, or first saw it
-	// running, since the sandbox became PENDING; zero if it did neither.
+	// StartedAt is when this daemon started the primary, or first saw it running, since
+	// the sandbox became PENDING. It is zero if it did neither.
 	StartedAt time.Time
-	// Services are the services of the spec, and what else has a container, by name.
+	// Services are the services of the spec, and others that have a container, by name.
 	Services map[string]ServiceSeen
 }
 
-// Rules are the figures by which Next decides.
+// Rules are the parameters of Next.
 type Rules struct {
-	// IdleTTL stops a READY sandbox that no exec has used for this long; 0: never.
-	// With IdleRemove set it is deleted instead.
+	// IdleTTL is the time without a running exec after which a READY sandbox is stopped,
+	// or deleted if IdleRemove is set. 0 means never.
 	IdleTTL    time.Duration
 	IdleRemove bool
-	// ReadyWithin is how long the supervisor may take to answer after the
-	// primary was started.
+	// ReadyWithin is how long the supervisor may take to answer after the primary was
+	// started.
 	ReadyWithin time.Duration
-	// Revival says what becomes of a READY sandbox whose primary has exited;
-	// unspecified counts as fail.
+	// Revival is the policy for a READY sandbox whose primary has exited. Unspecified
+	// means fail.
 	Revival agboxv1.RevivalPolicy
-	// PendingRecovery says what becomes of a sandbox that an earlier daemon was making.
+	// PendingRecovery is the policy for a sandbox that an earlier daemon was making.
 	PendingRecovery PendingRecovery
-	// Retry is the pause before an unreachable supervisor is tried again.
+	// Retry is the pause before another attempt to reach the supervisor.
 	Retry time.Duration
-	// Services are those of the spec, in its order.
+	// Services are the services of the spec, in its order.
 	Services []ServiceRule
-	// Copies tells whether something is copied into the primary.
+	// Copies means that the spec copies something into the primary.
 	Copies bool
-	// PostCreate is how many commands run before the sandbox is READY for the first time.
+	// PostCreate is the number of commands that run before the sandbox is first READY.
 	PostCreate uint32
 }
 
-// PendingRecovery says what becomes of a PENDING sandbox without a primary whose
-// daemon crashed or was stopped. A daemon that was upgraded goes on in either case.
+// PendingRecovery is the policy for a PENDING sandbox without a primary whose daemon
+// crashed or was stopped. After an upgrade the daemon continues under either policy.
 type PendingRecovery uint8
 
 const (
-	// PendingResume goes on making it.
+	// PendingResume continues to make it.
 	PendingResume PendingRecovery = iota
 	// PendingFail fails it with PRIMARY_MISSING.
 	PendingFail
 )
 
-// Step is what Next wants done.
+// Step is the decision of Next.
 type Step struct {
 	Do Verb
-	// Event is what Emit appends; the ledger fills in ids, sequence and state.
+	// Event is the event for Emit. The ledger fills in ids, sequence and state.
 	Event *agboxv1.SandboxEvent
-	// Services are whom a verb about services means, in the order of the spec.
+	// Services are the services for a verb about services, in the order of the spec.
 	Services []string
-	// Hook is what RunHook runs.
+	// Hook is the hook for RunHook.
 	Hook *Hook
-	// Wake is when to ask again though nothing changed; zero: never.
+	// Wake is when to call Next again even if nothing has changed. Zero means never.
 	Wake time.Time
 	// Why explains the step in the log.
 	Why string
 }
 
-// Next says what to do about a sandbox. It gives one step; after the step it is
-// asked again with what is then known, until it answers Rest.
+// Next decides what to do about a sandbox. It returns one step. After executing it, call
+// Next again with the new observation, until it returns Rest.
 func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !r.Exists(), r.Over():
@@ -258,7 +258,7 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 	return emit(agboxv1.EventType_SANDBOX_READY, nil)
 }
 
-// nextUnlinked waits for the supervisor of a primary that was started.
+// nextUnlinked waits for the supervisor of a started primary.
 func nextUnlinked(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !now.After(o.StartedAt.Add(rules.ReadyWithin)):
@@ -270,8 +270,8 @@ func nextUnlinked(r Record, o Observation, rules Rules, now time.Time) Step {
 		"The supervisor did not answer within %s; see the daemon's log, remove the sandbox and create it again.", rules.ReadyWithin))
 }
 
-// nextReady tries the supervisor before it asks the engine: when the daemon
-// comes back, execs are served again even while the engine is slow or away.
+// nextReady connects to the supervisor before it observes the engine. So a restarted
+// daemon serves execs again even while the engine is slow or away.
 func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case !o.Connected && !o.ConnectFailed:
@@ -298,23 +298,23 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	return calm
 }
 
-// inUseLook is the shortest pause between two looks at a sandbox that is in use: a
-// shorter idle_ttl must not keep the daemon and the engine busy.
+// inUseLook is the minimum pause between two looks at a sandbox in use. Without it, a
+// very short idle_ttl would keep the daemon and the engine busy.
 const inUseLook = time.Second
 
-// idleReason is the reason of a stop or removal that idle_ttl asks for. Programs know
-// the word: it is published.
+// idleReason is the reason of a stop or removal because of idle_ttl. It is part of the
+// published contract.
 const idleReason = "idle_ttl"
 
-// nextCalm is about a READY sandbox in which nothing is to be mended.
+// nextCalm decides about a READY sandbox that needs no repair.
 func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case paused(o.Primary):
-		return Step{} // shown as it is; nothing answers in there
+		return Step{} // shown as it is; nothing answers in the container
 	case !o.Connected:
 		return Step{Wake: now.Add(rules.Retry)}
 	case rules.IdleTTL > 0 && r.InUse():
-		// However soon they end, the sandbox is not due before.
+		// Even if the execs end at once, idle_ttl does not expire before this.
 		return Step{Wake: now.Add(max(rules.IdleTTL, inUseLook))}
 	case rules.IdleTTL > 0:
 		if due := r.LastUse.Add(rules.IdleTTL); now.Before(due) {
@@ -331,14 +331,14 @@ func nextCalm(r Record, o Observation, rules Rules, now time.Time) Step {
 
 const (
 	// reviveStable is how long a sandbox must stay READY for its revivals to be
-	// forgotten, and maxRevivals how many may follow each other before that: what
-	// dies again and again is FAILED, not started for ever.
+	// forgotten. maxRevivals is how many may follow each other before that. A primary
+	// that exits again and again makes the sandbox FAILED.
 	reviveStable = time.Minute
 	maxRevivals  = 5
 )
 
-// nextDown applies the revival policy to a READY sandbox whose primary is down.
-// A primary that is gone cannot be revived: what was in it is gone too.
+// nextDown applies the revival policy to a READY sandbox whose primary is not running. A
+// primary that was removed cannot be revived, because its content is lost.
 func nextDown(r Record, o Observation, rules Rules, now time.Time) Step {
 	switch {
 	case rules.Revival == agboxv1.RevivalPolicy_REVIVAL_POLICY_REAP:
@@ -358,8 +358,8 @@ func nextDown(r Record, o Observation, rules Rules, now time.Time) Step {
 
 const removedSentence = "The primary container was removed outside agbox; remove the sandbox and create it again."
 
-// nextFailed removes what a sandbox left behind that never became READY. One
-// that was READY is kept as it is, so that the user can look and resume.
+// nextFailed removes the objects of a sandbox that failed before it was ever READY. One
+// that was READY is kept, so that the user can examine and resume it.
 func nextFailed(r Record, o Observation, rules Rules) Step {
 	switch {
 	case !o.Looked && (len(r.Execs) > 0 || !r.WasReady || len(rules.Services) > 0):
@@ -401,7 +401,7 @@ func exitSentence(o Observation) string {
 	case o.EngineRestarted:
 		return "The primary container ended while the container engine was away, as it does when an engine without live-restore is restarted; start the sandbox again, and turn on live-restore in the engine's configuration."
 	case c.ExitCode == 0:
-		// The supervisor ends so when it is told to, and we did not tell it.
+		// The supervisor ends like this on a stop signal, and the daemon sent none.
 		return "The primary container was stopped outside agbox, by the engine's own tools or a restart of the engine; start the sandbox again, or remove it."
 	}
 	return fmt.Sprintf("The primary container exited with code %d; start the sandbox again, or remove it.", c.ExitCode)
@@ -422,7 +422,7 @@ func fail(reason agboxv1.ErrorReason, sentence string) Step {
 	})
 }
 
-// Failure is the event that ends a sandbox because a verb failed for good.
+// Failure returns the event that fails a sandbox after a permanent error of a verb.
 func Failure(reason agboxv1.ErrorReason, sentence string) *agboxv1.SandboxEvent {
 	return fail(reason, sentence).Event
 }

@@ -10,43 +10,44 @@ import (
 )
 
 const (
-	// serviceBackoffMin and serviceBackoffMax bound the pause before a service is
-	// started again; it doubles with each failure in a row.
+	// serviceBackoffMin and serviceBackoffMax bound the pause before a service is started
+	// again. It doubles with each consecutive failure.
 	serviceBackoffMin, serviceBackoffMax = time.Second, 30 * time.Second
-	// serviceRestarts is how often in a row a service is started again.
+	// serviceRestarts is how many consecutive times a service is restarted.
 	serviceRestarts = 5
 	// serviceStable is how long a service must be up for its failures to be forgotten.
 	serviceStable = time.Minute
 	// serviceUpAfter is how long a service without a healthcheck must run to count as
-	// well: what cannot work mostly ends at once. It overlaps with other starts.
+	// well. Most broken services exit at once. Other services start meanwhile.
 	serviceUpAfter = 500 * time.Millisecond
-	// serviceTries is how often in a row a required service may go down before a
-	// sandbox that is not READY fails: whoever waits for it wants to know.
+	// serviceTries is how many consecutive times a required service may fail before a
+	// sandbox that is not READY fails. The user waits for that result.
 	serviceTries = 3
 )
 
-// ServiceSeen is what is known of a service outside the store.
+// ServiceSeen is what is known about a service besides its record.
 type ServiceSeen struct {
-	// Container is nil when there is none.
+	// Container is nil if there is none.
 	Container *runtime.Container
-	// Started is the start that this daemon has carried out last; 0: none.
+	// Started is the number of the last start that this daemon has executed. 0 means
+	// none.
 	Started uint32
-	// StartedAt is when it did; zero: it did not.
+	// StartedAt is the time of that start, or zero.
 	StartedAt time.Time
-	// Making tells that MakeServices is still at it.
+	// Making means that MakeServices is still running for the service.
 	Making bool
-	// Failure is why the last verb about it came to nothing; nil if it did not. It
-	// is gone once SANDBOX_SERVICE_FAILED tells of it.
+	// Failure is the error of the last verb about the service, or nil. It is cleared once
+	// SANDBOX_SERVICE_FAILED has reported it.
 	Failure *ServiceFailure
 }
 
-// ServiceFailure is a service that could not be made or started.
+// ServiceFailure says why a service could not be made or started.
 type ServiceFailure struct {
 	Reason  agboxv1.ErrorReason
 	Message string
 }
 
-// aim is what one service needs next.
+// aim is what a service needs next.
 type aim uint8
 
 const (
@@ -59,16 +60,16 @@ const (
 	mustRunHook
 )
 
-// verdict is an aim with what belongs to it.
+// verdict is an aim with its details.
 type verdict struct {
 	aim   aim
 	event *agboxv1.SandboxEvent
 	wake  time.Time
 }
 
-// nextServices gives the step that the services need, or Rest. ready tells
-// whether READY need not wait for any of them. A PENDING sandbox makes and starts
-// those that are required, a READY one all.
+// nextServices returns the next step that the services need, or Rest. ready means that
+// READY need not wait for any of them. A PENDING sandbox makes and starts the required
+// services, a READY one all.
 func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Step, ready bool) {
 	named := make(map[aim][]string)
 	ready = true
@@ -110,7 +111,7 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	case seen.Failure != nil:
 		return s.failed(rule, now, seen.Failure.Reason, seen.Failure.Message)
 	case seen.Making:
-		return verdict{aim: mustWait} // its end is told
+		return verdict{aim: mustWait} // the end of the container is reported
 	case c != nil && c.State == runtime.StateRemoving:
 		return verdict{aim: mustWait, wake: now.Add(serviceBackoffMin)}
 	case c == nil && (s.Phase == Starting || s.Phase == Up):
@@ -135,7 +136,7 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	return s.started(rule)
 }
 
-// nextRunning is about a service whose container runs.
+// nextRunning decides about a service whose container runs.
 func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdict {
 	s, c := r.Services[rule.Name], o.Services[rule.Name].Container
 	unhealthy := func() verdict {
@@ -152,7 +153,7 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 		return s.started(rule)
 	case s.Phase == Down && hookFailed && c.Health != runtime.Unhealthy:
 		if r.WasReady {
-			return verdict{aim: isWell} // shown; only at creation it matters
+			return verdict{aim: isWell} // shown to the user; it matters only during creation
 		}
 		return verdict{aim: mustWait}
 	case s.Phase == Down && !hookFailed && c.Health == runtime.Unhealthy:
@@ -166,7 +167,7 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	case s.Phase == Starting && c.Health == "" && now.Before(upAt):
 		return verdict{aim: mustWait, wake: upAt}
 	case s.Phase == Down && s.Hooks < rule.Hooks, s.Phase == Down && s.Reason != agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
-		return s.started(rule) // somebody else has started it, or it is well at last
+		return s.started(rule) // somebody else has started it, or it has become well
 	case s.Phase == Down:
 		return s.ready(rule)
 	case s.HookFailure != nil:
@@ -182,8 +183,8 @@ func nextRunning(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 	return verdict{aim: mustRunHook}
 }
 
-// later puts off what is done about a service that is Down. One that has failed
-// too often is left alone, until the sandbox is started again.
+// later delays the verdict about a service that is Down. A service that has failed too
+// often is left alone until the sandbox is started again.
 func (s Service) later(now time.Time, v verdict) verdict {
 	if s.exhausted() {
 		return verdict{aim: mustWait}
@@ -212,8 +213,8 @@ func (s Service) ready(rule ServiceRule) verdict {
 	})
 }
 
-// failed counts the failure, but for that of a hook, after which nothing is
-// started again.
+// failed counts the failure, except that of a hook: a failed hook does not restart the
+// service.
 func (s Service) failed(rule ServiceRule, now time.Time, reason agboxv1.ErrorReason, message string) verdict {
 	d := &agboxv1.ServiceEventDetails{
 		Name: rule.Name, Start: s.Start, Failures: s.Failures + 1, HooksDone: s.Hooks,
@@ -234,8 +235,8 @@ func (Service) emit(typ agboxv1.EventType, d *agboxv1.ServiceEventDetails) verdi
 	}}
 }
 
-// dependenciesMet looks at the containers: what comes first may have been well and
-// not be so any more.
+// dependenciesMet checks the containers, because a dependency that was well may have
+// failed since.
 func dependenciesMet(rule ServiceRule, o Observation) bool {
 	for _, d := range rule.After {
 		c := o.Services[d.Name].Container
@@ -256,7 +257,7 @@ func serviceExit(name string, c *runtime.Container) string {
 	return fmt.Sprintf("Service %s exited with code %d.", name, c.ExitCode)
 }
 
-// hopeless tells that a PENDING sandbox cannot become READY, and why.
+// hopeless reports that a PENDING sandbox cannot become READY, and why.
 func hopeless(r Record, rules Rules) (Step, bool) {
 	const hook = agboxv1.ErrorReason_HOOK_FAILED
 	if f := r.PostCreateFailure; f != nil && !r.WasReady {
@@ -280,8 +281,8 @@ func postCreateFailed(f HookFailure) Step {
 	return fail(agboxv1.ErrorReason_HOOK_FAILED, fmt.Sprintf("Command %d of post_create %s; its output: agbox logs %s", f.Index+1, f.Cause, f.ExecID))
 }
 
-// ServiceTrouble says in a sentence what is wrong with the required services of a
-// READY sandbox; empty if nothing is.
+// ServiceTrouble describes the problem of the required services of a READY sandbox in a
+// sentence. It returns "" if there is none.
 func ServiceTrouble(r Record, rules []ServiceRule) string {
 	if r.State != Ready {
 		return ""
@@ -314,7 +315,7 @@ func required(rules Rules) []string {
 	return names
 }
 
-// runningServices are the names of the services whose containers run.
+// runningServices returns the names of the services whose containers run.
 func runningServices(o Observation) []string {
 	var names []string
 	for name, seen := range o.Services {
@@ -326,7 +327,7 @@ func runningServices(o Observation) []string {
 	return names
 }
 
-// sooner is the earlier of two times of which either may be zero, for never.
+// sooner returns the earlier of two times. Zero means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

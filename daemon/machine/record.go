@@ -1,6 +1,6 @@
-// Package machine holds the rules of a sandbox's life as pure functions: Fold
-// computes a record from its events, Next says what to do about an observation.
-// It performs no I/O and reads no clock.
+// Package machine has the rules of a sandbox's life as pure functions: Fold computes a
+// record from events, and Next decides what to do about an observation. It performs no
+// I/O and does not read the clock.
 package machine
 
 import (
@@ -9,24 +9,24 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Want is what the user last asked for.
+// Want is the last request of the user.
 type Want uint8
 
-// The wishes, in the order in which a later one may follow an earlier one;
-// nothing follows WantDeleted.
+// The wants, in the order in which they may follow each other. Nothing follows
+// WantDeleted.
 const (
 	WantRunning Want = iota
 	WantStopped
 	WantDeleted
 )
 
-// Record is a sandbox as its events tell it. It is a value: Fold returns a new
-// one and never changes its argument, so a Record may be read without a lock.
+// Record is the state of a sandbox according to its events. It is a value: Fold returns a
+// new one and never changes its argument, so a Record may be read without a lock.
 type Record struct {
 	ID string
-	// Name is the user's name for it; empty when it was given none.
+	// Name is the user's name for the sandbox, or empty.
 	Name string
-	// Nonce is the mark that the labels of the sandbox's containers carry.
+	// Nonce is the random nonce in the labels of the sandbox's containers.
 	Nonce string
 	State agboxv1.SandboxState
 	Want  Want
@@ -35,57 +35,56 @@ type Record struct {
 	CreatedAt, StateChangedAt time.Time
 	// LastSequence is the sequence of the newest folded event.
 	LastSequence uint64
-	// PendingSequence is the sequence of the event that last made the sandbox
-	// PENDING. A daemon that finds it PENDING by an event of an earlier daemon
-	// life knows that nobody is working on it.
+	// PendingSequence is the sequence of the event that last made the sandbox PENDING. If
+	// that event is from an earlier daemon, nobody is working on the sandbox.
 	PendingSequence uint64
-	// WasReady tells whether the sandbox has ever been READY. What was never
-	// ready and failed is removed; what was is kept for the user to look at.
+	// WasReady means that the sandbox has been READY. A sandbox that fails before that is
+	// removed from the engine; any other one is kept for the user to examine.
 	WasReady bool
-	// Furnished tells that something of the user's was put into the primary, or was run
-	// in it, before the first READY: a new primary would lack it.
+	// Furnished means that data or a command of the user has reached the primary before
+	// the first READY. A new primary would lack it.
 	Furnished bool
-	// Copied tells that all that the spec copies in is in the primary.
+	// Copied means that everything that the spec copies in is in the primary.
 	Copied bool
-	// Execs are the running execs by id. The map is never changed in place.
+	// Execs are the running execs by id. The map is never modified.
 	Execs map[string]Exec
 	// ReadyAt is when the sandbox last became READY.
 	ReadyAt time.Time
-	// Revivals counts how often in a row it was revived without staying READY
-	// for reviveStable.
+	// Revivals counts consecutive revivals without staying READY for reviveStable in
+	// between.
 	Revivals int
-	// Services are the services by name. The map is never changed in place.
+	// Services are the services by name. The map is never modified.
 	Services map[string]Service
-	// PostCreate is how many commands of post_create have succeeded, and
-	// PostCreateFailure tells of one that has not.
+	// PostCreate is the number of commands of post_create that have succeeded.
+	// PostCreateFailure describes one that has failed.
 	PostCreate        uint32
 	PostCreateFailure *HookFailure
-	// PostCreateStops counts the commands of post_create that a stop has ended. They
-	// run once more after the next start.
+	// PostCreateStops counts the commands of post_create that a stop has ended. They run
+	// again after the next start.
 	PostCreateStops uint32
-	// LastUse is when the sandbox became READY or, if later, when an exec other than
-	// its main command last ended.
+	// LastUse is when the sandbox became READY or, if later, when an exec other than its
+	// main command last ended.
 	LastUse time.Time
 }
 
 // Exec is a running exec.
 type Exec struct {
 	ID string
-	// Name is the user's name for it; may be empty.
+	// Name is the user's name for the exec, or empty.
 	Name      string
 	StartedAt time.Time
-	// BootID is the life of the supervisor that was asked to start it.
+	// BootID is the life of the supervisor that was asked to start the exec.
 	BootID string
-	// Sequence is that of its EXEC_STARTED.
+	// Sequence is the sequence of its EXEC_STARTED.
 	Sequence uint64
-	// Hook is set when it is one of the sandbox's own commands.
+	// Hook is set if the exec runs a hook.
 	Hook *Hook
-	// Main tells that it is the container's own command. It runs as long as the
-	// container does, and so it does not count as use.
+	// Main means that it is the container's own command. It runs as long as the
+	// container, so it does not count as use.
 	Main bool
 }
 
-// InUse tells whether an exec runs that somebody has asked for: any but the
+// InUse reports whether an exec runs that somebody has requested, that is any except the
 // container's own command.
 func (r Record) InUse() bool {
 	for _, e := range r.Execs {
@@ -96,8 +95,8 @@ func (r Record) InUse() bool {
 	return false
 }
 
-// Over tells whether nothing of the sandbox is left in the engine for good.
+// Over reports whether the sandbox is deleted, with nothing left in the engine.
 func (r Record) Over() bool { return r.State == agboxv1.SandboxState_SANDBOX_STATE_DELETED }
 
-// Exists tells whether the sandbox has been accepted at all.
+// Exists reports whether the sandbox has been accepted.
 func (r Record) Exists() bool { return r.LastSequence > 0 }

@@ -8,28 +8,28 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Retention says how long and how much is kept.
+// Retention says what is kept, and for how long.
 type Retention struct {
 	// KeepDeleted is how long the history, execs and logs of a DELETED sandbox are kept.
 	KeepDeleted time.Duration
-	// KeepExecs is how long a finished exec of a living sandbox is kept, and a
-	// service's event that is not its newest.
+	// KeepExecs is how long a finished exec of a living sandbox is kept, and a service's
+	// event that is not its newest.
 	KeepExecs time.Duration
-	// MaxExecs is how many finished execs of a living sandbox are kept, apart from
-	// those that ended in the last minute.
+	// MaxExecs is how many finished execs of a living sandbox are kept, besides those
+	// that ended in the last minute.
 	MaxExecs int
-	// MaxEvents is how many events of a living sandbox are kept. Lifecycle events
-	// and those of execs that run, or ended in the last minute, are kept even if
-	// they alone are more.
+	// MaxEvents is how many events of a living sandbox are kept. Lifecycle events and
+	// those of execs that run, or ended in the last minute, are kept even if they alone
+	// exceed it.
 	MaxEvents int
 }
 
-// atLeast is how long an exec is kept however many there are: who ran it must be
-// able to fetch how it ended.
+// atLeast is how long every finished exec is kept, however many there are. Its caller
+// must be able to fetch its result.
 const atLeast = time.Minute
 
-// History is what retention needs to know of a sandbox's events. Take fills it;
-// Trim says what of it shall go.
+// History is what retention needs to know about a sandbox's events. Take adds an event,
+// and Trim says what to remove.
 type History struct {
 	events   int
 	execs    map[string]*aging
@@ -38,19 +38,19 @@ type History struct {
 	items    []*aging
 }
 
-// aging is what goes as one: the events of an exec, or one event of a service.
+// aging is a unit of removal: the events of an exec, or one event of a service.
 type aging struct {
 	execID    string
-	hook      *Hook // of an exec that is one
-	main      bool  // of an exec that is the container's own command
+	hook      *Hook // set for the exec of a hook
+	main      bool  // set for the exec of the container's own command
 	service   string
 	sequences []uint64
-	// end is the sequence from which on it ages; 0 while an exec runs.
+	// end is the sequence from which on it ages. It is 0 while an exec runs.
 	end   uint64
 	endAt time.Time
 }
 
-// Take adds an event. Events must come in order.
+// Take adds an event. Events must be added in order.
 func (h *History) Take(ev *agboxv1.SandboxEvent) {
 	h.events++
 	switch ev.GetEventType() {
@@ -93,26 +93,28 @@ func (h *History) takeExec(ev *agboxv1.SandboxEvent) {
 	}
 }
 
-// Trim is what shall go of one sandbox.
+// Trim says what to remove from one sandbox.
 type Trim struct {
 	// Parts in the order in which they aged.
 	Parts []TrimPart
-	// Due is when more is to go though nothing happens until then; zero: never.
+	// Due is when more will be removed even if nothing happens until then. Zero means
+	// never.
 	Due time.Time
 }
 
-// TrimPart is what goes as one.
+// TrimPart is a unit of removal.
 type TrimPart struct {
-	// ExecID is the exec whose record and logs go; empty when only events go.
+	// ExecID is the exec whose record and logs are removed. It is empty if only events
+	// are.
 	ExecID string
-	// Events are the sequences that go. Those of the exec that ended last stay:
-	// they tell when the sandbox was last used.
+	// Events are the sequences to remove. The events of the exec that ended last stay,
+	// because they show when the sandbox was last used.
 	Events []uint64
 }
 
-// Trim says what of a living sandbox's history shall go. recorded tells whether
-// the record of an exec is kept. Age goes by the sequence: what ended before
-// something that is too old is too old as well, whatever the clock said then.
+// Trim decides what to remove from a living sandbox's history. recorded reports whether
+// the record of an exec exists. The order of ages is that of sequences: everything that
+// ended before something too old is too old too, whatever the clock was.
 func (h *History) Trim(rules Retention, recorded func(execID string) bool, now time.Time) Trim {
 	ended := make([]*aging, 0, len(h.items))
 	records := 0
@@ -123,7 +125,7 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 		}
 		ended = append(ended, a)
 		if a.execID != "" {
-			if !a.main { // its end is no use of the sandbox
+			if !a.main { // the end of the main command does not count as use
 				lastExec = max(lastExec, a.end)
 			}
 			if recorded(a.execID) {
@@ -168,8 +170,8 @@ func (h *History) Trim(rules Retention, recorded func(execID string) bool, now t
 	return trim
 }
 
-// counts tells whether an exec is a hook whose outcome is not yet told by a later
-// event: then its own must stay.
+// counts reports whether an exec runs a hook whose result no later event repeats. Then
+// its own events must stay.
 func (h *History) counts(a *aging) bool {
 	switch {
 	case a.hook == nil:
@@ -186,7 +188,7 @@ func (t *Trim) dueAt(at time.Time) {
 	}
 }
 
-// All is the whole of what ages, for a sandbox that is to be forgotten.
+// All returns everything that ages, for a sandbox that is being forgotten.
 func (h *History) All() []TrimPart {
 	parts := make([]TrimPart, 0, len(h.items))
 	for _, a := range h.items {

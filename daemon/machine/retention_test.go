@@ -39,7 +39,7 @@ func execsOf(n int) []*agboxv1.SandboxEvent {
 
 func allRecorded(string) bool { return true }
 
-// text writes a Trim as "exec:sequences" by part.
+// text formats a Trim as "exec:sequences" by part.
 func text(trim Trim) string {
 	var parts []string
 	for _, p := range trim.Parts {
@@ -48,7 +48,7 @@ func text(trim Trim) string {
 	return strings.Join(parts, " ")
 }
 
-// generous lets nothing go.
+// generous removes nothing.
 var generous = Retention{KeepExecs: 24 * time.Hour, MaxExecs: 1000, MaxEvents: 10000}
 
 func TestExecsAreKeptForTheirTimeAndNotLonger(t *testing.T) {
@@ -60,7 +60,7 @@ func TestExecsAreKeptForTheirTimeAndNotLonger(t *testing.T) {
 		4*time.Second - 1: {"", 4 * time.Second},
 		4 * time.Second:   {"x1[3 4]", 6 * time.Second},
 		7 * time.Second:   {"x1[3 4] x2[5 6]", 8 * time.Second},
-		// The events of the exec that ended last stay: they tell of the last use.
+		// The events of the exec that ended last stay: they show the last use.
 		9 * time.Second: {"x1[3 4] x2[5 6] x3[]", 0},
 	} {
 		trim := h.Trim(generous, allRecorded, t0.Add(24*time.Hour+after))
@@ -161,7 +161,7 @@ func TestAllOfADeletedSandboxAges(t *testing.T) {
 	}
 }
 
-// TestTrimmingNeverChangesTheState folds what is left of any stream.
+// TestTrimmingNeverChangesTheState folds the rest of any trimmed stream.
 func TestTrimmingNeverChangesTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := legalStream(t)
@@ -172,7 +172,7 @@ func TestTrimmingNeverChangesTheState(t *testing.T) {
 		now := t0.Add(time.Duration(rapid.IntRange(0, 120).Draw(t, "now")) * time.Second)
 		was := foldAll(events)
 		left := slices.Clone(events)
-		for range 2 { // the second time what the first has left
+		for range 2 { // the second time from the result of the first
 			trim := historyOf(left...).Trim(rules, allRecorded, now)
 			for _, p := range trim.Parts {
 				if _, running := was.Execs[p.ExecID]; running {

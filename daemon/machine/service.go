@@ -8,57 +8,56 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Phase is how far a service has come, as its events tell.
+// Phase is the phase of a service according to its events.
 type Phase uint8
 
-// The phases. Containers say more: a Waiting service may have one, a Ready one's
-// may have died a moment ago.
+// The phases. Containers may differ: a Waiting service may have one, and that of a
+// service that is Up may have exited a moment ago.
 const (
-	// Waiting: nothing was begun since the sandbox became PENDING by a request.
+	// Waiting: not started since a request made the sandbox PENDING.
 	Waiting Phase = iota
-	// Starting: its start was decided; it is not known to be well yet.
+	// Starting: its start was recorded; it is not known to be well yet.
 	Starting
-	// Up: it was well, and its hooks have run.
+	// Up: it is well, and its hooks have run.
 	Up
-	// Down: it died, turned unhealthy or could not be started, or a hook failed.
+	// Down: it exited, became unhealthy or could not be started, or a hook failed.
 	Down
 )
 
-// Service is a service as its events tell it. Phase, Start, Failures and the
-// failure come from its newest SANDBOX_SERVICE_* event alone, which retention
-// keeps.
+// Service is a service according to its events. Phase, Start, Failures and the failure
+// come only from its newest SANDBOX_SERVICE_* event, which retention keeps.
 type Service struct {
 	Phase Phase
 	// At is when the phase began.
 	At time.Time
 	// Start counts its starts.
 	Start uint32
-	// Failures counts how often in a row it went down without being up for serviceStable.
+	// Failures counts consecutive failures without being up for serviceStable in between.
 	Failures uint32
-	// Reason, Message and ExecID tell of the failure while Phase is Down.
+	// Reason, Message and ExecID describe the failure while Phase is Down.
 	Reason, Message, ExecID string
-	// Hooks is how many of its hooks have succeeded in this start, and HookFailure,
-	// while it is Starting, tells of one that has not.
+	// Hooks is how many of its hooks have succeeded in this start. HookFailure describes
+	// one that failed, while the service is Starting.
 	Hooks       uint32
 	HookFailure *HookFailure
 }
 
-// Hook names one of a sandbox's own commands; as in agboxv1.HookRef.
+// Hook identifies a hook, as agboxv1.HookRef does.
 type Hook struct {
 	Service      string
 	Start, Index uint32
 }
 
-// HookFailure is how a hook ended that did not succeed.
+// HookFailure describes a hook that failed.
 type HookFailure struct {
 	ExecID string
 	// Index is the position of the hook in its list, from 0.
 	Index uint32
-	// Cause ends a sentence about it.
+	// Cause is the end of a sentence about it.
 	Cause string
 }
 
-// hookOf reads a hook from an event; nil if the exec is none.
+// hookOf reads the hook from an event. It returns nil if the exec is not a hook.
 func hookOf(ref *agboxv1.HookRef) *Hook {
 	if ref == nil {
 		return nil
@@ -66,7 +65,7 @@ func hookOf(ref *agboxv1.HookRef) *Hook {
 	return &Hook{Service: ref.GetService(), Start: ref.GetStart(), Index: ref.GetIndex()}
 }
 
-// foldService takes over what a SANDBOX_SERVICE_* event says.
+// foldService applies a SANDBOX_SERVICE_* event.
 func foldService(r Record, ev *agboxv1.SandboxEvent) Record {
 	d := ev.GetService()
 	s := Service{At: ev.GetOccurredAt().AsTime(), Start: d.GetStart(), Failures: d.GetFailures(), Hooks: d.GetHooksDone()}
@@ -90,8 +89,8 @@ func withService(r Record, name string, s Service) Record {
 	return r
 }
 
-// servicesAnew forgets how the services stood: the sandbox is started by a request.
-// Starts are counted on, because the ids of hooks are made from them.
+// servicesAnew resets the services, because a request starts the sandbox. The numbers of
+// starts continue, because the exec ids of hooks depend on them.
 func servicesAnew(r Record) Record {
 	if len(r.Services) == 0 {
 		return r
@@ -104,8 +103,8 @@ func servicesAnew(r Record) Record {
 	return r
 }
 
-// downAnew does the same for the services that are Down: a revived sandbox tries
-// them again.
+// downAnew resets the services that are Down, because a revived sandbox starts them
+// again.
 func downAnew(r Record) Record {
 	for name, s := range r.Services {
 		if s.Phase == Down {
@@ -115,7 +114,7 @@ func downAnew(r Record) Record {
 	return r
 }
 
-// foldHookEnd notes how a hook ended. One of an earlier start does not count.
+// foldHookEnd records the result of a hook. It ignores one of an earlier start.
 func foldHookEnd(r Record, h Hook, ev *agboxv1.SandboxEvent) Record {
 	d := ev.GetExec()
 	var failure *HookFailure
@@ -160,8 +159,8 @@ func hookCause(ev *agboxv1.SandboxEvent) string {
 	return "failed"
 }
 
-// runningHook tells whether a hook of the service runs, of whichever start; with an
-// empty name, one of post_create.
+// runningHook reports whether a hook of the service runs, of any start. An empty name
+// means one of post_create.
 func runningHook(r Record, service string) bool {
 	for _, e := range r.Execs {
 		if e.Hook != nil && e.Hook.Service == service {
@@ -171,26 +170,26 @@ func runningHook(r Record, service string) bool {
 	return false
 }
 
-// ServiceRule is what the spec says of a service's life.
+// ServiceRule has the rules of one service.
 type ServiceRule struct {
 	Name string
-	// Required: the sandbox is READY only with it.
+	// Required: the sandbox becomes READY only after this service.
 	Required bool
-	// After are the services that come first.
+	// After are its dependencies.
 	After []Dependency
 	// Hooks is how many commands run in the primary once it is well.
 	Hooks uint32
 }
 
-// Dependency is a service that comes first.
+// Dependency is a service that must come first.
 type Dependency struct {
 	Name string
-	// Healthy: its healthcheck has passed, if it has one; otherwise it runs.
+	// Healthy: its healthcheck must have passed, if it has one. Otherwise it must run.
 	Healthy bool
 }
 
-// ServiceRules reads the rules from a spec, in its order. What a required service
-// depends on is required.
+// ServiceRules returns the rules of the services of a spec, in its order. Dependencies of
+// a required service are required.
 func ServiceRules(spec *agboxv1.CreateSpec) []ServiceRule {
 	rules := make([]ServiceRule, 0, len(spec.GetServices()))
 	position := make(map[string]int, len(spec.GetServices()))

@@ -9,9 +9,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Orphaned tells whether an object with this install's label belongs to no
-// sandbox that may still need it, as the sweep of orphans judges too, and says
-// why in a sentence.
+// Orphaned reports whether an object with this install's label belongs to no sandbox that
+// may still need it, and says why in a sentence. The sweep of orphans uses the same rule.
 func (l *Loop) Orphaned(ctx context.Context, id runtime.Identity) (why string, orphaned bool) {
 	if l.owned(ctx, &orphan{Identity: id}) {
 		return "", false
@@ -22,8 +21,8 @@ func (l *Loop) Orphaned(ctx context.Context, id runtime.Identity) (why string, o
 	return "It belongs to no sandbox that exists.", true
 }
 
-// RemoveOrphanedContainer removes a container that Orphaned speaks of, and
-// nothing else: it is asked again right before.
+// RemoveOrphanedContainer removes a container if Orphaned is true for it. It checks that
+// again right before.
 func (l *Loop) RemoveOrphanedContainer(ctx context.Context, c runtime.Container) error {
 	if err := l.stillOrphaned(ctx, c.Identity); err != nil {
 		return err
@@ -31,8 +30,8 @@ func (l *Loop) RemoveOrphanedContainer(ctx context.Context, c runtime.Container)
 	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveContainer(ctx, c.ID) })
 }
 
-// RemoveOrphanedNetwork is RemoveOrphanedContainer for a network. Its containers
-// must have been removed before.
+// RemoveOrphanedNetwork does the same for a network. Its containers must have been
+// removed before.
 func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) error {
 	if err := l.stillOrphaned(ctx, n.Identity); err != nil {
 		return err
@@ -40,7 +39,7 @@ func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) err
 	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveNetwork(ctx, n.ID) })
 }
 
-// RemoveOrphanedVolume is RemoveOrphanedNetwork for a volume.
+// RemoveOrphanedVolume does the same for a volume.
 func (l *Loop) RemoveOrphanedVolume(ctx context.Context, v runtime.Volume) error {
 	if err := l.stillOrphaned(ctx, v.Identity); err != nil {
 		return err
@@ -55,8 +54,8 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 	return nil
 }
 
-// Foresee says what the loop would do about an unchanging sandbox of which inv was
-// seen, without doing it. A sandbox that is on its way is its worker's business.
+// Foresee returns the step that the loop would execute for a sandbox with the inventory
+// inv, without executing it. It leaves out a sandbox that its worker is changing.
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
 	o := machine.Observation{Looked: true, Connected: l.Links.Connected(sb.ID), ConnectFailed: true}
@@ -70,13 +69,13 @@ func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 		l.recall(w, &o)
 	}
 	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
-		sb.Execs = nil // they end on the way, which decides nothing
+		sb.Execs = nil // they end on the way; the decision does not depend on them
 	}
 	return machine.Next(sb.Record, o, l.rules(sb), l.Now()), nil
 }
 
-// NameOf undoes hostname: it returns the name of the sandbox whose primary has
-// the host name, empty if that was made from the id. Characters that a host name
+// NameOf is the inverse of hostname: it returns the name of the sandbox whose primary has
+// the host name, or "" if the host name was made from the id. Characters that a host name
 // cannot have are not restored.
 func NameOf(sandboxID, host string) string {
 	if host == hostname(ledger.Sandbox{Record: machine.Record{ID: sandboxID}}) {

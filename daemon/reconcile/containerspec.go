@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// contained is what a primary and a service are described by alike.
+// contained has the fields that the primary and a service have in common.
 type contained interface {
 	GetVolumes() []*agboxv1.VolumeSpec
 	GetTmpfs() []*agboxv1.TmpfsSpec
@@ -30,7 +30,7 @@ type contained interface {
 	GetSecurity() *agboxv1.SecuritySpec
 }
 
-// imageRequest is the image that a container is described to have.
+// imageRequest returns the image that a container needs.
 func imageRequest(spec interface {
 	GetImage() string
 	GetPlatform() string
@@ -46,9 +46,8 @@ func imageRequest(spec interface {
 	return want
 }
 
-// describe fills in what is said of a primary and of a service in the same words.
-// A spec is checked before it is accepted; what it says wrong here was stored by
-// another version.
+// describe sets the fields that the primary and a service have in common. A spec is
+// checked before it is accepted, so an invalid value was stored by another version.
 func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error {
 	var failed error
 	size := func(text string) int64 { return read(&failed, text, notation.Bytes) }
@@ -86,7 +85,7 @@ func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error
 	return nil
 }
 
-// read reads a figure that may be empty, which is 0.
+// read parses a number. An empty text means 0.
 func read[T int64 | uint64](failed *error, text string, parse func(string) (T, error)) T {
 	if text == "" {
 		return 0

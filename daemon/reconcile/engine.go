@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// eventOverlap is how far back a new event stream reaches: what happened
-	// while there was none comes twice rather than never.
+	// eventOverlap is how far a new event stream goes back. Events while there was no
+	// stream then arrive twice rather than never.
 	eventOverlap = 30 * time.Second
-	// reconnectMin and reconnectMax bound the pause before a lost event stream
-	// is opened again.
+	// reconnectMin and reconnectMax bound the pause before a broken event stream is
+	// opened again.
 	reconnectMin, reconnectMax = 100 * time.Millisecond, 5 * time.Second
 )
 
-// followEvents keeps an event stream open. Events are hints: they enqueue. Every
-// new stream asks for a full look, because the one before it may have lost some.
+// followEvents keeps an event stream open. Events only enqueue sandboxes. Every new
+// stream triggers a full look, because the previous stream may have lost events.
 func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 	pause := reconnectMin
 	for ctx.Err() == nil {
@@ -60,8 +60,8 @@ func poke(ch chan<- struct{}) {
 	}
 }
 
-// telling are the actions after which a sandbox may not be what it was. What
-// the loop causes itself, such as "create" and "start", tells it nothing.
+// telling are the actions that may change the state of a sandbox. Actions that only the
+// loop causes, such as "create" and "start", are not needed.
 var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
 
 func (l *Loop) hint(ev runtime.Event) {
@@ -79,8 +79,8 @@ func (l *Loop) hint(ev runtime.Event) {
 	}
 }
 
-// doubt has a container inspected at the next look: an engine reports an end before
-// its lists show it, while an inspection waits until the end is dealt with.
+// doubt makes the next look inspect a container: the engine reports an end before its
+// lists show it, but an inspection waits until the end is processed.
 func (l *Loop) doubt(containerID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *Loop) trust(containerID string) {
 	delete(l.doubtful, containerID)
 }
 
-// doubted tells whether a container is to be looked at closely, once.
+// doubted reports, once, whether a container must be inspected.
 func (l *Loop) doubted(containerID string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,8 +106,8 @@ func (l *Loop) doubted(containerID string) bool {
 	return doubted
 }
 
-// resyncLoop takes a full look at every poke and at least every Resync. A look
-// never overlaps another.
+// resyncLoop takes a full look after every poke, and at least every Resync. Looks never
+// overlap.
 func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
 	tick := time.NewTicker(l.Resync)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (l *Loop) resync(life context.Context) {
 	}
 	bySandbox := groupBySandbox(inv)
 	l.mu.Lock()
-	l.inventory, l.inventoryAt = maps.Clone(bySandbox), begun // remember changes it
+	l.inventory, l.inventoryAt = maps.Clone(bySandbox), begun // remember modifies it
 	l.mu.Unlock()
 	for _, sb := range l.Ledger.Sandboxes() {
 		if l.needsLook(sb.Record, bySandbox[sb.ID]) {
@@ -150,8 +150,8 @@ func (l *Loop) resync(life context.Context) {
 	l.sweep(life, inv)
 }
 
-// needsLook tells whether a full look shows something that the sandbox's worker
-// has not seen, or the worker is in trouble that may be over.
+// needsLook reports whether a full look shows a change that the sandbox's worker has not
+// seen, or whether the worker is in trouble that may be over.
 func (l *Loop) needsLook(r machine.Record, inv runtime.Inventory) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,16 +171,16 @@ func (l *Loop) engineKnown() bool {
 	return l.engine.Known && l.engine.Err == nil
 }
 
-// engineUnknown tells whether the engine has to be asked who it is: after an
-// outage, or because a new event stream may come from another one.
+// engineUnknown reports whether the engine's identity must be queried again: after an
+// outage, or because a new event stream may come from another engine.
 func (l *Loop) engineUnknown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.engine.Info.Version == "" || l.engine.Err != nil || l.askInfo
 }
 
-// heardOfEngine keeps the engine's health, as what was asked at begun shows it, and
-// says once when it changes.
+// heardOfEngine records the health of the engine according to the answer to a query that
+// was sent at begun. It logs each change once.
 func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error) {
 	l.mu.Lock()
 	before := l.engine
@@ -203,8 +203,8 @@ func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error
 	}
 }
 
-// shared returns the sandbox's part of the newest full look, if that was begun
-// after since.
+// shared returns the sandbox's part of the newest full look, if that was begun after
+// since.
 func (l *Loop) shared(sandboxID string, since time.Time) (runtime.Inventory, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,7 +231,7 @@ func groupBySandbox(inv runtime.Inventory) map[string]runtime.Inventory {
 	return grouped
 }
 
-// digest is what a list shows of a sandbox, in comparable form.
+// digest is the state of a sandbox in a list of the engine, in comparable form.
 type digest string
 
 func digestOf(inv runtime.Inventory) digest {
@@ -249,11 +249,11 @@ func digestOf(inv runtime.Inventory) digest {
 	return digest(strings.Join(parts, "\n"))
 }
 
-// probeTimeout bounds the question whether the engine is there.
+// probeTimeout bounds the check whether the engine answers.
 const probeTimeout = 3 * time.Second
 
-// Probe tells whether the engine can be worked with now. What is known to be
-// well costs nothing; otherwise the engine is asked.
+// Probe reports whether the engine is usable now. If it is known to be healthy, Probe
+// makes no call.
 func (l *Loop) Probe(ctx context.Context) error {
 	if l.engineKnown() {
 		return nil
@@ -266,9 +266,9 @@ func (l *Loop) Probe(ctx context.Context) error {
 	return err
 }
 
-// Containers returns the sandbox's containers: as they are if the engine
-// answers soon, else as it last showed them. An engine that is known not to
-// answer is not asked, so that reads stay fast.
+// Containers returns the sandbox's containers: their current state if the engine answers
+// soon, otherwise the last known one. It does not query an engine that is known not to
+// answer, so reads stay fast.
 func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container {
 	if l.Health().Err != nil {
 		return l.remembered(sb)
@@ -288,15 +288,15 @@ func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Cont
 	return shown
 }
 
-// remembered are the sandbox's containers as the newest full look showed them.
+// remembered returns the sandbox's containers from the newest full look.
 func (l *Loop) remembered(sb ledger.Sandbox) []runtime.Container {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return ours(l.inventory[sb.ID], sb.Nonce).Containers
 }
 
-// remember adds a container that was just started to the newest full look, which
-// may be older: it has to be shown even if the engine goes away now.
+// remember adds a container that was just started to the newest full look, which may be
+// older. The container must be shown even if the engine goes away now.
 func (l *Loop) remember(sb ledger.Sandbox, c runtime.Container) {
 	c.Identity = runtime.Identity{InstallID: l.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
 	c.Name = runtime.PrimaryName(sb.ID)

@@ -23,8 +23,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// writeGuestFiles makes what the primary mounts: the supervisor's boot
-// configuration, the folder for its socket, and the log folder.
+// writeGuestFiles makes the files and folders that the primary mounts: the supervisor's
+// boot configuration, the folder for its socket, and the log folder.
 func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
 	if err := l.makeGuestFolders(sb.ID); err != nil {
 		return l.unwritable(err)
@@ -35,9 +35,8 @@ func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
 	return nil
 }
 
-// restoreGuestFiles makes again what the primary mounts and somebody removed: the
-// engine does not start a container if the source of a mount is missing. What is there
-// stays as it is.
+// restoreGuestFiles makes them again if somebody has removed them: the engine does not
+// start a container if the source of a mount is missing. Existing ones stay as they are.
 func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primaryID string) error {
 	_, err := os.Lstat(l.Paths.GuestBoot(sb.ID))
 	switch {
@@ -56,7 +55,7 @@ func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primary
 	return l.writeGuestFiles(sb, image)
 }
 
-// imageOf returns the image that a container was made from. Its name may mean another
+// imageOf returns the image that a container was made from. Its name may refer to another
 // image by now.
 func (l *Loop) imageOf(ctx context.Context, containerID string) (image runtime.Image, err error) {
 	err = l.verb(ctx, lookTimeout, func(ctx context.Context) error {
@@ -106,7 +105,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image) error {
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
 	}
-	// In a temporary file first: the container must never see half of it.
+	// Write a temporary file first: the container must never see an incomplete one.
 	file := l.Paths.GuestBoot(sb.ID)
 	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
 	if err := os.WriteFile(temp, raw, 0o600); err != nil {

@@ -35,7 +35,7 @@ func TestAStartMakesRemovedGuestFilesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l.stop("a")
 			l.await("a", machine.Stopped)
-			// The name of the image means another one by now.
+			// The name of the image refers to another one by now.
 			engine.AddImage("moving:latest", runtime.Image{User: "root"})
 			if err := os.RemoveAll(gone); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestAStartThatCannotLearnOfTheImageFailsInWords(t *testing.T) {
 	if err := os.RemoveAll(l.loop.Paths.Guest("a")); err != nil {
 		t.Fatal(err)
 	}
-	engine.AddImage("removed:latest", runtime.Image{User: "root"}) // its id is gone
+	engine.AddImage("removed:latest", runtime.Image{User: "root"}) // its id no longer exists
 	l.want(l.ledger.RequestResume, "a")
 	r := l.await("a", machine.Failed)
 	if r.ErrorReason != agboxv1.ErrorReason_IMAGE_NOT_FOUND.String() || r.ErrorMessage != "There is no image "+image.ID+": add it to the fake." {

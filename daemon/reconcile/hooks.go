@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// runHook has the exec of a hook, which a shell in the primary runs.
+// runHook runs the exec of a hook in a shell in the primary.
 func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook) error {
 	commands := sb.Spec.GetPostCreate()
 	if hook.Service != "" {
@@ -24,8 +24,8 @@ func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook
 	}, hook)
 }
 
-// hookExecID makes the exec id of a hook from what it is: a daemon that crashed
-// between two steps makes the same one again, and an exec id is run once at most.
+// hookExecID derives the exec id of a hook. A daemon that crashed between two steps
+// derives the same id again, and an exec id is run at most once.
 func hookExecID(sb ledger.Sandbox, hook machine.Hook) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", sb.ID, sb.Nonce, hook.Service, hook.Start, hook.Index))
 	mark := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
@@ -35,7 +35,7 @@ func hookExecID(sb ledger.Sandbox, hook machine.Hook) string {
 	return fmt.Sprintf("hook-%s-%d-%d-%s", hook.Service[:min(len(hook.Service), 20)], hook.Start, hook.Index+1, mark)
 }
 
-// watchHooks has the sandbox looked at again when a hook has ended.
+// watchHooks enqueues the sandbox when a hook has ended.
 func (l *Loop) watchHooks(w *worker, sb ledger.Sandbox) {
 	for id, exec := range sb.Execs {
 		if exec.Hook == nil || w.hooks[id] {

@@ -18,7 +18,7 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// workspaceTarget is where the workspace is; empty if there is none.
+// workspaceTarget returns the path of the workspace, or "" if there is none.
 func workspaceTarget(s *agboxv1.CreateSpec) string {
 	if s.GetWorkspace() == nil {
 		return ""
@@ -26,8 +26,8 @@ func workspaceTarget(s *agboxv1.CreateSpec) string {
 	return cmp.Or(s.GetWorkspace().GetTarget(), spec.DefaultWorkspace)
 }
 
-// hostMounts are the paths of the host that the primary mounts. They are checked
-// again: what was there when the sandbox was asked for may be something else now.
+// hostMounts returns the paths of the host that the primary mounts. It checks them again,
+// because they may have changed since the sandbox was requested.
 func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
 	var all []runtime.Mount
@@ -52,7 +52,7 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 		m := runtime.Mount{Source: p.GetSource(), Target: p.GetTarget(), ReadOnly: true}
 		switch p.GetKind() {
 		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
-			source, err := l.Host.Bind(p.GetSource(), true) // named by its tool, so it is meant
+			source, err := l.Host.Bind(p.GetSource(), true) // named by its tool, so it is intended
 			if err != nil {
 				return nil, err
 			}
@@ -70,9 +70,9 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	return all, nil
 }
 
-// makeCache makes a folder that sandboxes share. Whoever is user in one of them may
-// write to it; others of the host do not get as far, because agbox's own folder above
-// it is closed to them.
+// makeCache makes a folder that sandboxes share. Every user in them may write to it.
+// Other users of the host have no access, because agbox's own folder above it is closed
+// to them.
 func makeCache(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the cache of a tool: %w", err)
@@ -86,14 +86,14 @@ func makeCache(dir string) error {
 }
 
 // HostEnv tells every primary the ids of the user who runs agbox on the host. An
-// entrypoint that changes to another user can take these ids. Then files in mounts
-// have the same owner inside and outside.
+// entrypoint that changes to another user can take these ids. Then files in mounts have
+// the same owner inside and outside.
 func HostEnv() map[string]string {
 	return map[string]string{"HOST_UID": strconv.Itoa(os.Getuid()), "HOST_GID": strconv.Itoa(os.Getgid())}
 }
 
-// primaryEnv is the environment of the primary: HostEnv, that of its tools over it,
-// and its own over both.
+// primaryEnv returns the environment of the primary: HostEnv, overridden by that of its
+// tools, overridden by its own.
 func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
 	env := HostEnv()
 	for _, p := range s.GetToolProjections() {
@@ -103,7 +103,7 @@ func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
 	return env
 }
 
-// copyIn copies what the spec wants from the host.
+// copyIn copies the host files of the spec into the primary.
 func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	l.announce(ctx, sb, "copy", "")
 	said, field := l.Now(), ""
@@ -124,17 +124,17 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	return err
 }
 
-// copyProgressEvery keeps a long copy from filling the event stream.
+// copyProgressEvery bounds the number of progress events of a long copy.
 const copyProgressEvery = 2 * time.Second
 
-// afterCopy lets the container's own command start once its files are there.
+// afterCopy lets the container's own command start once its files are copied.
 func (l *Loop) afterCopy(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FILES_COPIED {
 		return nil
 	}
 	err := l.Execs.Release(ctx, sb.ID)
 	if err != nil {
-		l.Links.Drop(sb.ID) // the next link does it
+		l.Links.Drop(sb.ID) // the next link repeats the release
 	}
 	return err
 }

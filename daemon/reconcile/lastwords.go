@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// lastLines and lastBytes bound what of a service's log goes into an event.
+	// lastLines and lastBytes bound the part of a service's log that goes into an event.
 	lastLines, lastBytes = 5, 600
-	// lastWordsTimeout bounds the look for it; an event must not wait for it longer.
+	// lastWordsTimeout bounds reading it, because the event waits for it.
 	lastWordsTimeout = 2 * time.Second
 )
 
-// withLastWords adds to the failure of a service what it said last: mostly that is
-// why it failed.
+// withLastWords adds the last output of a service to the event of its failure. It usually
+// shows the reason.
 func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o machine.Observation) *agboxv1.SandboxEvent {
 	d := ev.GetService()
 	c := o.Services[d.GetName()].Container
@@ -41,7 +41,7 @@ func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o ma
 	switch d.GetErrorCode() {
 	case agboxv1.ErrorReason_SERVICE_UNHEALTHY.String():
 		add("The healthcheck says", l.healthOutput(ctx, c.ID))
-		fallthrough // it may be no service at all that answers so
+		fallthrough // the failed object may not be a service
 	case agboxv1.ErrorReason_SERVICE_EXITED.String():
 		add("Its last output", l.lastOutput(ctx, c.ID))
 	}
@@ -97,7 +97,7 @@ func (t *tail) bytes() []byte {
 	return t.kept
 }
 
-// oneLine makes text from inside a container fit for a sentence.
+// oneLine makes untrusted text from a container fit into a sentence.
 func oneLine(raw []byte) string {
 	raw = bytes.TrimSpace(raw[max(0, len(raw)-lastBytes):])
 	text := strings.ReplaceAll(strings.ToValidUTF8(string(raw), ""), "\n", " | ")

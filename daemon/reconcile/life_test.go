@@ -25,15 +25,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must happen. It is no deadline of
-// the product: only a broken test runs into it.
+// patience is how long a test waits for an event. It is not a deadline of the product:
+// only a broken test reaches it.
 const patience = 30 * time.Second
 
-// guests stands for the supervisors: one answers while its container runs.
+// guests simulates the supervisors: one answers while its container runs.
 type guests struct {
 	ledger *ledger.Ledger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	up     map[string]bool
 	linked map[string]bool
 	drops  int
@@ -42,7 +42,7 @@ type guests struct {
 	hooks  []*agboxv1.CreateExecRequest
 	held   bool // hooks do not end by themselves
 	did    []string
-	copy   func(context.Context) error // instead of copying something in
+	copy   func(context.Context) error // runs instead of copying
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -78,7 +78,7 @@ func (g *guests) EndAll(ctx context.Context, id string) error {
 	return nil
 }
 
-// CopyIn notes what it was asked for, and does what copy says.
+// CopyIn records its arguments and calls copy.
 func (g *guests) CopyIn(ctx context.Context, id string, _ hostfiles.Checker, copies []hostfiles.Copy, progress func(hostfiles.Copy, int64, int64)) error {
 	g.mu.Lock()
 	g.did = append(g.did, "copy "+copies[0].Source)
@@ -98,8 +98,8 @@ func (g *guests) Release(_ context.Context, id string) error {
 	return nil
 }
 
-// RunHook accepts a hook and, unless it is held, ends it at once: with exit code 1
-// when its command is "false".
+// RunHook accepts a hook. Unless hooks are held, it ends the hook at once, with exit code
+// 1 if the command is "false".
 func (g *guests) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error {
 	again, err := g.ledger.AcceptHook(ctx, req, "boot", hook)
 	if err != nil || again {
@@ -124,7 +124,7 @@ func (g *guests) endHook(ctx context.Context, req *agboxv1.CreateExecRequest) er
 	return g.ledger.EndExec(ctx, req.GetSandboxId(), d)
 }
 
-// ran are the hooks that were run, in their order.
+// ran returns the hooks that were run, in order.
 func (g *guests) ran() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,7 +159,7 @@ func (g *guests) set(id string, up bool) {
 	g.up[id] = up
 }
 
-// life is one daemon life over an engine and a data directory that outlive it.
+// life is one life of a daemon, with an engine and a data directory that outlive it.
 type life struct {
 	t      *testing.T
 	engine *runtimetest.Fake
@@ -175,7 +175,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string, options ...func(*
 	return beginWith(t, engine, dir, 20*time.Millisecond, options...)
 }
 
-// beginWith is begin with a pause between two full looks that nothing else asks for.
+// beginWith is begin with a given pause between two full looks.
 func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.Duration, options ...func(*Options)) *life {
 	t.Helper()
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
@@ -219,7 +219,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	return l
 }
 
-// next ends this life and begins another; running containers still answer.
+// next ends this life and begins another one. Running containers still answer.
 func (l *life) next(options ...func(*Options)) *life {
 	l.t.Helper()
 	l.end()
@@ -267,7 +267,7 @@ func (l *life) await(id string, state agboxv1.SandboxState) machine.Record {
 	return r
 }
 
-// until waits for a condition, looking again at every commit and often enough besides.
+// until waits for a condition. It checks at every commit, and periodically.
 func (l *life) until(what string, ok func() bool) {
 	l.t.Helper()
 	deadline := time.After(patience)

@@ -1,9 +1,9 @@
-// Package reconcile holds the one loop that moves sandboxes: it loads a record,
-// observes, asks machine.Next, and does what it says. Start-up, engine events,
-// requests, timers and the periodic resync all do the same thing: Enqueue.
+// Package reconcile has the one loop that changes sandboxes. It loads a record, observes,
+// asks machine.Next, and executes the step. Start-up, engine events, requests, timers and
+// the periodic resync all do the same: Enqueue.
 //
-// It is the only caller of the engine's mutating verbs. A sandbox has at most
-// one worker at a time; the Loop owns the workers and waits for them in Run.
+// It is the only caller of the engine's mutating verbs. A sandbox has at most one worker
+// at a time. The Loop owns the workers, and Run waits for them.
 package reconcile
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Options are the parts and figures of a Loop.
+// Options are the dependencies and parameters of a Loop.
 type Options struct {
 	Engine Engine
 	Links  Links
@@ -30,27 +30,27 @@ type Options struct {
 	Files  Files
 	Ledger *ledger.Ledger
 	Paths  paths.Install
-	// Host checks what sandboxes take from the host.
+	// Host checks host paths that sandboxes mount or copy.
 	Host hostfiles.Checker
-	// InstallID marks what is ours in the engine.
+	// InstallID is in the labels of the objects of this install.
 	InstallID string
 	// Supervisor is the host path of the supervisor binary for new containers.
 	Supervisor string
-	// HandedOver tells that the daemon before this one left its work to it.
+	// HandedOver means that the previous daemon was upgraded and handed its work over.
 	HandedOver bool
-	// PendingRecovery says what becomes of sandboxes that an earlier daemon was making.
+	// PendingRecovery is the policy for sandboxes that an earlier daemon was making.
 	PendingRecovery machine.PendingRecovery
-	// Resync is the pause between two full looks at the engine.
+	// Resync is the maximum pause between two full looks at the engine.
 	Resync time.Duration
-	// Revival is the policy of sandboxes whose spec names none.
+	// Revival is the policy for sandboxes whose spec has none.
 	Revival agboxv1.RevivalPolicy
 	// ReadyWithin is how long a supervisor may take to answer after the start.
 	ReadyWithin time.Duration
-	// OrphanGrace is how long an object of ours that belongs to no sandbox must
-	// have been seen before it is removed; 0: never.
+	// OrphanGrace is how long an orphan must have been seen before it is removed. 0 means
+	// never.
 	OrphanGrace time.Duration
-	// MaxExecLog and MaxSandboxLog are the bytes of output that new containers keep of
-	// each stream of an exec, and of all execs together; 0: no limit.
+	// MaxExecLog and MaxSandboxLog limit the bytes of output that new containers keep,
+	// per stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
 	Now           func() time.Time
@@ -61,52 +61,53 @@ type Options struct {
 type Loop struct {
 	Options
 
-	// slots bounds how many workers speak with the engine at a time, stops how many
-	// wait for containers to end.
+	// slots bounds the workers that call the engine at the same time. stops bounds those
+	// that wait for containers to end.
 	slots, stops chan struct{}
 	wg           sync.WaitGroup
-	// orphans are those of the newest full look by their ids in the engine; of the
-	// goroutine that looks only. sweeping is true while some are being removed.
+	// orphans has the orphans of the newest full look by their engine ids. Only the
+	// looking goroutine uses it. sweeping is true while some are being removed.
 	orphans  map[string]*orphan
 	sweeping atomic.Bool
 
-	// mu guards what follows; never held across a call.
+	// mu guards the fields below. It is never held across a call.
 	mu      sync.Mutex
-	ctx     context.Context // nil until Run; cancelled when it ends
+	ctx     context.Context // nil until Run; cancelled when Run ends
 	workers map[string]*worker
-	// engine is what was last heard of the engine.
+	// engine is the last known health of the engine.
 	engine EngineHealth
-	// outage is the newest time without the engine; answeredAt is its last answer.
+	// outage is the newest outage of the engine. answeredAt is its last answer.
 	outage     outage
 	answeredAt time.Time
-	// askInfo: the engine may be another one than before, and is to say who it is.
+	// askInfo: call Info again, because the engine may have been replaced.
 	askInfo bool
-	// inventory is the newest full look, and when it was begun.
+	// inventory is the result of the newest full look. inventoryAt is when that was
+	// begun.
 	inventory   map[string]runtime.Inventory
 	inventoryAt time.Time
-	// doubtful are the containers, by their ids in the engine, of which an event has
-	// told something that its lists may not show yet.
+	// doubtful has the engine ids of containers for which an event has reported a change
+	// that the engine's lists may not show yet.
 	doubtful map[string]bool
 }
 
-// EngineHealth is what the loop last heard of the engine.
+// EngineHealth is the last known health of the engine.
 type EngineHealth struct {
-	// Known is false until the engine was asked for the first time.
+	// Known is false until the engine was queried for the first time.
 	Known bool
 	Info  runtime.EngineInfo
-	// Err is why the engine does not answer; nil while it does.
+	// Err says why the engine does not answer. It is nil while it does.
 	Err error
 }
 
-// engineSlots is how many verbs may be under way at a time. An engine
-// serialises most of them; more only lengthens its queue.
+// engineSlots is the maximum number of concurrent verbs. The engine serializes most of
+// them, so more would only lengthen its queue.
 const engineSlots = 8
 
-// stopSlots is how many containers may be in their grace at a time. That is mostly
-// waiting, and must not keep the other verbs of other sandboxes waiting too.
+// stopSlots is the maximum number of containers in their stop grace at the same time.
+// That is mostly waiting, and must not block verbs of other sandboxes.
 const stopSlots = 64
 
-// New makes a Loop; nothing moves before Run.
+// New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	return &Loop{
 		Options: o,
@@ -116,8 +117,8 @@ func New(o Options) *Loop {
 	}
 }
 
-// Run reconciles until ctx ends, then waits for the workers. No sandbox is
-// touched by its ending.
+// Run reconciles until ctx ends, then waits for the workers. Its end does not change any
+// sandbox.
 func (l *Loop) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.ctx = ctx
@@ -137,18 +138,18 @@ func (l *Loop) Run(ctx context.Context) {
 	l.wg.Wait()
 }
 
-// Enqueue has the sandbox looked at. It never blocks.
+// Enqueue schedules a look at the sandbox. It never blocks.
 func (l *Loop) Enqueue(sandboxID string) { l.enqueue(sandboxID, false) }
 
-// Interrupt is Enqueue for a changed wish: a pull or a wait that the worker is
-// in is given up.
+// Interrupt is Enqueue for a changed want. It also cancels a pull or a wait of the
+// worker.
 func (l *Loop) Interrupt(sandboxID string) { l.enqueue(sandboxID, true) }
 
 func (l *Loop) enqueue(sandboxID string, interrupt bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil || l.ctx.Err() != nil {
-		return // before Run everything is enqueued anyway; after it nothing is
+		return // before Run everything is enqueued anyway, after it nothing is
 	}
 	w := l.workers[sandboxID]
 	if w == nil {
@@ -166,40 +167,40 @@ func (l *Loop) enqueue(sandboxID string, interrupt bool) {
 	}
 }
 
-// worker is the loop's memory of one sandbox. Its fields are guarded by Loop.mu
-// but for those that only the running worker goroutine touches.
+// worker is the loop's state of one sandbox. Loop.mu guards its fields, except those that
+// only the running worker goroutine uses.
 type worker struct {
 	id      string
 	dirty   bool
 	dirtyAt time.Time
 	running bool
-	// giveUp cancels the interruptible part of the step under way.
+	// giveUp cancels the interruptible part of the current step.
 	giveUp context.CancelFunc
-	// timer enqueues the sandbox when nothing else does.
+	// timer enqueues the sandbox at the time of the last step's Wake.
 	timer *time.Timer
-	// looked is when the engine last showed the sandbox; zero: not yet.
+	// looked is when the engine last showed the sandbox, or zero.
 	looked time.Time
-	// trouble is why the sandbox is degraded; empty when it is not.
+	// trouble says why the sandbox is degraded. It is empty if it is not.
 	trouble string
-	// seen is what the engine last showed, to notice a change in a resync.
+	// seen is the last known state in the engine, to detect a change in a resync.
 	seen digest
 
-	// services remembers what was done about the services, by name.
+	// services has the state of the services by name.
 	services map[string]*serviceWork
 
-	// Of the goroutine only:
+	// Used by the goroutine only:
 
-	// hooks are the execs whose end somebody waits for, or has waited for.
+	// hooks are the execs whose end is or was watched.
 	hooks map[string]bool
-	// startedAt is when this daemon started the primary for the PENDING that
-	// began with startedFor.
+	// startedAt is when this daemon started the primary for the PENDING that began with
+	// startedFor.
 	startedAt  time.Time
 	startedFor uint64
-	// tampered is why the supervisor could not be trusted at the last try to
-	// connect, network what the last look showed to be wrong with the network;
-	// empty if nothing.
+	// tampered says why the supervisor could not be trusted at the last connect. network
+	// describes a problem of the network at the last look. Both are empty if there is
+	// none.
 	tampered, network string
-	// since is the time from which on a full look shows what the round must see.
+	// since is the time after which a full look must have begun to be used in this round.
 	since    time.Time
 	failures int
 }
@@ -211,7 +212,7 @@ func (w *worker) stopTimerLocked() {
 	}
 }
 
-// work runs rounds until the sandbox is clean.
+// work runs rounds until no request for a look is left.
 func (l *Loop) work(w *worker) {
 	for {
 		l.mu.Lock()
@@ -236,15 +237,15 @@ func (l *Loop) work(w *worker) {
 	}
 }
 
-// Condition says how the daemon stands to one sandbox.
+// Condition is the daemon's view of one sandbox besides its record.
 type Condition struct {
-	// Recovering: the daemon has started and has not yet looked at the sandbox.
+	// Recovering: the daemon has started and has not observed the sandbox since.
 	Recovering bool
-	// Degraded says why the sandbox cannot be seen or reached; empty if it can.
+	// Degraded says why the sandbox cannot be observed or reached. It is empty if it can.
 	Degraded string
 }
 
-// Condition returns what is known apart from the record.
+// Condition returns the condition of a sandbox.
 func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,7 +265,7 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 	return c
 }
 
-// Health returns what was last heard of the engine.
+// Health returns the last known health of the engine.
 func (l *Loop) Health() EngineHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()

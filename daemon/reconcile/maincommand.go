@@ -8,8 +8,8 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 )
 
-// emit appends an event. A sandbox that becomes READY gets the record of its own
-// command in the same transaction: whoever sees that it is READY finds it.
+// emit appends an event. A sandbox that becomes READY gets the record of its own command
+// in the same transaction, so whoever sees it READY finds the command.
 func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
 	if ev.GetEventType() == agboxv1.EventType_SANDBOX_READY {
 		return l.recordMain(ctx, sb, ev)
@@ -18,8 +18,8 @@ func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxE
 	return err
 }
 
-// recordMain records the sandbox's own command, if it is due, with an event that
-// may be nil.
+// recordMain records the sandbox's own command, if it is due, together with an event,
+// which may be nil.
 func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
 	main := l.Execs.Main(sb.ID)
 	switch {

@@ -12,7 +12,7 @@ func TestASandboxBecomesReadyTogetherWithItsMainCommand(t *testing.T) {
 	l.guests.main = "main-a"
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
-	// The record that shows READY shows the command: it is one commit.
+	// The record that shows READY also has the command: it is one commit.
 	if sb, _ := l.ledger.Sandbox("a"); !sb.Execs["main-a"].Main || sb.InUse() {
 		t.Errorf("the execs are %v", sb.Execs)
 	}

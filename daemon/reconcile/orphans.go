@@ -7,11 +7,11 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Orphans are engine objects that carry our install's label and are Orphaned.
-// The install id is random and known to nobody outside, so an object with our
-// label and a wrong nonce is of our own making, from an earlier life, or
-// somebody copied the label on purpose. Either way it goes, but only after it
-// has been seen for the grace period: what is just being adopted is not touched.
+// Orphans are engine objects with our install's label for which Orphaned is true. The
+// install id is random and not known outside. So an object with our label and a wrong
+// nonce is from an earlier sandbox of ours, or somebody has copied the label on purpose.
+// In both cases it is removed, but only after it has been seen for the grace period, so
+// that an object that is just being adopted is not removed.
 
 // orphan is one such object.
 type orphan struct {
@@ -20,12 +20,12 @@ type orphan struct {
 	// kind is "container", "network" or "volume".
 	kind  string
 	since time.Time
-	// tried tells that a removal has failed and was reported; it belongs to the
-	// one goroutine that removes.
+	// tried means that a removal has failed and was logged. Only the removing goroutine
+	// uses it.
 	tried bool
 }
 
-// sweep notes the orphans of a full look and removes those whose grace is over,
+// sweep records the orphans of a full look and removes those whose grace is over,
 // containers before networks and volumes. Only the goroutine of resyncLoop calls it.
 func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 	if l.OrphanGrace <= 0 {
@@ -51,7 +51,7 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 	}
 	l.orphans = seen
 	if len(due) == 0 || !l.sweeping.CompareAndSwap(false, true) {
-		return // a removal that takes long must not hold up the next look
+		return // a slow removal must not delay the next look
 	}
 	l.wg.Go(func() {
 		defer l.sweeping.Store(false)
@@ -61,10 +61,10 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 	})
 }
 
-// leftBehind tells whether the object is certainly of a sandbox that was deleted:
-// id and nonce are those of its record. An engine makes such things when it carries
-// out a request that a daemon sent right before it was killed. Nobody can want
-// them, so that they need no grace beyond a second look.
+// leftBehind reports whether the object certainly belongs to a deleted sandbox: id and
+// nonce are those of its record. An engine makes such objects when it executes a request
+// of a daemon that was killed right after sending it. Nobody needs them, so they get no
+// grace beyond a second look.
 func (l *Loop) leftBehind(ctx context.Context, o *orphan) bool {
 	past, err := l.Ledger.Past(ctx, o.SandboxID)
 	return err == nil && past.Over() && past.Nonce != "" && past.Nonce == o.Nonce
@@ -85,17 +85,17 @@ func objects(inv runtime.Inventory) []*orphan {
 	return list
 }
 
-// owned tells whether a sandbox may need the object. In doubt it may.
+// owned reports whether a sandbox may need the object. In doubt it returns true.
 func (l *Loop) owned(ctx context.Context, o *orphan) bool {
 	if o.InstallID != l.InstallID {
-		return true // somebody else's
+		return true // another install's
 	}
 	owned, err := l.Ledger.Owns(ctx, o.SandboxID, o.Nonce)
 	return owned || err != nil
 }
 
-// removeOrphan removes one and says so; a failure is said once and tried again
-// at the next full look.
+// removeOrphan removes one orphan and logs that. A failure is logged once and retried at
+// the next full look.
 func (l *Loop) removeOrphan(ctx context.Context, o *orphan) {
 	var err error
 	switch o.kind {

@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// sweeper is a loop that looks when the test says so, at the time that it says.
+// sweeper is a loop that looks when the test says so, at a time that the test sets.
 type sweeper struct {
 	*Loop
 	t      *testing.T
@@ -54,7 +54,7 @@ func newSweeper(t *testing.T) *sweeper {
 	return s
 }
 
-// look is one full look and all that follows from it.
+// look is one full look with all its consequences.
 func (s *sweeper) look(after time.Duration) {
 	s.t.Helper()
 	s.now = s.now.Add(after)
@@ -62,13 +62,13 @@ func (s *sweeper) look(after time.Duration) {
 	s.wg.Wait()
 }
 
-// add puts a container and a network into the engine.
+// add adds a container and a network to the engine.
 func (s *sweeper) add(name, installID, sandboxID, nonce string) {
 	s.engine.AddForeign(name, runtime.Identity{InstallID: installID, SandboxID: sandboxID, Nonce: nonce, Role: runtime.RolePrimary})
 	s.engine.AddForeignNetwork(name+"-net", runtime.Identity{InstallID: installID, SandboxID: sandboxID, Nonce: nonce, Role: runtime.RoleNetwork})
 }
 
-// addVolume puts a volume there.
+// addVolume adds a volume.
 func (s *sweeper) addVolume(name, sandboxID string) {
 	s.t.Helper()
 	err := s.engine.EnsureVolume(s.t.Context(), runtime.VolumeSpec{
@@ -93,7 +93,7 @@ func TestAVolumeOfNoSandboxGoesWithItsContainer(t *testing.T) {
 	}
 }
 
-// left names what the engine has.
+// left lists the objects of the engine.
 func (s *sweeper) left() string {
 	var names []string
 	for _, c := range s.engine.Containers() {
@@ -141,7 +141,7 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 	all := s.left()
 	s.look(0)
 	s.wantLeft(all)
-	// What a deleted sandbox left behind is seen twice, and gone.
+	// What a deleted sandbox left behind is removed at the second look.
 	s.look(10*time.Minute - time.Second)
 	s.wantLeft("living spoof unknown foreign foreign2 living-net spoof-net unknown-net foreign-net foreign2-net")
 	s.look(time.Second)

@@ -6,28 +6,27 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// outage is a time in which the engine did not answer: from its last answer
-// before to the first one after. until is zero while it lasts. The zero value is
-// none at all.
+// outage is a period in which the engine did not answer: from its last answer before to
+// its first answer after. until is zero while it lasts. The zero value means no outage.
 type outage struct {
 	from, until time.Time
 }
 
-// missed returns the outage after the engine did not answer what was asked at begun.
-// lastOK is when it had answered last.
+// missed returns the outage after the engine failed to answer a query that was sent at
+// begun. lastOK is the time of its last answer.
 func (o outage) missed(begun, lastOK time.Time) outage {
 	if begun.Before(o.until) {
-		return o // what was asked in an outage failed in it
+		return o // a query sent in an outage has failed because of it
 	}
 	return o.begins(lastOK)
 }
 
-// lost returns the outage after the stream of events broke off that was opened at the
-// given time. An engine that is restarted behind a socket that queues, as systemd's
-// does, lets calls wait: the stream alone tells of it.
+// lost returns the outage after an event stream broke that was opened at the given time.
+// If a restarting engine has a socket that queues connections, as with systemd, calls
+// only wait. Then the stream alone shows the restart.
 func (o outage) lost(opened, lastOK time.Time) outage {
 	if opened.Before(o.from) {
-		return o // it broke when the engine was missed
+		return o // it broke because of the known outage
 	}
 	return o.begins(lastOK)
 }
@@ -49,30 +48,30 @@ func (o outage) answered(at time.Time) outage {
 
 func (o outage) lasts() bool { return !o.from.IsZero() && o.until.IsZero() }
 
-// covers tells whether the container ended in the outage: then it was most
-// likely the engine's own restart. An engine's clock is the host's, which is ours.
+// covers reports whether the container ended during the outage. The reason was then most
+// likely the restart of the engine. The engine's clock is that of this host.
 func (o outage) covers(c *runtime.Container) bool {
 	ended := c != nil && (c.State == runtime.StateExited || c.State == runtime.StateDead)
 	return ended && !o.from.IsZero() && c.FinishedAt.After(o.from) &&
 		(o.until.IsZero() || c.FinishedAt.Before(o.until))
 }
 
-// endedWithEngine tells whether the container ended while the engine was away.
+// endedWithEngine reports whether the container ended while the engine was away.
 func (l *Loop) endedWithEngine(c *runtime.Container) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.outage.covers(c)
 }
 
-// missedEngine notes that the engine did not answer a step that began at begun. Its
-// health is for the next full look to say.
+// missedEngine records that the engine did not answer a step that began at begun. The
+// next full look updates its health.
 func (l *Loop) missedEngine(begun time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.outage = l.outage.missed(begun, l.answeredAt)
 }
 
-// lostStream notes that a stream of events broke off that was opened at the given time.
+// lostStream records that an event stream broke that was opened at the given time.
 func (l *Loop) lostStream(opened time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -139,7 +139,8 @@ func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
 	}
 }
 
-// Calls wait, and none fails, while an engine restarts whose socket somebody else holds.
+// If the socket is held by another process, an engine restart lets calls wait, and none
+// fails.
 func TestARestartThatNoCallFailsInIsAnOutage(t *testing.T) {
 	engine := runtimetest.NewFake()
 	first := engine.Hang(runtimetest.VerbInventory)

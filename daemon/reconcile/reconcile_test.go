@@ -146,8 +146,8 @@ func TestLostRepliesMakeNothingTwice(t *testing.T) {
 	}
 }
 
-// An engine may make a network for a daemon that was killed after the next one has
-// made its own.
+// An engine may make a network for a killed daemon after the next daemon has made its
+// own.
 func TestANetworkThatTheEngineMakesLateIsRemoved(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", served())
@@ -241,7 +241,7 @@ func TestWishesSurviveACrash(t *testing.T) {
 		l.create(id, runtimetest.FakeImage)
 		l.await(id, machine.Ready)
 	}
-	// The wishes are recorded, and nobody is told before the crash.
+	// The requests are recorded, and the daemon crashes before it tells the loop.
 	if _, err := l.ledger.RequestStop(t.Context(), "stop", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,8 @@ func TestMainCommandIsOnlyWhatIsWorthRunning(t *testing.T) {
 		{"/entry", "sh", "", "", "/entry sh"},
 		{"", "", "", "", ""},
 		{"", "redis-server", "", "sleep 9", "sleep 9"},
-		// As with Docker: a command is what the entrypoint gets, an entrypoint replaces both.
+		// As with Docker: a command is the argument of the entrypoint, and an entrypoint
+		// replaces both.
 		{"/entry", "sh", "", "sleep 9", "/entry sleep 9"},
 		{"/entry -x", "sh", "/mine -y", "", "/mine -y"},
 		{"/entry", "sh", "/mine", "sleep 9", "/mine sleep 9"},
@@ -347,15 +348,15 @@ func TestTransientErrorsAreRetriedAndOthersAreNot(t *testing.T) {
 	}
 }
 
-// TestNothingIsKeptInMemoryOfSandboxesThatAreGone looks at every map of a Loop, so
-// that one that is added later is covered too.
+// TestNothingIsKeptInMemoryOfSandboxesThatAreGone checks every map of a Loop, so that it
+// also covers maps that are added later.
 func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	for i := range 10 {
 		id := fmt.Sprintf("s%d", i)
 		l.create(id, runtimetest.FakeImage)
 		l.await(id, agboxv1.SandboxState_SANDBOX_STATE_READY)
-		// An engine tells of the end of containers and networks late.
+		// An engine reports the end of containers and networks late.
 		told := func(action string) {
 			for _, object := range []string{"container-", "network-"} {
 				l.loop.hint(runtime.Event{Identity: runtime.Identity{SandboxID: id}, Action: action, ObjectID: object + id})

@@ -17,31 +17,30 @@ import (
 )
 
 const (
-	// lookTimeout bounds a look at the engine. One hung container can hang it.
+	// lookTimeout bounds a look at the engine. One hung container can block it.
 	lookTimeout = 10 * time.Second
-	// verbTimeout bounds a mutating verb; an engine under load takes seconds.
+	// verbTimeout bounds a mutating verb. An engine under load takes seconds.
 	verbTimeout = time.Minute
 	// pullTimeout bounds the pull of an image.
 	pullTimeout = 30 * time.Minute
-	// connectTimeout bounds one try to reach a supervisor.
+	// connectTimeout bounds one attempt to reach a supervisor.
 	connectTimeout = 2 * time.Second
 	// stopGrace is the time between the engine's stop signal and its kill. The
 	// supervisor's own grace for execs is shorter.
 	stopGrace = 10 * time.Second
-	// removeGrace is the same on the way to removal.
+	// removeGrace is stopGrace for a removal.
 	removeGrace = 2 * time.Second
-	// retryMin and retryMax bound the pause after a step that failed and may
-	// succeed later.
+	// retryMin and retryMax bound the pause before a failed step is retried.
 	retryMin, retryMax = 200 * time.Millisecond, 10 * time.Second
-	// maxSteps ends a round that does not come to rest; the next one goes on.
+	// maxSteps ends a round that does not come to rest. The next round continues.
 	maxSteps = 64
 )
 
-// round takes one sandbox as far as it goes now and says when to look again;
-// zero: when something happens.
+// round executes steps for one sandbox until it rests and returns when to look again.
+// Zero means when something happens.
 func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Time {
 	var o machine.Observation
-	if dirtyAt.After(w.since) { // not if the round before has changed something since
+	if dirtyAt.After(w.since) { // not if an earlier round has changed something since
 		w.since = dirtyAt
 	}
 	for range maxSteps {
@@ -72,7 +71,7 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 		begun := l.Now()
 		err := l.apply(ctx, w, sb, step, &o)
 		if step.Do.Changes() {
-			w.since = l.Now() // also a step that was given up may have made something
+			w.since = l.Now() // a cancelled step may also have made something
 		}
 		if fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
 			l.missedEngine(begun)
@@ -99,7 +98,7 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	}
 }
 
-// apply does one step and writes what it learned into o.
+// apply executes one step and writes its results to o.
 func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
 	switch step.Do {
 	case machine.Look:
@@ -141,8 +140,8 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	return nil
 }
 
-// interruptible runs a step that a changed wish may cut short. The user's next
-// wish decides then, so being cut short is no failure.
+// interruptible runs a step that a changed want may cancel. The cancellation is not a
+// failure: the new want decides what follows.
 func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.Context) error) error {
 	stepCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -156,7 +155,7 @@ func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.C
 		l.mu.Unlock()
 	}()
 	if dirty {
-		return nil // the wish may have changed before giveUp was there: ask again
+		return nil // the want may have changed before giveUp was set: ask again
 	}
 	err := step(stepCtx)
 	if stepCtx.Err() != nil && ctx.Err() == nil {
@@ -165,8 +164,8 @@ func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.C
 	return err
 }
 
-// failed decides what the failure of a step means: try again later, or the end
-// of a sandbox that is being made.
+// failed handles the error of a step: it schedules a retry, or fails a sandbox that is
+// being made.
 func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
@@ -184,8 +183,8 @@ func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step ma
 	return l.Now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
 }
 
-// retryable tells whether the same step may succeed later without anybody's
-// doing: the engine was away, or slow.
+// retryable reports whether the same step may succeed later by itself, because the engine
+// was away or slow.
 func retryable(err error) bool {
 	if reason := fault.ReasonOf(err); reason == agboxv1.ErrorReason_IMAGE_PULL_FAILED {
 		return false

@@ -13,8 +13,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// ServiceLogs writes a service's own output, as far as the engine keeps it. The
-// caller bounds it with ctx.
+// ServiceLogs writes the output of a service, as far as the engine keeps it. The caller
+// bounds it with ctx.
 func (l *Loop) ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error {
 	if serviceSpec(sb, service) == nil {
 		return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SERVICE_MISSING,

@@ -21,21 +21,21 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// serviceWork is the worker's memory of one service, guarded by Loop.mu.
+// serviceWork is the worker's state of one service. Loop.mu guards it.
 type serviceWork struct {
-	// started is the start that this daemon has carried out last.
+	// started is the number of the last start that this daemon has executed.
 	started uint32
-	// startedAt is when it did.
+	// startedAt is the time of that start.
 	startedAt time.Time
-	// failure is why making or starting it came to nothing; told by the next event.
+	// failure is the error of making or starting it. The next event reports it.
 	failure *machine.ServiceFailure
-	// cancel gives up a making in the background, whose end closes made; nil while
-	// there is none.
+	// cancel cancels making it in the background. made is closed when that has ended.
+	// Both are nil if it is not being made.
 	cancel context.CancelFunc
 	made   chan struct{}
 }
 
-// service returns the memory of a service. The caller holds Loop.mu.
+// service returns the state of a service. The caller holds Loop.mu.
 func (w *worker) service(name string) *serviceWork {
 	s := w.services[name]
 	if s == nil {
@@ -48,7 +48,7 @@ func (w *worker) service(name string) *serviceWork {
 	return s
 }
 
-// recall puts what the worker remembers of its services into the observation.
+// recall adds the worker's state of its services to the observation.
 func (l *Loop) recall(w *worker, o *machine.Observation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +62,7 @@ func (l *Loop) recall(w *worker, o *machine.Observation) {
 	}
 }
 
-// serviceSpec finds a service in the spec by its name; nil if there is none.
+// serviceSpec returns a service of the spec by its name, or nil.
 func serviceSpec(sb ledger.Sandbox, name string) *agboxv1.ServiceSpec {
 	for _, s := range sb.Spec.GetServices() {
 		if s.GetName() == name {
@@ -72,7 +72,7 @@ func serviceSpec(sb ledger.Sandbox, name string) *agboxv1.ServiceSpec {
 	return nil
 }
 
-// network is made beside the images and handed to who waits for it.
+// sandboxNetwork is made while images are pulled, and passed to those that wait for it.
 type sandboxNetwork struct {
 	once sync.Once
 	made runtime.Network
@@ -89,11 +89,11 @@ func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork
 	return n.made, n.err
 }
 
-// prepare has network, images, volumes and containers of the primary and of the
-// named services. None of these waits for what it does not need. Only pulls heed a
-// changed wish, by a context of their own: a call that makes something is waited
-// for, so that what it made is seen afterwards. What fails for good ends the pulls of
-// all: whoever waits is not to wait for images that nobody will use.
+// prepare makes network, images, volumes and containers of the primary and of the named
+// services. Each waits only for what it needs. A changed want cancels only pulls, which
+// have their own context. prepare waits for calls that make something, so that later
+// looks see the result. A permanent error cancels all pulls, because their images are no
+// longer needed.
 func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, services []string, o *machine.Observation) error {
 	network := new(sandboxNetwork)
 	group := new(errgroup.Group)
@@ -129,7 +129,7 @@ func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, 
 	}
 	o.Looked, o.Leftovers = true, true
 	if len(services) > 0 {
-		o.Looked, w.since = false, l.Now() // a container that was there before may be further
+		o.Looked, w.since = false, l.Now() // an existing container may be in a later state
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *a
 	return aboutService(spec.GetName(), err)
 }
 
-// makeContainer has the volumes that a container mounts, then the container.
+// makeContainer makes the volumes that a container mounts, then the container.
 func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, volumes []*agboxv1.VolumeSpec, describe func() (runtime.ContainerSpec, error)) (id string, err error) {
 	spec, err := describe()
 	if err != nil {
@@ -191,7 +191,7 @@ func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, volumes []*
 	return id, err
 }
 
-// aboutService says which service an error is about.
+// aboutService adds the service's name to an error.
 func aboutService(name string, err error) error {
 	if err == nil {
 		return nil
@@ -202,7 +202,7 @@ func aboutService(name string, err error) error {
 	return fmt.Errorf("service %s: %w", name, err)
 }
 
-// makeServices begins to make services of a READY sandbox, each on its own.
+// makeServices starts making services of a READY sandbox, each independently.
 func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
 	network := new(sandboxNetwork)
 	for _, name := range names {
@@ -234,7 +234,7 @@ func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
 	}
 }
 
-// halt gives up what is made in the background and waits for its end.
+// halt cancels making services in the background and waits until that has ended.
 func (l *Loop) halt(w *worker) {
 	l.mu.Lock()
 	var busy []chan struct{}
@@ -265,8 +265,8 @@ func serviceFailure(name string, err error) *machine.ServiceFailure {
 	return &machine.ServiceFailure{Reason: reason, Message: f.Message}
 }
 
-// startServices starts services side by side. What one of them fails with for good
-// is remembered and becomes an event; what may pass is returned, to be tried again.
+// startServices starts services concurrently. A permanent error of a service is stored
+// and becomes an event. Other errors are returned for a retry.
 func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, names []string, o *machine.Observation) error {
 	if sb.State == machine.Pending {
 		l.announce(ctx, sb, "services", strings.Join(names, ", "))
@@ -300,7 +300,7 @@ func (l *Loop) stopServices(ctx context.Context, w *worker, names []string, o *m
 	return failed
 }
 
-// each does the same for all at a time and joins the errors.
+// each calls do for all names concurrently and joins the errors.
 func (l *Loop) each(names []string, do func(string) error) error {
 	failures := make([]error, len(names))
 	var group sync.WaitGroup
@@ -311,9 +311,8 @@ func (l *Loop) each(names []string, do func(string) error) error {
 	return errors.Join(failures...)
 }
 
-// observe puts what an inventory shows into the observation. Containers that do
-// not run are looked at closer, because a list does not say why, and so are those of
-// which an event has just told.
+// observe copies an inventory into the observation. It inspects containers that do not
+// run, because a list does not say why, and those for which an event has just arrived.
 func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
 	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
 	o.Services, o.Spares = make(map[string]machine.ServiceSeen), len(spareNetworks(inv)) > 0
@@ -343,8 +342,8 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 	return nil
 }
 
-// hasGuestFolder tells whether there is anything that the supervisor was given: it may
-// be there without any container, before the first and after the last call to the engine.
+// hasGuestFolder reports whether the supervisor's folder exists. It can exist without any
+// container, before the first and after the last call to the engine.
 func (l *Loop) hasGuestFolder(sandboxID string) bool {
 	_, err := os.Lstat(l.Paths.Guest(sandboxID))
 	return err == nil
@@ -354,7 +353,7 @@ func ended(c runtime.Container) bool {
 	return c.State == runtime.StateExited || c.State == runtime.StateDead
 }
 
-// clearFailure forgets why making or starting a service failed, once an event says so.
+// clearFailure clears the error of a service once an event has reported it.
 func (l *Loop) clearFailure(w *worker, ev *agboxv1.SandboxEvent) {
 	if ev.GetEventType() == agboxv1.EventType_SANDBOX_SERVICE_FAILED {
 		l.mu.Lock()

@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
 
-// served is a sandbox with a database, an app that needs it healthy, and an
-// optional service.
+// served is a sandbox with a database, an app that depends on its health, and an optional
+// service.
 func served() *agboxv1.CreateSpec {
 	return &agboxv1.CreateSpec{
 		Image: runtimetest.FakeImage, PostCreate: []string{"created"},
@@ -44,7 +44,7 @@ func (l *life) createServed(id string, spec *agboxv1.CreateSpec) {
 	l.loop.Enqueue(id)
 }
 
-// container is that of a service; the zero one if there is none.
+// container returns the container of a service, or a zero value.
 func (l *life) container(service string) runtime.Container {
 	for _, c := range l.engine.Containers() {
 		if c.Service == service {
@@ -64,15 +64,15 @@ func (l *life) awaitService(id, name string, phase machine.Phase) {
 	l.until(fmt.Sprintf("service %s in phase %d", name, phase), func() bool { return l.service(id, name).Phase == phase })
 }
 
-// heal lets the healthcheck of the database pass once it runs.
+// heal makes the healthcheck of the database pass once it runs.
 func (l *life) heal() {
 	l.t.Helper()
 	l.until("the database", func() bool { return l.container("db").State == runtime.StateRunning })
 	l.engine.SetHealth(l.container("db").ID, runtime.Healthy)
 }
 
-// A full look that was begun before a container ran does not count after its start,
-// also if somebody had asked for a look before.
+// A full look that began before a container ran is not used after its start, even if
+// somebody requested a look earlier.
 func TestAnOldLookDoesNotHideAStart(t *testing.T) {
 	l := beginWith(t, runtimetest.NewFake(), t.TempDir(), time.Hour)
 	l.createServed("a", served())
@@ -84,7 +84,7 @@ func TestAnOldLookDoesNotHideAStart(t *testing.T) {
 	l.until("the start of the app", func() bool { return l.engine.Calls(runtimetest.VerbStartContainer) > starts })
 	asked := time.Now()
 	l.loop.Enqueue("a")
-	l.engine.Restart(true) // the stream of events breaks, and a full look follows
+	l.engine.Restart(true) // the event stream breaks, and a full look follows
 	l.until("a full look", func() bool {
 		l.loop.mu.Lock()
 		defer l.loop.mu.Unlock()
@@ -325,8 +325,8 @@ func TestLostRepliesMakeNoServiceTwice(t *testing.T) {
 	}
 }
 
-// TestServicesComeBackFromAnything mixes deaths, removals, healthchecks, outages and
-// daemon restarts, several at a time.
+// TestServicesComeBackFromAnything mixes exits, removals, healthchecks, outages and
+// daemon restarts.
 func TestServicesComeBackFromAnything(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

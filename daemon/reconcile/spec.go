@@ -34,8 +34,8 @@ func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
 	return runtime.VolumeSpec{Identity: id, Name: runtime.VolumeName(sb.ID, name)}
 }
 
-// primarySpec describes the primary. PID 1 is the supervisor, as root: it starts
-// every exec as the user that was asked for.
+// primarySpec describes the primary. Its PID 1 is the supervisor, which runs as root and
+// starts every exec as the requested user.
 func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network) (runtime.ContainerSpec, error) {
 	c := runtime.ContainerSpec{
 		Identity:    l.identity(sb, runtime.RolePrimary),
@@ -63,7 +63,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 	return c, describe(&c, sb, sb.Spec)
 }
 
-// serviceContainer describes a service. It answers on the sandbox's network to its name.
+// serviceContainer describes a service. Its name resolves on the sandbox's network.
 func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, image runtime.Image, network runtime.Network) (runtime.ContainerSpec, error) {
 	id := l.identity(sb, runtime.RoleService)
 	id.Service = spec.GetName()
@@ -89,8 +89,8 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 	return c, describe(&c, sb, spec)
 }
 
-// hostname is the sandbox's name where it has one: it shows in shell prompts.
-// A host name has at most 63 characters (RFC 1123) and no '_' or '.'.
+// hostname returns the sandbox's name if it has one, because shell prompts show it. A
+// host name has at most 63 characters (RFC 1123) and no '_' or '.'.
 func hostname(sb ledger.Sandbox) string {
 	name := sb.Name
 	if name == "" {
@@ -111,10 +111,10 @@ func envList(envs map[string]string) []string {
 // shells are commands that do nothing without a terminal.
 var shells = []string{"sh", "ash", "bash", "dash", "zsh", "fish"}
 
-// mainCommand is what the supervisor runs beside the execs. As with Docker, the spec's
-// command replaces that of the image and its entrypoint stays, and an entrypoint of
-// the spec replaces both. An image whose own command is a bare shell has none worth
-// running: without input it would only end at once.
+// mainCommand returns the command that the supervisor runs besides the execs. As with
+// Docker, the spec's command replaces that of the image and its entrypoint stays, and an
+// entrypoint of the spec replaces both. A bare shell as the image's own command is not
+// run: without input it would exit at once.
 func mainCommand(spec *agboxv1.CreateSpec, image runtime.Image) []string {
 	entrypoint, command := image.Entrypoint, image.Cmd
 	if len(spec.GetEntrypoint()) > 0 {
@@ -134,7 +134,7 @@ func mainCommand(spec *agboxv1.CreateSpec, image runtime.Image) []string {
 	return whole
 }
 
-// onlyFlags tells whether a shell was given neither a script nor a command.
+// onlyFlags reports whether a shell has neither a script nor a command.
 func onlyFlags(args []string) bool {
 	for _, arg := range args {
 		if !strings.HasPrefix(arg, "-") || !strings.HasPrefix(arg, "--") && strings.Contains(arg, "c") {

@@ -7,9 +7,9 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// restTrouble names what is wrong with a sandbox that nothing can be done about
-// from here. fault is why its supervisor cannot be trusted, network what is wrong
-// with its network; both are empty if nothing is.
+// restTrouble describes a problem of a sandbox that the loop cannot solve. fault says why
+// its supervisor cannot be trusted, network what is wrong with its network. Both are
+// empty if nothing is.
 func restTrouble(o machine.Observation, fault, network string) string {
 	switch {
 	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
@@ -22,9 +22,9 @@ func restTrouble(o machine.Observation, fault, network string) string {
 	return network
 }
 
-// networkTrouble says what somebody did to the network of a running primary.
-// Commands run all the same, and what is not ours to undo is not undone: a user
-// may have cut a sandbox off on purpose.
+// networkTrouble describes a change of the network of a running primary. Commands still
+// run, and the change is not undone, because a user may have disconnected a sandbox on
+// purpose.
 func networkTrouble(inv runtime.Inventory, primary *runtime.Container) string {
 	switch {
 	case primary == nil || primary.State != runtime.StateRunning:

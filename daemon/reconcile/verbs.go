@@ -15,12 +15,12 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// verb runs one engine call with a slot and a deadline.
+// verb runs one engine call in a slot and with a timeout.
 func (l *Loop) verb(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	return inSlot(ctx, l.slots, timeout, call)
 }
 
-// inSlot waits for a free slot at the engine, and runs the call in it.
+// inSlot waits for a free slot and runs the call in it.
 func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, call func(context.Context) error) error {
 	select {
 	case slots <- struct{}{}:
@@ -33,15 +33,15 @@ func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, cal
 	return call(ctx)
 }
 
-// stopContainer has a container end within the grace.
+// stopContainer stops a container with a grace.
 func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
 		return l.Engine.StopContainer(ctx, id, grace)
 	})
 }
 
-// look fills the observation from the newest full look, if it was begun after
-// all that this round must see, else from a look at this sandbox alone.
+// look fills the observation from the newest full look if that is new enough for this
+// round. Otherwise it looks at this sandbox alone.
 func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	inv, fresh := l.shared(sb.ID, w.since)
 	if !fresh {
@@ -68,7 +68,7 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	return nil
 }
 
-// ours drops what carries our install's label but not the sandbox's nonce.
+// ours removes objects with our install's label but not the sandbox's nonce.
 func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
 	var kept runtime.Inventory
 	for _, c := range inv.Containers {
@@ -89,11 +89,12 @@ func ours(inv runtime.Inventory, nonce string) runtime.Inventory {
 	return kept
 }
 
-// progressEvery keeps a pull from filling the event stream; a long one is told of
-// more and more seldom, each time that it has taken a tenth longer.
+// progressEvery bounds the number of progress events of a pull. During a long pull they
+// get rarer: each comes after the pull has taken a tenth longer.
 const progressEvery = 2 * time.Second
 
-// pullProgress tells of the pull for a service; of the primary's with an empty name.
+// pullProgress reports the progress of a pull for a service. An empty name means the
+// primary.
 func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service string) func(runtime.PullProgress) {
 	var first, last time.Time
 	if service != "" {
@@ -113,7 +114,7 @@ func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service stri
 	}
 }
 
-// announce tells watchers what is being done. Losing it costs nothing.
+// announce reports the current step to watchers. Losing it is harmless.
 func (l *Loop) announce(ctx context.Context, sb ledger.Sandbox, phase, reason string) {
 	l.emitPhase(ctx, sb, &agboxv1.SandboxPhaseDetails{Phase: phase, Reason: reason})
 }
@@ -130,8 +131,8 @@ func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv
 
 func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	l.announce(ctx, sb, "start", "")
-	// A link to the life before may not have been seen to break yet; an exec that
-	// was given to it would be lost.
+	// The daemon may not have noticed yet that the link to the previous life is broken.
+	// An exec sent over it would be lost.
 	l.Links.Drop(sb.ID)
 	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
 		return err
@@ -150,18 +151,18 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	return nil
 }
 
-// connectPause is how soon a supervisor that is just starting is tried again.
+// connectPause is the pause before another attempt to reach a starting supervisor.
 const connectPause = 5 * time.Millisecond
 
-// connect reaches the supervisor. One that has just been started is given the
-// time to open its socket, with a look at the container now and then.
+// connect connects to the supervisor. It gives one that has just been started time to
+// open its socket, and checks the container meanwhile.
 func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
 		err := l.Links.Connect(ctx, sb.ID)
 		if err == nil && sb.Copied {
-			// An earlier daemon, or life of the supervisor, may not have come to it.
+			// An earlier daemon, or life of the supervisor, may have ended before this.
 			err = l.Execs.Release(ctx, sb.ID)
 		}
 		switch {
@@ -180,7 +181,7 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 		select {
 		case <-time.After(connectPause):
 		case <-ctx.Done():
-			o.Looked = false // perhaps the container has died
+			o.Looked = false // the container may have exited
 			return nil
 		}
 	}
@@ -200,8 +201,8 @@ func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	return err
 }
 
-// remove removes containers, then networks and volumes, then what the supervisor
-// was given. The logs stay: a user may still ask for them.
+// remove removes containers, then networks and volumes, then the files for the
+// supervisor. The logs stay, because a user may still read them.
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -229,8 +230,8 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	return nil
 }
 
-// spareNetworks are the networks of a sandbox that none of its containers was made
-// for; none where it has no container that was made for one of them.
+// spareNetworks returns the networks of a sandbox that none of its containers was made
+// for. It returns none if the sandbox has no container that was made for one of them.
 func spareNetworks(inv runtime.Inventory) []runtime.Network {
 	spare := slices.DeleteFunc(slices.Clone(inv.Networks), func(n runtime.Network) bool {
 		return slices.ContainsFunc(inv.Containers, func(c runtime.Container) bool { return c.NetworkID == n.ID })
@@ -241,7 +242,7 @@ func spareNetworks(inv runtime.Inventory) []runtime.Network {
 	return spare
 }
 
-// removeSpares removes the networks that spareNetworks shows now.
+// removeSpares removes the current spareNetworks.
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -255,7 +256,7 @@ func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.O
 	return removeEach(ctx, l, l.Engine.RemoveNetwork, spareNetworks(ours(inv, sb.Nonce)), func(n runtime.Network) string { return n.ID })
 }
 
-// removeEach removes all of a kind, side by side.
+// removeEach removes all objects of a kind concurrently.
 func removeEach[T any](ctx context.Context, l *Loop, remove func(context.Context, string) error, all []T, id func(T) string) error {
 	ids := make([]string, len(all))
 	for i, object := range all {
