@@ -6,21 +6,21 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Adopted is a sandbox that the engine still has and whose record is lost.
+// Adopted is a sandbox that exists in the engine and whose record is lost.
 type Adopted struct {
 	ID string
-	// Nonce is the mark on its containers.
+	// Nonce is the nonce in the labels of its containers.
 	Nonce string
 	Spec  *agboxv1.CreateSpec
-	// Running tells whether its primary runs.
+	// Running means that its primary runs.
 	Running bool
 }
 
-// adoptedReason stands in the first event of an adopted sandbox.
+// adoptedReason is the reason in the first event of an adopted sandbox.
 const adoptedReason = "adopted after the loss of the database; earlier events and execs are not known"
 
-// Adopt makes a record for a sandbox that has none. The sandbox counts as one
-// that was READY, so that it is kept whatever its container does next.
+// Adopt makes a record for a sandbox that has none. The record says that the sandbox was
+// READY, so the sandbox is kept whatever its container does next.
 func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 	return l.update(ctx, a.ID, func(t *txn) error {
 		if err := t.tx.ReserveSandbox(a.ID, l.now()); err != nil {

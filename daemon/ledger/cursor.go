@@ -12,30 +12,29 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Cursor is a reader's place in a stream of events. It knows which removals the
-// reader has put up with, so that no event is ever skipped unsaid: a reader from
-// 0 takes the holes that it finds, one that goes on from somewhere takes none.
+// Cursor is a reader's position in a stream of events. It also knows which removals
+// happened before the stream began, so that no event is skipped silently: a reader from 0
+// accepts existing holes, one that continues from a position accepts none.
 type Cursor struct {
-	// At is what the reader has seen: a sequence, or a position.
+	// At is the sequence or position that the reader has seen.
 	At uint64
-	// Last is the newest that there was when the stream began.
+	// Last is the newest sequence or position when the stream began.
 	Last uint64
-	// Newest is the newest that was kept then; less than Last when that was removed.
+	// Newest is the newest that was kept then. It is less than Last if that was removed.
 	Newest uint64
 
-	sandboxID string // empty for the stream of all
+	sandboxID string // empty for the stream of all sandboxes
 	trimmed   store.Trimmed
 }
 
-// OpenEvents begins a stream of a sandbox's events after a sequence. It is
-// OUT_OF_RANGE when going on there would skip something, or wait for something
-// that was never there.
+// OpenEvents starts a stream of a sandbox's events after a sequence. It is OUT_OF_RANGE
+// if the stream would skip an event, or the sequence never existed.
 func (l *Ledger) OpenEvents(ctx context.Context, sandboxID string, after uint64) (*Cursor, error) {
 	c := &Cursor{At: after, sandboxID: sandboxID}
 	var first uint64
 	err := l.store.View(ctx, func(tx *store.Tx) error {
 		first, c.Last = tx.FirstSequence(sandboxID), tx.LastSequence(sandboxID)
-		c.Newest = c.Last // it is never removed
+		c.Newest = c.Last // the newest event of a sandbox is never removed
 		c.trimmed = tx.Trimmed(sandboxID)
 		return nil
 	})
@@ -62,14 +61,14 @@ func (l *Ledger) OpenAllEvents(ctx context.Context, after uint64) (*Cursor, erro
 	return c, err
 }
 
-// stale tells whether going on after the cursor would skip something, or wait
-// for something that was never there. 0 asks for all that is kept.
+// stale reports whether continuing after the cursor would skip an event, or the cursor
+// never existed. 0 requests everything that is kept.
 func (c *Cursor) stale(first uint64) bool {
 	return c.At > c.Last || c.At > 0 && (c.At+1 < first || c.At < c.trimmed.UpTo)
 }
 
-// overtaken tells whether something ahead of the reader may have been removed
-// since it last looked, and takes the new look.
+// overtaken reports whether events ahead of the reader may have been removed since the
+// last check, and stores the new state.
 func (c *Cursor) overtaken(now store.Trimmed) bool {
 	moved := now.Count != c.trimmed.Count
 	c.trimmed = now
@@ -86,9 +85,9 @@ func (c *Cursor) outOfRange() error {
 		With("sandbox_id", c.sandboxID).With("from_sequence", strconv.FormatUint(c.At, 10))
 }
 
-// NextEvents reads on in a sandbox's events, at most limit, and moves the cursor.
-// more tells that there are further ones already. What the ledger does not know
-// yet is left for the next call; see newest.
+// NextEvents reads the next events of a sandbox, at most limit, and advances the cursor.
+// more means that there are further ones already. Events that the ledger has not
+// published yet are left for the next call; see newest.
 func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events []*agboxv1.SandboxEvent, more bool, err error) {
 	page, err := l.Events(ctx, c.sandboxID, c.At, limit)
 	if err == nil && c.overtaken(page.Trimmed) {
@@ -109,9 +108,9 @@ func (l *Ledger) NextEvents(ctx context.Context, c *Cursor, limit int) (events [
 	return page.Events, page.More, nil
 }
 
-// newest is the position of the newest event that is part of what the ledger says
-// of sandboxes. Streams end there: who has read an event and then asks for its
-// sandbox must not be told an older state, because no further event may come.
+// newest is the position of the newest event that is part of the ledger's records.
+// Streams stop there: a reader of an event that then reads its sandbox must not get an
+// older state, because no further event may come.
 func (l *Ledger) newest() uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -142,8 +141,8 @@ func (l *Ledger) NextOfAll(ctx context.Context, c *Cursor, limit int) (events []
 	return page.Events, page.More, nil
 }
 
-// Dropped tells whether a stream of a deleted sandbox has come to its end
-// without its last event: the history was removed while it was read.
+// Dropped returns an error if a stream of a deleted sandbox ended without its last event,
+// because the history was removed while it was read.
 func (c *Cursor) Dropped() error {
 	if c.At < c.Last {
 		return c.outOfRange()

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// used has a READY sandbox with execs that have ended: x0 has the events 3 and 4, and so on.
+// used has a READY sandbox with ended execs. x0 has the events 3 and 4, and so on.
 func used(t *testing.T, execIDs ...string) *Ledger {
 	t.Helper()
 	l := fresh(t)
@@ -42,7 +42,7 @@ func TestAStreamOverAHoleIsOutOfRangeUnlessItStartsFromZero(t *testing.T) {
 		if (err == nil) != fine || err != nil && !errdefs.IsOutOfRange(err) {
 			t.Errorf("sequence %d: %v", after, err)
 		}
-		_, err = l.OpenAllEvents(t.Context(), after) // there is one sandbox, so positions are sequences
+		_, err = l.OpenAllEvents(t.Context(), after) // with one sandbox, positions equal sequences
 		if (err == nil) != fine || err != nil && !errdefs.IsOutOfRange(err) {
 			t.Errorf("position %d: %v", after, err)
 		}
@@ -171,9 +171,8 @@ func TestObjectsAreOwnedByIDAndNonceWhileTheSandboxIsNotDeleted(t *testing.T) {
 	}
 }
 
-// The store shows a commit while it is still being synced, and before the ledger
-// has heard of it. A reader that saw the event then, and the old state after it,
-// would wait for ever.
+// The store shows a commit while it is still being synced, before the ledger has
+// published it. A reader that saw the event and then the old state would wait forever.
 func TestNoStreamIsAheadOfWhatTheLedgerSays(t *testing.T) {
 	l := fresh(t)
 	sb := create(t, l, "a", "")
@@ -204,7 +203,7 @@ func TestNoStreamIsAheadOfWhatTheLedgerSays(t *testing.T) {
 	if late, err := l.OpenAllEvents(t.Context(), 0); err != nil || late.Last != known {
 		t.Errorf("a stream that begins now takes %d for the newest position (%v)", late.Last, err)
 	}
-	// Once the ledger knows it, both go on.
+	// Once the ledger has published it, both continue.
 	sb.LastSequence++
 	l.publish(sb, nil, known+1)
 	if events, _, err = l.NextEvents(t.Context(), one, 10); err != nil || len(events) != 1 {

@@ -15,10 +15,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// AcceptExec accepts an exec: id, config and EXEC_STARTED are one transaction.
-// The request must carry its exec id and the exact sandbox id; bootID is the
-// life of the supervisor that will be asked. again is true when this very
-// request was accepted before.
+// AcceptExec accepts an exec: id, request and EXEC_STARTED are one transaction. The
+// request must have its exec id and the exact sandbox id. bootID is the life of the
+// supervisor that will be asked. again means that the same request was accepted before.
 func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {
@@ -38,8 +37,8 @@ func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest,
 	return again, err
 }
 
-// acceptExec takes the id of an exec, which must be free, and records its request and
-// that it runs. d is what EXEC_STARTED says beside that.
+// acceptExec records an exec, whose id must be free, with its request and as running. d
+// has the other details of EXEC_STARTED.
 func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDetails) error {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	if err := t.tx.ReserveExec(execID, t.l.now()); err != nil {
@@ -55,8 +54,8 @@ func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDet
 	})
 }
 
-// sameExec answers a create whose id is taken: a repetition of the request that
-// took it is content, anything else is refused.
+// sameExec handles a create whose id is taken. It accepts a repetition of the same
+// request and refuses any other one.
 func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
 	stored, err := t.tx.ExecConfig(req.GetSandboxId(), req.GetExecId())
 	switch {
@@ -86,7 +85,7 @@ func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {
 	return nil
 }
 
-// NotReady is the error for a sandbox in which no exec can run now.
+// NotReady is the error for a sandbox that cannot run execs now.
 func NotReady(r machine.Record) error {
 	hint := "\"agbox start\" starts it again."
 	switch {
@@ -103,8 +102,8 @@ func NotReady(r machine.Record) error {
 		"Sandbox %s is %s: %s", r.ID, StateWord(r.State), hint).With("sandbox_id", r.ID)
 }
 
-// NotLiving is the error for an exec in a sandbox that Sandbox does not return: it is
-// deleted, unknown or unreadable.
+// NotLiving is the error for an exec in a sandbox that Sandbox does not return, because
+// it is deleted, unknown or unreadable.
 func (l *Ledger) NotLiving(ctx context.Context, id string) error {
 	past, err := l.Past(ctx, id)
 	if err != nil {
@@ -118,8 +117,8 @@ func execIDTaken(id string) error {
 		"The exec id %q was used by another request, and ids are never reused; choose another or leave it out.", id).With("exec_id", id)
 }
 
-// EndExec records how an exec ended. An exec that is not running is left as it
-// is: its status was set before, and is set only once.
+// EndExec records how an exec ended. It ignores an exec that is not running, because its
+// status is set only once.
 func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1.ExecEventDetails) error {
 	_, err := l.update(ctx, sandboxID, func(t *txn) error {
 		exec, running := t.sb.Execs[details.GetExecId()]
@@ -145,14 +144,14 @@ func endEvent(state agboxv1.ExecState) agboxv1.EventType {
 	return agboxv1.EventType_EXEC_FAILED
 }
 
-// closedChan is handed out for execs that have ended.
+// closedChan is the channel for execs that have ended.
 var closedChan = func() <-chan struct{} {
 	ch := make(chan struct{})
 	close(ch)
 	return ch
 }()
 
-// ExecDone returns a channel that is closed once the exec is not running (any more).
+// ExecDone returns a channel that is closed once the exec does not run.
 func (l *Ledger) ExecDone(execID string) <-chan struct{} {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -162,7 +161,7 @@ func (l *Ledger) ExecDone(execID string) <-chan struct{} {
 	return closedChan
 }
 
-// ExecRequest returns the request that an exec was created with.
+// ExecRequest returns the request that created an exec.
 func (l *Ledger) ExecRequest(ctx context.Context, sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
 	var req *agboxv1.CreateExecRequest
 	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
@@ -198,7 +197,7 @@ func (l *Ledger) Execs(ctx context.Context, sandboxID, after string, limit int) 
 	return page, err
 }
 
-// readExec puts an exec together from its request and its newest event.
+// readExec builds the status of an exec from its request and its newest event.
 func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, error) {
 	req, err := tx.ExecConfig(sandboxID, execID)
 	if err != nil {
@@ -246,7 +245,7 @@ func readExec(tx *store.Tx, sandboxID, execID string) (*agboxv1.ExecStatus, erro
 	return status, nil
 }
 
-// Ended fills in when an exec ended that left no record of it behind.
+// Ended sets the end time of an exec that left no record.
 func Ended(d *agboxv1.ExecEventDetails, at time.Time) *agboxv1.ExecEventDetails {
 	if d.FinishedAt == nil {
 		d.FinishedAt = timestamppb.New(at)

@@ -12,9 +12,9 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// FindExec resolves an id, the name of a running exec or a unique prefix of an
-// id, in this order. SANDBOX/EXEC is looked for within that sandbox, where the name
-// of an ended exec counts too: that of the newest one.
+// FindExec resolves an id, the name of a running exec or a unique prefix of an id, in
+// this order. SANDBOX/EXEC is searched within that sandbox, where the names of ended
+// execs are valid too; the newest exec with the name is used.
 func (l *Ledger) FindExec(ctx context.Context, ref string) (sandboxID, execID string, err error) {
 	if sandbox, exec, within := strings.Cut(ref, "/"); within {
 		sb, err := l.FindSandbox(ctx, sandbox)
@@ -41,15 +41,15 @@ func (l *Ledger) FindExec(ctx context.Context, ref string) (sandboxID, execID st
 	return sandboxID, execID, err
 }
 
-// findWithin resolves the name of a running exec of a sandbox, an id, the name of
-// the newest exec that has it, or a unique prefix of an id, in this order.
+// findWithin resolves the name of a running exec of a sandbox, an id, the name of the
+// newest exec with that name, or a unique prefix of an id, in this order.
 func (l *Ledger) findWithin(ctx context.Context, sb Sandbox, ref string) (string, error) {
 	if _, running := sb.Execs[ref]; running {
 		return ref, nil
 	}
 	found := ""
 	for id, e := range sb.Execs {
-		if e.Name == ref && (found == "" || e.Main) { // the main command takes its name whatever else has it
+		if e.Name == ref && (found == "" || e.Main) { // the main command takes precedence over other execs with its name
 			found = id
 		}
 	}
@@ -76,14 +76,15 @@ func (l *Ledger) findWithin(ctx context.Context, sb Sandbox, ref string) (string
 		With("sandbox_id", sb.ID).With("exec_id", ref)
 }
 
-// matches are the kept execs of a sandbox that a reference may mean.
+// matches are the kept execs of a sandbox that match a reference.
 type matches struct {
-	// exact tells that first has that very id.
+	// exact means that the id of first equals the reference.
 	exact bool
-	// first is the first id that begins with the reference, fits how many do.
+	// first is the first id that begins with the reference. fits is the number of such
+	// ids.
 	first string
 	fits  int
-	// named is the newest exec of that name.
+	// named is the newest exec with that name.
 	named string
 }
 
@@ -103,7 +104,7 @@ func matchesWithin(tx *store.Tx, sandboxID, ref string) (m matches) {
 			}
 			req, err := tx.ExecConfig(sandboxID, id)
 			if err != nil || req.GetName() != ref {
-				continue // one that cannot be read has no name
+				continue // an unreadable one has no name
 			}
 			if ev, err := tx.ExecLastEvent(sandboxID, id); err == nil && ev.GetSequence() >= newest {
 				newest, m.named = ev.GetSequence(), id

@@ -8,9 +8,9 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// AcceptHook accepts one of the sandbox's own commands, as AcceptExec does a
-// caller's, but also before the sandbox is READY. The exec id is made from the hook:
-// again is true when this one was accepted before, running or ended.
+// AcceptHook accepts a hook of the sandbox, as AcceptExec accepts a caller's exec, but
+// also before the sandbox is READY. The exec id is derived from the hook. again means
+// that the hook was accepted before, whether it runs or has ended.
 func (l *Ledger) AcceptHook(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string, hook machine.Hook) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {

@@ -1,9 +1,9 @@
-// Package ledger joins the store with the rules: it appends events, keeps the
-// records that are folded from them in memory, and tells who waits for a change.
+// Package ledger combines the store with the rules. It appends events, keeps the records
+// that are folded from them in memory, and wakes callers that wait for a change.
 //
-// Every decision about what may be appended is taken inside the write
-// transaction, against the record as it is at that point of the order. So two
-// callers never both win, and a reply is only given for what is on disk.
+// Whether an event may be appended is decided inside the write transaction, with the
+// record at that point of the write order. So two conflicting calls never both succeed,
+// and every reply describes data that is on disk.
 package ledger
 
 import (
@@ -22,47 +22,47 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Ledger is the daemon's memory of sandboxes and the only writer of the store.
+// Ledger has the records of all sandboxes and is the only writer of the store.
 type Ledger struct {
 	store *store.Store
 	now   func() time.Time
 	log   *slog.Logger
-	// unreadable holds why sandboxes were left out; not changed after Open.
+	// unreadable says why sandboxes were left out. It is not modified after Open.
 	unreadable map[string]error
 
-	// mu guards the maps below. It is held for map work only, never for I/O.
+	// mu guards the maps below. It is held only for map operations, never for I/O.
 	mu sync.RWMutex
-	// sandboxes holds every sandbox that is not DELETED.
+	// sandboxes has every sandbox that is not DELETED.
 	sandboxes map[string]Sandbox
 	// names maps the names of living sandboxes to their ids.
 	names map[string]string
-	// running maps running execs to where they run.
+	// running maps running execs to their sandboxes.
 	running map[string]runningExec
-	// changed holds, for each sandbox that somebody waits for, a channel that
-	// the next commit closes; under "" the one for any sandbox.
+	// changed has a channel for each sandbox that somebody waits for. The next commit
+	// closes it. The key "" is for any sandbox.
 	changed map[string]chan struct{}
-	// published is the position of the newest event that the maps above know. The
-	// store shows an event a moment earlier, even before it is safe on the disk.
+	// published is the position of the newest event that the maps above include. The
+	// store shows an event slightly earlier, even before it is synced to disk.
 	published uint64
 }
 
-// Sandbox is a record with the spec it was created from. Both are read-only.
+// Sandbox is a record with the spec of the sandbox. Both are read-only.
 type Sandbox struct {
 	machine.Record
 	Spec *agboxv1.CreateSpec
-	// Inherited is the newest sequence that an earlier daemon wrote; 0 when the
-	// sandbox was created under this one.
+	// Inherited is the newest sequence that an earlier daemon wrote. It is 0 if the
+	// sandbox was created by this daemon.
 	Inherited uint64
 }
 
 type runningExec struct {
 	sandboxID string
-	// done is closed when the exec has ended and that is committed.
+	// done is closed once the end of the exec is committed.
 	done chan struct{}
 }
 
-// Open loads all living sandboxes. A sandbox whose record cannot be read is
-// logged and left out; it does not keep the others from loading.
+// Open loads all living sandboxes. A sandbox whose record cannot be read is logged and
+// left out, and the others are still loaded.
 func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.Logger) (*Ledger, error) {
 	l := &Ledger{
 		store:      s,
@@ -98,7 +98,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 	return l, nil
 }
 
-// loadPage is how many events one read transaction takes while loading.
+// loadPage is the maximum number of events in one read transaction while loading.
 const loadPage = 512
 
 // load folds one sandbox from the store.
@@ -116,7 +116,7 @@ func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 			return sb, err
 		}
 		if len(page.Bad) > 0 {
-			return sb, page.Bad[0] // without one of its events the state is a guess
+			return sb, page.Bad[0] // without one of its events the state would be a guess
 		}
 		for _, ev := range page.Events {
 			sb.Record = machine.Fold(sb.Record, ev)
@@ -125,7 +125,7 @@ func (l *Ledger) load(ctx context.Context, id string) (Sandbox, error) {
 	return sb, nil
 }
 
-// admit takes a sandbox into memory. Only Open and publish call it.
+// admit adds a sandbox to the maps. Only Open and publish call it.
 func (l *Ledger) admit(sb Sandbox) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +151,7 @@ func (l *Ledger) admitLocked(sb Sandbox) {
 	}
 }
 
-// publish makes a committed change visible and wakes who waits for it. The
+// publish makes a committed change visible and wakes the callers that wait for it. The
 // store calls it in commit order, before the change is acknowledged.
 func (l *Ledger) publish(sb Sandbox, events []*agboxv1.SandboxEvent, position uint64) {
 	l.mu.Lock()
@@ -201,10 +201,10 @@ func (l *Ledger) Sandboxes() []Sandbox {
 	return all
 }
 
-// Changed returns a channel that the next commit about the sandbox closes; with
-// an empty id, the next commit about any. Take it before you look, or you may
-// miss the change that you wait for. It is nil for a sandbox that is deleted or
-// unknown: no commit would close it and remove it from memory.
+// Changed returns a channel that the next commit about the sandbox closes; an empty id
+// means any sandbox. Call it before reading the record, or a change in between is missed.
+// It returns nil for a sandbox that is deleted or unknown, because no commit would close
+// the channel and remove it from memory.
 func (l *Ledger) Changed(sandboxID string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

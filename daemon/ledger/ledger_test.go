@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// open opens the ledger of a folder; the function that it returns closes it.
+// open opens the ledger of a folder. The function that it returns closes it.
 func open(t *testing.T, dir string) (*Ledger, func()) {
 	t.Helper()
 	db, err := store.Open(t.Context(), store.Options{Path: filepath.Join(dir, "ids.db"), Sentinel: filepath.Join(dir, "install-id")})
@@ -66,7 +66,7 @@ func emit(t *testing.T, l *Ledger, id string, typ agboxv1.EventType) Sandbox {
 	return after
 }
 
-// ready makes a sandbox that is READY.
+// ready makes a READY sandbox.
 func ready(t *testing.T, l *Ledger, id string) {
 	t.Helper()
 	create(t, l, id, "")
@@ -182,7 +182,7 @@ func TestExecLifeIsRecordedOnceAndSurvivesReopening(t *testing.T) {
 	if got := sb.Execs["x"]; got.BootID != "boot" || sb.Inherited != sb.LastSequence {
 		t.Errorf("after reopening: exec %+v, inherited %d of %d", got, sb.Inherited, sb.LastSequence)
 	}
-	for _, code := range []int32{7, 8} { // the second must change nothing
+	for _, code := range []int32{7, 8} { // the second one must change nothing
 		end := &agboxv1.ExecEventDetails{ExecId: "x", ExitCode: code, ExecState: agboxv1.ExecState_EXEC_STATE_FINISHED}
 		if err := l.EndExec(t.Context(), "a", end); err != nil {
 			t.Fatal(err)
@@ -261,7 +261,7 @@ func TestExecNeedsAReadySandbox(t *testing.T) {
 	}
 	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
 	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_READY)
-	// A refused request leaves no trace: the id is still free.
+	// A refused request has no effect: the id is still free.
 	ready(t, l, "b")
 	fine := request("x")
 	fine.SandboxId = "b"

@@ -12,24 +12,24 @@ import (
 // MainName is the name of every exec that is a container's own command.
 const MainName = "main"
 
-// MainExec is the container's own command in one life of its supervisor. It runs
-// already: the supervisor starts it by itself.
+// MainExec is the container's own command in one life of its supervisor. The supervisor
+// has already started it.
 type MainExec struct {
-	// Request is what would have created it, with the exact id of its sandbox.
+	// Request is a request that would create it, with the exact id of its sandbox.
 	Request *agboxv1.CreateExecRequest
 	// BootID is the life of the supervisor.
 	BootID string
 }
 
-// AcceptMain records the container's own command and, in the same transaction, an
-// event that came out of seen, such as that the sandbox is READY; ev may be nil.
-// As with Emit, nothing happens if the record has moved since it was seen.
+// AcceptMain records the container's own command and, in the same transaction, the event
+// ev, which may be nil. ev was decided from seen, for example that the sandbox is READY.
+// As with Emit, nothing happens if the record has changed since.
 //
-// known tells that this very exec has a record now, from this call or an earlier
-// one. The id may also be taken by an exec of another sandbox, which its caller
-// named so: then the command has no record, and the event is appended all the same.
+// known means that this exec has a record now, from this call or an earlier one. The id
+// may also belong to an exec of another sandbox, whose caller chose it. Then the command
+// has no record, and the event is appended anyway.
 func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent, main *MainExec) (known, taken bool, err error) {
-	if ev == nil { // mostly a daemon has restarted, and all is recorded: that needs no commit
+	if ev == nil { // usually the daemon has restarted and everything is recorded: no commit is needed
 		err = l.store.View(ctx, func(tx *store.Tx) error {
 			known, taken = mainKnown(tx, seen.ID, main.Request.GetExecId())
 			return nil
@@ -63,8 +63,8 @@ func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv
 	return known, taken, err
 }
 
-// mainKnown tells whether the exec has a record, or else its id is given away: to
-// another sandbox's exec, or to one that was forgotten since.
+// mainKnown reports whether the exec has a record. Otherwise taken means that its id was
+// used by another sandbox's exec, or by one that has expired.
 func mainKnown(tx *store.Tx, sandboxID, execID string) (known, taken bool) {
 	if _, reserved := tx.ExecReserved(execID); !reserved {
 		return false, false

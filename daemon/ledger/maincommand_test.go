@@ -27,12 +27,13 @@ func TestASandboxIsReadyTogetherWithTheRecordOfItsCommand(t *testing.T) {
 	if err != nil || !known || now.State != machine.Ready || !now.Execs["main-a"].Main || now.InUse() {
 		t.Fatalf("known %v, record %+v, error %v", known, now.Record, err)
 	}
-	// Again, as after a crash between the commit and what followed: nothing happens twice.
+	// Repeated, as after a crash between the commit and the next step: nothing happens
+	// twice.
 	known, _, err = l.AcceptMain(t.Context(), now.Record, nil, mainOf("a", "main-a"))
 	if again, _ := l.Sandbox("a"); err != nil || !known || again.LastSequence != now.LastSequence {
 		t.Errorf("again: known %v, %d events instead of %d, error %v", known, again.LastSequence, now.LastSequence, err)
 	}
-	// What was seen before is out of date: nothing happens at all.
+	// The record has changed since: nothing happens.
 	known, taken, err := l.AcceptMain(t.Context(), sb.Record, isReady, mainOf("a", "main-a-2"))
 	if err != nil || known || taken {
 		t.Errorf("out of date: known %v, taken %v, error %v", known, taken, err)
@@ -101,14 +102,14 @@ func TestExecsAreFoundWithinTheirSandbox(t *testing.T) {
 	end("xz1")
 	named("xa2", "build")
 	end("xa2")
-	finds("a/build", "xa2") // the newest, though its id comes first
+	finds("a/build", "xa2") // the newest, although its id comes first
 	named("ya1", "pair")
 	end("ya1")
 	named("yz2", "pair")
 	end("yz2")
-	finds("a/pair", "yz2") // the newest here too
+	finds("a/pair", "yz2") // the newest
 	named("xb3", "build")
-	finds("a/build", "xb3") // the one that runs
+	finds("a/build", "xb3") // the running one
 	finds("a/xz1", "xz1")
 	finds("a/xz", "xz1")
 	finds("a/main", "main-a")

@@ -25,8 +25,9 @@ func (l *Ledger) Events(ctx context.Context, sandboxID string, after uint64, lim
 	return page, err
 }
 
-// NewestEvent returns the newest event of a sandbox that fits, not newer than the
-// record: no stream is ahead of it. SANDBOX_ACCEPTED is there as long as the sandbox.
+// NewestEvent returns the newest event of a sandbox for which fits is true, not newer
+// than the record, so that no stream is ahead of it. SANDBOX_ACCEPTED exists as long as
+// the sandbox.
 func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1.SandboxEvent) bool) (*agboxv1.SandboxEvent, error) {
 	var newest *agboxv1.SandboxEvent
 	err := l.store.View(ctx, func(tx *store.Tx) (err error) {
@@ -34,7 +35,7 @@ func (l *Ledger) NewestEvent(ctx context.Context, sb Sandbox, fits func(*agboxv1
 		return err
 	})
 	if errdefs.IsNotFound(err) {
-		return nil, notFound(sb.ID) // dropped since it was found
+		return nil, notFound(sb.ID) // removed since it was found
 	}
 	return newest, err
 }

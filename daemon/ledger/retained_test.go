@@ -8,8 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// TestNothingIsKeptInMemoryOfSandboxesThatAreGone looks at every map of a Ledger, so
-// that one that is added later is covered too.
+// TestNothingIsKeptInMemoryOfSandboxesThatAreGone checks every map of a Ledger, so that
+// it also covers maps that are added later.
 func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
 	l := fresh(t)
 	for i := range 20 {
@@ -31,7 +31,7 @@ func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
 		changed = l.Changed(id)
 		gone(t, l, id)
 		<-changed
-		// A stream of events takes this before it reads that the sandbox is gone.
+		// A stream of events calls this before it reads that the sandbox is gone.
 		select {
 		case <-l.Changed(id):
 			t.Error("a sandbox that is gone has changed")

@@ -11,8 +11,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// History reads what retention needs to know of a sandbox's events, page by
-// page, and which execs have a record. An event that cannot be read is passed over: it is
+// History reads what retention needs to know about a sandbox's events, page by page, and
+// which execs have a record. It skips an event that cannot be read; such an event is
 // never removed alone.
 func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.History, recorded map[string]bool, err error) {
 	h, recorded = new(machine.History), make(map[string]bool)
@@ -42,8 +42,8 @@ func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.Hist
 	return h, recorded, nil
 }
 
-// Forget removes parts of a sandbox's history in one transaction, so a caller
-// gives few at a time. What belongs to a running exec is never removed.
+// Forget removes parts of a sandbox's history in one transaction, so callers should pass
+// only a few at a time. Data of a running exec is never removed.
 func (l *Ledger) Forget(ctx context.Context, sandboxID string, parts []machine.TrimPart) error {
 	return l.store.Update(ctx, func(tx *store.Tx) error {
 		var execIDs []string
@@ -68,8 +68,8 @@ func (l *Ledger) isRunning(execID string) bool {
 	return running
 }
 
-// DeletedAt tells when a sandbox that is not in memory was deleted. deleted is
-// false for one that is not known to be: nobody may touch it.
+// DeletedAt returns when a sandbox that is not in memory was deleted. deleted is false if
+// that is not certain; its data must be kept then.
 func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, deleted bool, err error) {
 	sb, err := l.Past(ctx, id)
 	switch {
@@ -88,8 +88,8 @@ func (l *Ledger) DeletedAt(ctx context.Context, id string) (at time.Time, delete
 	return at, true, err
 }
 
-// Drop forgets a deleted sandbox but for its ids. One that is not deleted is
-// left as it is.
+// Drop removes everything about a deleted sandbox except its ids. It does nothing to one
+// that is not deleted.
 func (l *Ledger) Drop(ctx context.Context, id string) error {
 	if _, deleted, err := l.DeletedAt(ctx, id); err != nil || !deleted {
 		return err
@@ -97,8 +97,8 @@ func (l *Ledger) Drop(ctx context.Context, id string) error {
 	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropSandbox(id) })
 }
 
-// Owns tells whether an engine object with this sandbox id and nonce belongs to
-// a sandbox that may still need it. A sandbox whose record cannot be read may.
+// Owns reports whether an engine object with this sandbox id and nonce belongs to a
+// sandbox that may still need it. A sandbox whose record cannot be read may.
 func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 	if sb, living := l.Sandbox(id); living {
 		return sb.Nonce == nonce, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Create accepts a sandbox: id, spec and first event are one transaction. The
-// same id with the same spec returns what the first call made.
+// Create accepts a sandbox: id, spec and first event are one transaction. A repeated call
+// with the same id and the same spec returns the existing sandbox.
 func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec) (Sandbox, error) {
 	nonce := ids.New()
 	return l.update(ctx, id, func(t *txn) error {
@@ -46,8 +46,8 @@ func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec
 	})
 }
 
-// sameRequest answers a create whose id is taken: a repetition of the request
-// that took it gets its answer, anything else is refused.
+// sameRequest handles a create whose id is taken. It accepts a repetition of the same
+// request and refuses any other one.
 func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
 	stored := t.sb.Spec
 	if stored == nil {
@@ -63,25 +63,25 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
 		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
 }
 
-// RequestStop records that the sandbox shall be stopped. It does nothing if that was
-// requested before or has happened. A sandbox that is failed, being deleted or deleted
-// cannot be stopped: SANDBOX_INVALID_STATE.
+// RequestStop records a request to stop the sandbox. It does nothing if that was
+// requested before or has happened. A sandbox that is FAILED, DELETING or DELETED cannot
+// be stopped: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, why, func(r machine.Record) bool {
 		return r.Want == machine.WantStopped && r.State != machine.Failed
 	})
 }
 
-// RequestResume records that the sandbox shall run again. It does nothing if it runs or
-// is being started. A sandbox that is being stopped or deleted, or is deleted, cannot be
-// resumed: SANDBOX_INVALID_STATE.
+// RequestResume records a request to run the sandbox again. It does nothing if the
+// sandbox runs or is being started. A sandbox that is being stopped or deleted, or is
+// DELETED, cannot be resumed: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, "", func(r machine.Record) bool {
 		return r.Want == machine.WantRunning && (r.State == machine.Ready || r.State == machine.Pending)
 	})
 }
 
-// RequestDelete records that the sandbox shall be removed. It does nothing if that was
+// RequestDelete records a request to remove the sandbox. It does nothing if that was
 // requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
 	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", func(r machine.Record) bool {
@@ -115,7 +115,7 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 	return past, err
 }
 
-// impossible is the error for a wish that makes no sense in the sandbox's state.
+// impossible is the error for a request that the sandbox's state does not allow.
 func impossible(r machine.Record, typ agboxv1.EventType) error {
 	verb, hint := "stopped", "nothing of it runs."
 	if r.State == machine.Deleting {
@@ -131,9 +131,9 @@ func impossible(r machine.Record, typ agboxv1.EventType) error {
 		"Sandbox %s is %s and cannot be %s now: %s", r.ID, StateWord(r.State), verb, hint).With("sandbox_id", r.ID)
 }
 
-// Emit appends an event that came out of seen, the record that the decision was
-// taken on. If the user has asked for something else or the state has moved
-// meanwhile, nothing is appended: the decision has to be taken anew.
+// Emit appends an event that was decided from the record seen. If a new request or
+// another state has been recorded since, it appends nothing, and the decision must be
+// made again.
 func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent) (Sandbox, error) {
 	return l.update(ctx, seen.ID, func(t *txn) error {
 		if t.sb.overtook(seen) {
@@ -154,14 +154,14 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 	})
 }
 
-// overtook tells whether the sandbox is not any more where it was seen: a decision
-// that was taken on what was seen then has to be taken anew.
+// overtook reports whether the record has changed so much since seen that a decision from
+// it must be made again.
 func (sb Sandbox) overtook(seen machine.Record) bool {
 	return sb.State != seen.State || sb.Want != seen.Want || sb.PendingSequence != seen.PendingSequence
 }
 
-// Past returns a sandbox that is not in memory: a deleted one whose history is
-// kept. It is an error of class errdefs.ErrNotFound when there is none.
+// Past returns a sandbox that is not in memory: a deleted one whose history is kept.
+// Otherwise the error is errdefs.ErrNotFound.
 func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
 	sb, err := l.load(ctx, id)
 	if err == nil && !sb.Exists() || errdefs.IsNotFound(err) {
@@ -170,7 +170,7 @@ func (l *Ledger) Past(ctx context.Context, id string) (Sandbox, error) {
 	return sb, err
 }
 
-// PastIDs lists the ids of deleted sandboxes whose history is kept.
+// PastIDs returns the ids of deleted sandboxes whose history is kept.
 func (l *Ledger) PastIDs(ctx context.Context) ([]string, error) {
 	var all []string
 	err := l.store.View(ctx, func(tx *store.Tx) error {

@@ -16,18 +16,18 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// errNothing ends a change that found nothing to do, before it wrote anything.
-// It is not a failure.
+// errNothing ends a change that has nothing to do and has written nothing. It is not a
+// failure.
 var errNothing = errors.New("nothing to do")
 
-// txn is one change of one sandbox. The function that it is handed to may run
-// more than once and must have no effect outside of it.
+// txn is one change of one sandbox. The function that gets it may run more than once and
+// must have no effect outside the transaction.
 type txn struct {
 	l      *Ledger
 	tx     *store.Tx
 	sb     Sandbox
 	events []*agboxv1.SandboxEvent
-	// position is that of the newest of events.
+	// position is the position of the newest event in events.
 	position uint64
 }
 
@@ -37,8 +37,8 @@ type overlay struct{ sandboxID string }
 // nameOverlay is the key of the uncommitted owner of a name within a batch.
 type nameOverlay struct{ name string }
 
-// update runs fn against the sandbox as it stands in the write order and
-// returns the sandbox as it is after the commit.
+// update runs fn with the sandbox at its point of the write order, and returns the
+// sandbox after the commit.
 func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) error) (Sandbox, error) {
 	var after Sandbox
 	err := l.store.Update(ctx, func(tx *store.Tx) error {
@@ -62,7 +62,7 @@ func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) err
 	return after, err
 }
 
-// append adds one event: the only way to change a state.
+// append adds one event. This is the only way to change a state.
 func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	typ := draft.GetEventType()
 	if !machine.Legal(t.sb.Record, typ) {
@@ -88,7 +88,7 @@ func (t *txn) append(sandboxID string, draft *agboxv1.SandboxEvent) error {
 	return nil
 }
 
-// nameOwner tells which living sandbox has the name, "" if none.
+// nameOwner returns the living sandbox that has the name, or "".
 func (t *txn) nameOwner(name string) string {
 	if id, ok := t.tx.Value(nameOverlay{name}).(string); ok {
 		return id
@@ -98,7 +98,7 @@ func (t *txn) nameOwner(name string) string {
 	return t.l.names[name]
 }
 
-// StateWord is the state as people read it, for example "ready".
+// StateWord returns the state as users see it, for example "ready".
 func StateWord(s agboxv1.SandboxState) string {
 	switch s {
 	case machine.Pending:

@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// EndAll ends every exec that is recorded as running in a sandbox whose primary
-// is not: with the status that the supervisor left on disk, else as lost.
+// EndAll ends every exec that is recorded as running in a sandbox whose primary does not
+// run: with the status that the supervisor left on disk, or else as lost.
 func (r *Runner) EndAll(ctx context.Context, sandboxID string) error {
 	sb, ok := r.ledger.Sandbox(sandboxID)
 	if !ok || len(sb.Execs) == 0 {
@@ -37,7 +37,7 @@ func (r *Runner) EndAll(ctx context.Context, sandboxID string) error {
 	return failed
 }
 
-// leftBehind tells how an exec ended whose container is gone.
+// leftBehind returns how an exec ended whose container does not run.
 func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string, exec machine.Exec, want machine.Want) *agboxv1.ExecEventDetails {
 	if dir != nil {
 		rec, err := ReadStatus(dir, exec.ID)
@@ -49,7 +49,7 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 		}
 	}
 	if want != machine.WantRunning {
-		// The engine killed the container because the user asked for its end.
+		// The engine killed the container because the user requested its end.
 		return ledger.Ended(&agboxv1.ExecEventDetails{
 			ExecId:       exec.ID,
 			ExecState:    agboxv1.ExecState_EXEC_STATE_CANCELLED,
@@ -95,8 +95,8 @@ func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
 	}
 }
 
-// lostExitCode stands where no exit code is known: never 0, and what engines
-// report for a container that they lost.
+// lostExitCode is the exit code if none is known. It is not 0, and engines report it for
+// a container that they lost.
 const lostExitCode = 255
 
 func failureReason(f guestv1.StartFailure) agboxv1.ErrorReason {

@@ -11,8 +11,8 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// ending turns the supervisor's record of an exec that has ended into the event's
-// words. What ended it is the supervisor's claim; what it was allowed is ours.
+// ending converts the supervisor's record of an exec that has ended into event details.
+// The cause of the end comes from the supervisor, the limits from the request.
 func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 	d := details(rec)
 	switch d.GetErrorCode() {
@@ -26,7 +26,7 @@ func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.Exec
 	return d
 }
 
-// details tells how an exec ended, but for what only its request knows.
+// details converts a record without the parts that only the request knows.
 func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 	d := &agboxv1.ExecEventDetails{
 		ExecId:             rec.GetExecId(),
@@ -61,10 +61,9 @@ func details(rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 	return d
 }
 
-// endReason tells why the supervisor ended an exec, or did not let it start;
-// unspecified if it did neither. A
-// supervisor of an earlier version gives no cause, one of a later version perhaps
-// one that is not known here.
+// endReason says why the supervisor ended an exec or refused to start it. It returns
+// UNSPECIFIED if the supervisor did neither. Older supervisors report no cause. Newer
+// ones may report a cause that is unknown here.
 func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 	switch rec.GetEndCause() {
 	case guestv1.EndCause_END_CAUSE_TIMEOUT:
@@ -90,7 +89,7 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 
 const stoppedSentence = "The sandbox was stopped or removed while the command ran."
 
-// timeoutSentence names the limit, as far as the request is known and had one.
+// timeoutSentence names the limit, if the request is known and had one.
 func timeoutSentence(code string, req *agboxv1.CreateExecRequest) string {
 	idle := code == agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String()
 	limit := req.GetTimeout()
@@ -108,7 +107,7 @@ func timeoutSentence(code string, req *agboxv1.CreateExecRequest) string {
 	return fmt.Sprintf("The command was ended because it had run for its timeout of %s.", limit.AsDuration())
 }
 
-// oomSentence says why a signal came, if that is known: memory ran out.
+// oomSentence says that a signal came because memory ran out, if that is known.
 func oomSentence(rec *guestv1.ExecRecord) string {
 	if rec.GetFailureMessage() != "" || !rec.GetOomKilled() {
 		return rec.GetFailureMessage()
@@ -116,7 +115,7 @@ func oomSentence(rec *guestv1.ExecRecord) string {
 	return "The kernel killed a process of the command because memory ran out: give the sandbox more memory, or let the command use less."
 }
 
-// microseconds turns a number that a supervisor claims into a duration.
+// microseconds converts an untrusted number of a supervisor into a duration.
 func microseconds(us uint64) *durationpb.Duration {
 	const most = uint64(1<<63-1) / uint64(time.Microsecond)
 	return durationpb.New(time.Duration(min(us, most)) * time.Microsecond)

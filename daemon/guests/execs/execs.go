@@ -1,5 +1,5 @@
-// Package execs runs commands in sandboxes: it hands the execs that were accepted to
-// the supervisors, and records how they end.
+// Package execs runs commands in sandboxes: it passes accepted execs to the supervisors
+// and records how they end.
 package execs
 
 import (
@@ -20,8 +20,8 @@ type Runner struct {
 	log    *slog.Logger
 }
 
-// New makes a Runner, which takes the reports of all links. It has no goroutines of
-// its own: Links.Close waits for its work.
+// New makes a Runner. It receives the reports of all links. It has no goroutines of its
+// own: Links.Close waits for its work.
 func New(l *links.Links, book *ledger.Ledger, install paths.Install, now func() time.Time, log *slog.Logger) *Runner {
 	r := &Runner{links: l, ledger: book, paths: install, now: now, log: log}
 	l.SendReports(r)

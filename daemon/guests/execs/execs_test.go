@@ -31,22 +31,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // supervisor answers as a test says, on the socket of sandbox "a".
 type supervisor struct {
 	boot string
-	// main is the exec id of the container's own command, and protocol the version
-	// that it speaks; the present one when 0.
+	// main is the exec id of the container's own command. protocol is the supervisor's
+	// version; 0 means the current one.
 	main     string
 	protocol uint32
-	// start answers Start; nil breaks the link instead.
+	// start answers Start. If it returns nil, the link breaks instead.
 	start func(*guestv1.StartRequest) *guestv1.ExecRecord
-	// known are the records that Watch reports of asked execs; others are unknown.
+	// known are the records that Watch reports. Other execs are unknown.
 	known map[string]*guestv1.ExecRecord
 
-	// asked is called by Watch before it says that it watches, if not nil.
+	// asked is called by Watch before it confirms the watch, if not nil.
 	asked func()
 
-	// unheard is how many calls of Cancel and Signal come before the exec has begun.
+	// unheard is how many calls of Cancel and Signal come before the exec has started.
 	unheard atomic.Int32
 
-	// breaks is how many calls of Resize break the link; resizes counts all.
+	// breaks is how many calls of Resize break the link. resizes counts all calls.
 	breaks, resizes atomic.Int32
 
 	mu     sync.Mutex // guards starts
@@ -150,7 +150,7 @@ func newBench(t *testing.T) *bench {
 	}
 }
 
-// serve starts a supervisor; the function that it returns ends it.
+// serve starts a supervisor. The function that it returns ends the supervisor.
 func (b *bench) serve(s *supervisor) func() {
 	b.t.Helper()
 	s.exits = make(chan *guestv1.ExecRecord, 1)
@@ -164,7 +164,7 @@ func (b *bench) connect() {
 	b.Connect()
 }
 
-// create accepts exec "x" and waits until it has been handed over.
+// create accepts exec "x" and waits until it has been sent to the supervisor.
 func (b *bench) create() {
 	b.t.Helper()
 	started, err := b.runner.Create(b.t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}})
@@ -253,7 +253,7 @@ func TestExitWhileTheDaemonWasAwayIsTheRealOne(t *testing.T) {
 	}
 }
 
-// An exec is accepted a moment before its supervisor hears of it.
+// An exec is accepted shortly before its supervisor receives it.
 func TestAKillOfAnExecThatHasJustBeenAcceptedReachesIt(t *testing.T) {
 	for name, kill := range map[string]func(*bench) error{
 		"cancel": func(b *bench) error { return b.runner.Cancel(b.t.Context(), "a", "x", 0) },
@@ -281,7 +281,7 @@ func TestAKillOfAnExecThatHasJustBeenAcceptedReachesIt(t *testing.T) {
 
 func TestAcceptedExecThatNeverArrivedIsStartedOnce(t *testing.T) {
 	b := newBench(t)
-	b.serve(&supervisor{boot: "boot1"}) // breaks off in Start
+	b.serve(&supervisor{boot: "boot1"}) // the link breaks in Start
 	b.connect()
 	b.create()
 	<-b.lost
@@ -296,8 +296,8 @@ func TestAcceptedExecThatNeverArrivedIsStartedOnce(t *testing.T) {
 	}
 }
 
-// The link that was there when an exec was asked for may have been replaced when it
-// is accepted, by one that asked the supervisor for its execs before.
+// When an exec is accepted, its link may have been replaced by a new one, which has
+// listed the recorded execs before.
 func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 	for name, boot := range map[string]string{"the same supervisor": "boot1", "its next life": "boot2"} {
 		for when, confirmed := range map[string]bool{"linked": true, "being linked": false} {
@@ -305,7 +305,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 				b := newBench(t)
 				end := b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
 				b.connect()
-				old, err := b.Links.Get("a") // Create and RunHook begin so
+				old, err := b.Links.Get("a") // this is how Create and RunHook begin
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -349,7 +349,7 @@ func TestAnExecThatIsAcceptedAfterTheNextLinkHasAskedIsDecided(t *testing.T) {
 	}
 }
 
-// They are more than the connection keeps unread while a report is being heard.
+// There are more than the connection buffers while a report is being handled.
 func TestManyAcceptedExecsThatNeverArrivedAreStartedOverOneLink(t *testing.T) {
 	b := newBench(t)
 	const many = 200
@@ -409,7 +409,7 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	running := &guestv1.ExecRecord{ExecId: "x", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}
 	stranger := exited(1)
 	stranger.ExecId = "y"
-	impossible := exited(256) // which a shell would take for 0
+	impossible := exited(256) // a shell would take it for 0
 	tooLate := exited(143)
 	tooLate.Phase, tooLate.EndCause = guestv1.ExecPhase_EXEC_PHASE_FAILED, guestv1.EndCause_END_CAUSE_STOP
 	timeless := exited(1)

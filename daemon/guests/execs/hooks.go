@@ -8,9 +8,9 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// RunHook has one of the sandbox's own commands run. The request carries an exec
-// id that is made from the hook, so that the same hook runs once whoever asks again.
-// It does not wait for a link: where there is none, the caller makes one first.
+// RunHook runs a hook of the sandbox. The exec id in the request is derived from the
+// hook, so the same hook runs only once, even if RunHook is called again. RunHook does
+// not wait for a link; the caller makes one first.
 func (r *Runner) RunHook(ctx context.Context, req *agboxv1.CreateExecRequest, hook machine.Hook) error {
 	lk, err := r.links.Get(req.GetSandboxId())
 	if err != nil {

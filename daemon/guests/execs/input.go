@@ -12,18 +12,18 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// WriteStdin gives bytes to the standard input or the terminal of an exec that
-// was started. offset is their place in all that the writer writes; what the
-// process has been given already is skipped, also after this daemon or the link
-// was replaced. It returns when the bytes are written, which takes as long as the
-// process does not read. written counts the writer's bytes in all; open is false
-// when the exec has ended or reads no input any more.
+// WriteStdin writes bytes to the standard input or the terminal of a started exec. offset
+// is their position in the input of the writer. Bytes that the process has already
+// received are skipped, even if this daemon or the link was replaced. It returns when the
+// bytes are written, and blocks while the process does not read. written is the total
+// number of the writer's bytes. open is false if the exec has ended or its input is
+// closed.
 func (r *Runner) WriteStdin(ctx context.Context, sandboxID, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error) {
 	for tries := 0; ; tries++ {
 		lk, err := r.links.Wait(ctx, sandboxID)
 		if err != nil {
 			if errdefs.IsFailedPrecondition(err) {
-				return offset, false, nil // it ends with its sandbox, if it has not ended yet
+				return offset, false, nil // the exec ends with its sandbox, if it has not ended yet
 			}
 			return 0, false, err
 		}
@@ -31,11 +31,11 @@ func (r *Runner) WriteStdin(ctx context.Context, sandboxID, execID, writer strin
 		pause := time.Duration(0)
 		switch {
 		case err == nil && open && written > offset && written < offset+uint64(len(data)):
-			// The supervisor keeps nothing long for a process that does not read.
+			// The supervisor does not keep bytes for long if the process does not read.
 			offset, data = written, data[written-offset:]
 		case err == nil && open && written < offset+uint64(len(data)):
 		case err == nil && !open && written == 0 && tries < unheardTries && young(lk, r.now()) && !r.ended(execID):
-			pause = unheardPause // the supervisor may be about to hear of it
+			pause = unheardPause // the supervisor may not have received the exec yet
 		case err == nil, ctx.Err() != nil:
 			return written, open, err
 		case errdefs.IsUnavailable(err), errdefs.IsResourceExhausted(err):
@@ -51,13 +51,13 @@ func (r *Runner) WriteStdin(ctx context.Context, sandboxID, execID, writer strin
 	}
 }
 
-// inputPause is the pause before input or a size is handed over again that the link
-// or the supervisor could not take.
+// inputPause is the pause before input or a size is sent again after the link or the
+// supervisor could not take it.
 const inputPause = 20 * time.Millisecond
 
 const (
-	// An exec that was accepted by a daemon that died may be handed over a moment
-	// after the link is there. Input, or a kill, that comes earlier is tried again.
+	// An exec that a crashed daemon accepted may be sent to the supervisor shortly after
+	// the link is made. Earlier input or an earlier kill is retried.
 	unheardPause = 10 * time.Millisecond
 	unheardTries = 50
 	youngLink    = 2 * time.Second
@@ -74,8 +74,8 @@ func (r *Runner) ended(execID string) bool {
 	}
 }
 
-// Resize sets the window size of the terminal of an exec. That the exec has
-// ended is no error. What a link took along when it broke goes over the next one.
+// Resize sets the window size of the terminal of an exec. It is not an error if the exec
+// has ended. If the link breaks during the call, Resize repeats it over the next link.
 func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, columns uint32) error {
 	for {
 		lk, err := r.links.Wait(ctx, sandboxID)
@@ -97,8 +97,8 @@ func (r *Runner) Resize(ctx context.Context, sandboxID, execID string, rows, col
 	}
 }
 
-// takesInput refuses an exec with input or a terminal where the supervisor is of
-// a time before these: it would start the command without them.
+// takesInput refuses an exec with input or a terminal if the supervisor is too old for
+// them. It would start the command without them.
 func takesInput(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) error {
 	if !req.GetTty() && !req.GetStdin() {
 		return nil

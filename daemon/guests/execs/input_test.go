@@ -2,8 +2,8 @@ package execs
 
 import "testing"
 
-// The client of a session does not notice that a link is replaced: it sends its
-// size once.
+// The client of a session does not notice that a link is replaced. It sends its size
+// once.
 func TestAResizeThatALinkTookAlongGoesOverTheNextOne(t *testing.T) {
 	b := newBench(t)
 	s := &supervisor{boot: "boot1", start: runs("boot1")}

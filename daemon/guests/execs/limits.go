@@ -13,11 +13,11 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// DefaultGrace is the time between SIGTERM and SIGKILL where nobody says another.
+// DefaultGrace is the default time between SIGTERM and SIGKILL.
 const DefaultGrace = 5 * time.Second
 
-// limit passes the limits of an exec on to its supervisor, which enforces them
-// also while no daemon runs.
+// limit copies the limits of an exec to its start request. The supervisor enforces them,
+// even while no daemon runs.
 func limit(out *guestv1.StartRequest, req *agboxv1.CreateExecRequest) {
 	out.MaxLogBytes = req.GetMaxLogBytes()
 	out.TimeoutMs, out.IdleTimeoutMs = inMilliseconds(req.GetTimeout()), inMilliseconds(req.GetIdleTimeout())
@@ -30,13 +30,13 @@ func limit(out *guestv1.StartRequest, req *agboxv1.CreateExecRequest) {
 	}
 }
 
-// inMilliseconds rounds up: a limit must not come early, and not become none.
+// inMilliseconds rounds up: a limit must not expire early, and must not become 0.
 func inMilliseconds(d *durationpb.Duration) uint64 {
 	return uint64((d.AsDuration() + time.Millisecond - 1) / time.Millisecond)
 }
 
-// takesLimits refuses limits where the supervisor is of a time before these: it
-// would run the command without them.
+// takesLimits refuses limits if the supervisor is too old for them. It would run the
+// command without them.
 func takesLimits(lk *links.Link, req *agboxv1.CreateExecRequest) error {
 	limited := req.GetTimeout() != nil || req.GetIdleTimeout() != nil || req.GetMaxLogBytes() != 0
 	if !limited || lk.Conn.Limits() {

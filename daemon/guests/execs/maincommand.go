@@ -10,16 +10,15 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// Main returns the container's own command that the sandbox's linked supervisor
-// runs or has run in this life; nil if there is none, or this link has brought it
-// into the ledger already.
+// Main returns the container's own command that the sandbox's linked supervisor has run
+// in this life. It returns nil if there is none, or this link has already recorded it.
 func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 	lk, err := r.links.Get(sandboxID)
 	if err != nil || lk.MainDecided.Load() {
 		return nil
 	}
 	id := lk.Conn.MainExecID()
-	// An id that is none of the sandbox's own could be that of somebody else's exec.
+	// Another id could be that of another exec.
 	if !ids.IsMain(sandboxID, id) {
 		return nil
 	}
@@ -32,13 +31,13 @@ func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 	}
 }
 
-// MainRecorded is to be called when the ledger has decided about what Main
-// returned; recorded tells whether it has a record. Its end may have come before
-// that, when nobody knew of it: so the supervisor is asked once more.
+// MainRecorded must be called when the ledger has decided about the result of Main.
+// recorded means that it has a record. The command may have ended before it was recorded,
+// when its end was ignored. So the supervisor is queried once more.
 func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
 	lk, err := r.links.Get(main.Request.GetSandboxId())
 	if err != nil || lk.Conn.BootID() != main.BootID {
-		return // the next link asks for every exec that is recorded as running
+		return // the next link queries every exec that is recorded as running
 	}
 	lk.MainDecided.Store(true)
 	if !recorded {
@@ -46,12 +45,12 @@ func (r *Runner) MainRecorded(main *ledger.MainExec, recorded bool) {
 			"sandbox_id", main.Request.GetSandboxId(), "exec_id", main.Request.GetExecId())
 		return
 	}
-	// Starting what the supervisor has started gives its record, and nothing else.
+	// Starting an exec that the supervisor has already started only returns its record.
 	r.links.Go(func(ctx context.Context) { r.start(ctx, lk, main.Request) })
 }
 
-// Release lets the container's own command start that was held back until its files
-// were there. Where there is no link, the caller makes one first.
+// Release lets the container's own command start, which was held back until its files
+// were copied in. If there is no link, the caller makes one first.
 func (r *Runner) Release(ctx context.Context, sandboxID string) error {
 	lk, err := r.links.Get(sandboxID)
 	if err != nil {

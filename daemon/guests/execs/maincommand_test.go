@@ -34,7 +34,7 @@ func (b *bench) recordMain() bool {
 
 func TestTheMainCommandIsRecordedOnceWithItsEnd(t *testing.T) {
 	b := newBench(t)
-	// It has ended before anybody could record that it runs.
+	// It ended before it could be recorded as running.
 	s := &supervisor{boot: "boot1", main: "main-a", start: func(req *guestv1.StartRequest) *guestv1.ExecRecord {
 		rec := exited(3)
 		rec.ExecId = req.GetExecId()
@@ -75,7 +75,7 @@ func TestAMainCommandThatItsSupervisorForgotIsNotStarted(t *testing.T) {
 	}})
 	b.connect()
 	b.recordMain()
-	<-asked // the question that follows the recording
+	<-asked // the query that follows the recording
 	end()
 	<-b.lost
 	again := &supervisor{boot: "boot1", main: "main-a", start: runs("boot1")}
@@ -130,8 +130,8 @@ func TestWhatEndedAnExecIsSaidInASentence(t *testing.T) {
 	}
 }
 
-// timesOut starts an exec with a timeout of 2 s, and returns what its supervisor
-// reports when that is over.
+// timesOut starts an exec with a timeout of 2 s, and returns the supervisor's report
+// after the timeout.
 func (b *bench) timesOut() *guestv1.ExecRecord {
 	b.t.Helper()
 	started, err := b.runner.Create(b.t.Context(), &agboxv1.CreateExecRequest{
@@ -165,7 +165,7 @@ func TestATimeoutThatIsReportedWhileTheDaemonStopsIsRecordedWithItsLimit(t *test
 	b.connect()
 	rec := b.timesOut()
 	ctx, stop := context.WithCancel(t.Context())
-	stop() // the report is in hand already
+	stop() // the report has already arrived
 	b.runner.record(ctx, &links.Link{SandboxID: "a"}, rec)
 	if sentence := b.ended().GetError(); !strings.HasSuffix(sentence, "timeout of 2s.") {
 		t.Errorf("the sentence is %q, want the limit in it", sentence)
@@ -196,5 +196,5 @@ func TestLimitsAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "older agbox") || s.started() != 0 {
 		t.Errorf("error %v, %d starts", err, s.started())
 	}
-	b.create() // without limits it is as good as ever
+	b.create() // an exec without limits works as always
 }

@@ -15,10 +15,9 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// Create accepts an exec: when it returns, the exec is committed, and on its way
-// to its supervisor. The channel is closed when it has been started or could not
-// be; which of them is in its status. The request must carry its exec id and the
-// exact sandbox id.
+// Create accepts an exec. When it returns, the exec is committed and is being sent to its
+// supervisor. The channel is closed when the exec was started or failed to start; its
+// status says which. The request must have its exec id and the exact sandbox id.
 func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error) {
 	lk, err := r.links.Wait(ctx, req.GetSandboxId())
 	if err != nil {
@@ -39,7 +38,7 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 		close(decided)
 		return decided, nil
 	}
-	// The exec is accepted: the caller's going away must not leave it unstarted.
+	// The exec is accepted, so it must be started even if the caller goes away.
 	if !r.links.Go(func(ctx context.Context) {
 		defer close(decided)
 		r.start(ctx, lk, req)
@@ -49,15 +48,15 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	return decided, nil
 }
 
-// start hands an accepted exec to its supervisor. If the link breaks, or was broken
-// already, the next link asks for the exec. One that stands by now may have asked
-// before the exec was accepted: it is given the exec here.
+// start sends an accepted exec to its supervisor. If the link breaks, or is already
+// broken, the next link queries the exec. If that link is already made and made its query
+// before the exec was accepted, start sends the exec over it.
 func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) {
 	call, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
 	rec, err := lk.Conn.Start(call, startRequest(req, lk.Boot))
 	if err != nil && ctx.Err() != nil {
-		return // the next daemon asks for it and hands it over if need be
+		return // the next daemon queries it and sends it if necessary
 	}
 	if err != nil {
 		r.log.Warn("an exec could not be handed to its supervisor; the link is made anew",
@@ -71,8 +70,8 @@ func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateE
 	r.record(ctx, lk, rec)
 }
 
-// startLate decides about an exec that was accepted over an earlier link, and did
-// not reach the supervisor over that.
+// startLate decides about an exec that was accepted over an earlier link and did not
+// reach the supervisor over that link.
 func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	sb, _ := r.ledger.Sandbox(lk.SandboxID)
 	exec, running := sb.Execs[execID]
@@ -114,28 +113,28 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 	return out
 }
 
-// Report takes one report from a supervisor.
+// Report handles a report of a supervisor.
 func (r *Runner) Report(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {
 	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
 		r.record(ctx, lk, rec)
 		return
 	}
 	sb, _ := r.ledger.Sandbox(lk.SandboxID)
-	if sb.Execs[rec.GetExecId()].Main { // nobody starts it but its supervisor
+	if sb.Execs[rec.GetExecId()].Main { // only the supervisor starts it
 		r.end(ctx, lk.SandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
 		return
 	}
 	r.Missed(ctx, lk, rec.GetExecId())
 }
 
-// Missed decides about an exec that was accepted and that the supervisor does not
-// know. It does not do so in the goroutine of the link: the answer to Start comes
-// behind all reports that are not taken yet.
+// Missed decides about an accepted exec that the supervisor does not know. It uses
+// another goroutine than the link's, because the answer to Start arrives after all
+// reports that the link has not handled yet.
 func (r *Runner) Missed(_ context.Context, lk *links.Link, execID string) {
 	r.links.Go(func(ctx context.Context) { r.startLate(ctx, lk, execID) })
 }
 
-// record commits what a supervisor says of an exec, if it has ended.
+// record commits a supervisor's report of an exec if the exec has ended.
 func (r *Runner) record(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {
 	switch {
 	case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_RUNNING && rec.GetBootId() != lk.Conn.BootID():
@@ -148,15 +147,14 @@ func (r *Runner) record(ctx context.Context, lk *links.Link, rec *guestv1.ExecRe
 	}
 }
 
-// finishing bounds the recording of an end, which Links.Close waits for: what has been
-// reported is recorded whole.
+// finishing bounds the recording of an end. Links.Close waits for it, so that a reported
+// end is recorded completely.
 func finishing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), links.CallTimeout)
 }
 
-// end commits the end of an exec. A store that cannot be written now keeps the
-// exec running in the record: the status file stays, and the next link or the
-// next look brings it up again.
+// end commits the end of an exec. If the store cannot be written, the exec stays recorded
+// as running. Its status file remains, and the next link or look reports the end again.
 func (r *Runner) end(ctx context.Context, sandboxID string, d *agboxv1.ExecEventDetails) {
 	ctx, cancel := finishing(ctx)
 	defer cancel()
@@ -167,11 +165,11 @@ func (r *Runner) end(ctx context.Context, sandboxID string, d *agboxv1.ExecEvent
 	}
 }
 
-// endRetry is the pause before the end of an exec is recorded again.
+// endRetry is the pause before another attempt to record the end of an exec.
 const endRetry = time.Second
 
-// retryEnd breaks the sandbox's link after a pause: the next one asks for every
-// exec that is recorded as running.
+// retryEnd breaks the sandbox's link after a pause. The next link queries every exec that
+// is recorded as running.
 func (r *Runner) retryEnd(sandboxID string) {
 	r.links.Go(func(ctx context.Context) {
 		select {
@@ -185,25 +183,25 @@ func (r *Runner) retryEnd(sandboxID string) {
 	})
 }
 
-// Cancel ends a running exec: SIGTERM to its group, SIGKILL to its tree after
-// the grace period. It returns when the supervisor has taken it on, which then
-// carries it through even if the daemon goes away.
+// Cancel ends a running exec: SIGTERM to its process group and, after the grace period,
+// SIGKILL to its tree. It returns when the supervisor has accepted the request. The
+// supervisor then completes it even if the daemon goes away.
 func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
 	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
 		return lk.Conn.Cancel(ctx, execID, grace)
 	})
 }
 
-// Signal sends one signal to the process group of a running exec.
+// Signal sends a signal to the process group of a running exec.
 func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
 	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
 		return lk.Conn.Signal(ctx, execID, signal)
 	})
 }
 
-// tell makes a call that returns whether the exec was running. One that has just
-// been accepted may still be on its way to its supervisor, and the end of one that
-// has just ended on its way to the ledger: until either arrives, it calls again.
+// tell makes a call that reports whether the exec is running, and repeats it while that
+// answer may be temporary: an exec that was just accepted may not have reached its
+// supervisor, and an exec that has just ended may not have reached the ledger.
 func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(context.Context, *links.Link) (bool, error)) error {
 	lk, err := r.links.Wait(ctx, sandboxID)
 	if err != nil {
@@ -227,7 +225,7 @@ func (r *Runner) tell(ctx context.Context, sandboxID, execID string, call func(c
 	return NotRunning(execID)
 }
 
-// NotRunning is the error for a call that needs a running exec.
+// NotRunning is the error of a call that needs a running exec.
 func NotRunning(execID string) error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_EXEC_ALREADY_TERMINAL,
 		"Exec %s has ended.", execID).With("exec_id", execID)

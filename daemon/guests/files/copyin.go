@@ -27,18 +27,17 @@ import (
 )
 
 const (
-	// pushTimeout bounds the writing of one piece of a copy. A disk that is busy may
-	// take long.
+	// pushTimeout bounds the writing of one piece of a copy. A busy disk may take long.
 	pushTimeout = 2 * time.Minute
-	// pieceSize is how much of a copy is sent at a time, in bytes.
+	// pieceSize is the size of one piece of a copy, in bytes.
 	pieceSize = 256 << 10
-	// maxUsers bounds the files of users and groups in an image, in bytes.
+	// maxUsers bounds the passwd and group files of an image, in bytes.
 	maxUsers = 1 << 20
 )
 
-// CopyIn copies files of the host into a linked sandbox, one after the other. Done
-// again it replaces what it had made. progress is told of what has moved since its
-// last call, and of which copy; it is called by one goroutine at a time.
+// CopyIn copies files of the host into a linked sandbox, one after the other. Repeated,
+// it replaces what it made before. progress receives the progress since the previous
+// call, and the current copy. Only one goroutine at a time calls it.
 func (f *Files) CopyIn(ctx context.Context, sandboxID string, check hostfiles.Checker, copies []hostfiles.Copy, progress func(one hostfiles.Copy, files, bytes int64)) error {
 	lk, err := f.links.Get(sandboxID)
 	if err != nil {
@@ -62,7 +61,7 @@ type copyIn struct {
 	files *Files
 	lk    *links.Link
 	check hostfiles.Checker
-	// who is the user of execs, once it was asked for.
+	// who is the user of execs, once it was resolved.
 	who *user.ExecUser
 }
 
@@ -95,7 +94,7 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	return c.send(ctx, dir, name, func(w io.Writer) error { return tree.Pack(ctx, w, name, owner, progress) })
 }
 
-// owner is whom a copy belongs to.
+// owner returns the owner of a copy.
 func (c *copyIn) owner(ctx context.Context, one hostfiles.Copy) (archive.Owner, error) {
 	if one.ForUser {
 		who, err := c.user(ctx)
@@ -123,7 +122,7 @@ func (c *copyIn) owner(ctx context.Context, one hostfiles.Copy) (archive.Owner, 
 	return owner, nil
 }
 
-// user is whom execs run as that name nobody, by the container's own files.
+// user returns the default user of execs, resolved with the container's own files.
 func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 	if c.who != nil {
 		return c.who, nil
@@ -149,7 +148,7 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 	return who, nil
 }
 
-// read reads a small file of the container; one that is missing is empty.
+// read reads a small file of the container. A missing file counts as empty.
 func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
@@ -177,9 +176,9 @@ func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	return content, nil
 }
 
-// destination finds the folder and the name for a copy: where the target is a folder
-// already, also by a symbolic link, a folder is copied into it. Folders above it that
-// are missing are made.
+// destination returns the folder and the name for a copy. If the target is an existing
+// folder, also through a symbolic link, a folder is merged into it. It makes missing
+// parent folders.
 func (c *copyIn) destination(ctx context.Context, target string, isDir bool, above archive.Owner) (dir, name string, err error) {
 	if at, err := c.stat(ctx, target); err != nil {
 		return "", "", err
@@ -190,7 +189,7 @@ func (c *copyIn) destination(ctx context.Context, target string, isDir bool, abo
 	return dir, name, c.folders(ctx, dir, above)
 }
 
-// stat describes what a path leads to; nil if there is nothing.
+// stat describes the target of a path, or returns nil if there is none.
 func (c *copyIn) stat(ctx context.Context, name string) (*guestv1.FileStat, error) {
 	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
@@ -204,7 +203,7 @@ func (c *copyIn) stat(ctx context.Context, name string) (*guestv1.FileStat, erro
 	return reply.GetFiles()[0], nil
 }
 
-// folders makes what is missing of a folder.
+// folders makes the missing parts of a folder's path.
 func (c *copyIn) folders(ctx context.Context, dir string, owner archive.Owner) error {
 	there := dir
 	var missing []string
@@ -229,7 +228,7 @@ func (c *copyIn) folders(ctx context.Context, dir string, owner archive.Owner) e
 	return c.send(ctx, there, "", func(w io.Writer) error { return hostfiles.Folders(w, names, owner) })
 }
 
-// send unpacks in a folder of the container what pack writes.
+// send unpacks the archive that pack writes in a folder of the container.
 func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -258,7 +257,7 @@ func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer
 	packErr := <-packed
 	switch {
 	case packErr != nil && !errors.Is(packErr, io.ErrClosedPipe):
-		return packErr // why there was nothing more to push
+		return packErr // the reason why there was nothing more to push
 	case pushErr != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SANDBOX_UNREACHABLE,
 			"The sandbox took nothing for %s.", pushTimeout).Because(pushErr)
@@ -266,12 +265,12 @@ func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer
 	return pushErr
 }
 
-// push hands all that is read to a transfer, and finishes it. late is called when
-// one piece takes too long.
+// push sends everything that it reads to a transfer, and finishes the transfer. It calls
+// late if one piece takes too long.
 func push(t *guest.Transfer, from io.Reader, late func()) error {
 	buf := make([]byte, pieceSize)
 	for {
-		n, err := from.Read(buf) // whole pieces: they were buffered
+		n, err := from.Read(buf) // complete pieces, because they are buffered
 		end := err == io.EOF     //nolint:errorlint // what wraps it, or looks like it, says that the source broke off
 		if err != nil && !end {
 			return err

@@ -43,7 +43,8 @@ func TestACopyThatCannotBeReadIsNotTakenForWhole(t *testing.T) {
 	}
 }
 
-// takeTransfer takes one transfer as a supervisor does, until it ends; nil if in order.
+// takeTransfer handles one transfer as a supervisor does. It returns nil if the transfer
+// ended normally.
 func takeTransfer(listener net.Listener) error {
 	conn, err := listener.Accept()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package files moves files between the host and sandboxes: small calls about files,
-// transfers for clients, and what is copied in while a sandbox is made.
+// Package files moves files between the host and sandboxes: small file calls, transfers
+// for clients, and the files that are copied in while a sandbox is made.
 package files
 
 import (
@@ -16,27 +16,27 @@ import (
 )
 
 const (
-	// fileTimeout bounds a small call about files. Removing a tree takes long.
+	// fileTimeout bounds a small file call. Removing a tree takes long.
 	fileTimeout = 10 * time.Minute
-	// maxTransfers bounds the transfers of one sandbox at a time; further ones
-	// wait. It stays below what its supervisor takes. So many trees can be removed
-	// beside them.
+	// maxTransfers bounds the concurrent transfers of one sandbox; further ones wait. It
+	// is less than the limit of the supervisor. The same number of trees can be removed
+	// at the same time.
 	maxTransfers = 16
 )
 
-// Files makes calls about files over the links to supervisors.
+// Files makes file calls over the links to supervisors.
 type Files struct {
 	links *links.Links
 	paths paths.Install
 
-	// transfers are those of files under way, removals those of trees.
+	// transfers limits the running transfers, removals the running removals of trees.
 	transfers, removals turns
 }
 
 // New makes Files.
 func New(l *links.Links, install paths.Install) *Files { return &Files{links: l, paths: install} }
 
-// Call makes a small call about files of a sandbox.
+// Call makes a small file call to a sandbox.
 func (f *Files) Call(ctx context.Context, sandboxID string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	lk, err := f.links.Wait(ctx, sandboxID)
 	if err != nil {
@@ -55,16 +55,16 @@ func (f *Files) Call(ctx context.Context, sandboxID string, op guest.FileOp, req
 	return guest.RemoveTree(ctx, f.paths.GuestLink(sandboxID), req)
 }
 
-// Transfer begins a transfer of files of a sandbox, when it is its turn. Done
-// must be called at the end; it closes the transfer.
+// Transfer starts a file transfer of a sandbox when it has its turn. done must be called
+// at the end. It closes the transfer.
 func (f *Files) Transfer(ctx context.Context, sandboxID string, req *guestv1.TransferRequest) (t *guest.Transfer, done func(), err error) {
-	// Only a sandbox whose supervisor is linked has one that answers.
+	// Only a linked supervisor is sure to answer.
 	lk, err := f.links.Wait(ctx, sandboxID)
 	if err != nil {
 		return nil, nil, err
 	}
 	leave := func() {}
-	if req.GetWatch() == nil { // a watch may last for ever and moves nothing
+	if req.GetWatch() == nil { // a watch may last forever and moves no bulk data
 		if leave, err = f.transfers.enter(ctx, sandboxID); err != nil {
 			return nil, nil, err
 		}
@@ -77,8 +77,8 @@ func (f *Files) Transfer(ctx context.Context, sandboxID string, req *guestv1.Tra
 	return t, func() { t.Close(); leave() }, nil
 }
 
-// tooOld asks a supervisor that hung up on a transfer whether it knows of files at
-// all: one that is older does not say so.
+// tooOld checks whether a supervisor that closed the connection of a transfer knows file
+// calls at all. An older one does not report the reason.
 func (f *Files) tooOld(ctx context.Context, lk *links.Link, err error) error {
 	if !errdefs.IsUnavailable(err) {
 		return err

@@ -31,7 +31,7 @@ func (idle) Watch(ctx context.Context, _ *guestv1.WatchRequest, out guestv1.Supe
 	return ctx.Err()
 }
 
-// remover has so much to remove that only the end of the call stops it.
+// remover removes until its call ends.
 type remover struct {
 	guestv1.FilesService
 	began, stopped chan struct{}

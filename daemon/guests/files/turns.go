@@ -5,21 +5,22 @@ import (
 	"sync"
 )
 
-// turns lets so many in at a time for each sandbox.
+// turns limits the number of concurrent users for each sandbox.
 type turns struct {
-	// mu guards rooms; map work only.
+	// mu guards rooms. It is held only for map operations.
 	mu    sync.Mutex
 	rooms map[string]*room
 }
 
-// room is the turns of one sandbox.
+// room has the turns of one sandbox.
 type room struct {
 	seats chan struct{}
-	// users counts who is in or waits; the room goes with the last.
+	// users counts those that have or wait for a turn. The room is removed with the last
+	// one.
 	users int
 }
 
-// enter waits for a turn; the function returned gives it back.
+// enter waits for a turn. The function that it returns ends the turn.
 func (t *turns) enter(ctx context.Context, sandboxID string) (leave func(), err error) {
 	t.mu.Lock()
 	r := t.rooms[sandboxID]

@@ -1,5 +1,5 @@
-// Package guesttest gives tests of the packages below guests a READY sandbox "a", and
-// the socket on which its supervisor would answer.
+// Package guesttest has a test bench for the packages below guests: a READY sandbox "a"
+// and the socket of its supervisor.
 package guesttest
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Bench is a ledger with a READY sandbox "a", and links to nobody yet. The sandbox runs
-// execs as user agent in /work.
+// Bench is a ledger with a READY sandbox "a", and links without a connection. The sandbox
+// runs execs as user agent in /work.
 type Bench struct {
 	Install paths.Install
 	Ledger  *ledger.Ledger
 	Links   *links.Links
-	// Lost gets the id of the sandbox each time that a link breaks.
+	// Lost receives the id of the sandbox each time a link breaks.
 	Lost chan string
 	Log  *slog.Logger
 
 	t testing.TB
 }
 
-// New makes a Bench, which ends with the test.
+// New makes a Bench that ends with the test.
 func New(t testing.TB) *Bench {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agbox-guests-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "agbox-guests-") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (b *Bench) openLedger() {
 }
 
 // Serve answers on the socket of the sandbox's supervisor. files may be nil. cut breaks
-// all connections, as the end of a process does; end stops to answer.
+// all connections, like the end of a process. end stops the server.
 func (b *Bench) Serve(supervisor guestv1.SupervisorService, files guestv1.FilesService) (cut, end func()) {
 	b.t.Helper()
 	socket := filepath.Join(b.Install.GuestLink("a"), paths.LinkSocket)
@@ -133,7 +133,7 @@ func (b *Bench) Connect() {
 	}
 }
 
-// cutter is a listener whose connections can be broken, as by the end of a process.
+// cutter is a listener whose connections can be broken, as at the end of a process.
 type cutter struct {
 	net.Listener
 	mu    sync.Mutex // guards conns

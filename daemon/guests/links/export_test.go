@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SetWaitAtMost changes how long calls wait for a link until the test has ended.
+// SetWaitAtMost changes how long calls wait for a link, until the end of the test.
 func SetWaitAtMost(t *testing.T, to time.Duration) {
 	old := waitAtMost
 	waitAtMost = to

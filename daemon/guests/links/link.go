@@ -14,20 +14,20 @@ import (
 type Link struct {
 	SandboxID string
 	Conn      *guest.Conn
-	// Boot is what the supervisor was started with: user and directory of execs
-	// that name none.
+	// Boot is the boot configuration of the supervisor, with the default user and
+	// directory of execs.
 	Boot *guestv1.BootConfig
 	// Made is when the connection was made.
 	Made time.Time
-	// MainDecided is set once the ledger has decided, over this link, about the
-	// record of the container's own command.
+	// MainDecided is set once the ledger has decided, over this link, about the record of
+	// the container's own command.
 	MainDecided atomic.Bool
 
-	// asked are the execs whose state the link asks for first.
+	// asked are the execs that the link queries first.
 	asked map[string]machine.Exec
 }
 
-// Asked tells whether the link asked for the exec when it was made.
+// Asked reports whether the link queried the exec when it was made.
 func (lk *Link) Asked(execID string) bool {
 	_, asked := lk.asked[execID]
 	return asked

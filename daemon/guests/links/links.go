@@ -1,7 +1,7 @@
-// Package links holds the daemon's connections to the supervisors of sandboxes.
+// Package links has the daemon's connections to the supervisors of sandboxes.
 //
-// One goroutine per linked sandbox listens to its supervisor. Links owns these, and
-// the work that goes over a link and outlives the call that asked for it.
+// Each linked sandbox has a goroutine that receives the reports of its supervisor. Links
+// owns these goroutines, and work over a link that outlives the call that started it.
 package links
 
 import (
@@ -27,33 +27,33 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// CallTimeout bounds one call to a supervisor. It answers within a
-// millisecond; a hostile one may not answer at all.
+// CallTimeout bounds one call to a supervisor. A supervisor answers within a millisecond;
+// a hostile one may never answer.
 const CallTimeout = 10 * time.Second
 
-// waitAtMost is how long a call waits for a link that is being made, for
-// example because the daemon has just been restarted.
+// waitAtMost is how long a call waits for a link that is being made, for example because
+// the daemon has just restarted.
 var waitAtMost = 10 * time.Second
 
-// Reports takes what supervisors say of execs. Its methods are called from the
-// goroutine of the link: they must not wait for an answer over the same link.
+// Reports receives the reports of supervisors about execs. Its methods run in the
+// goroutine of the link, so they must not wait for an answer over the same link.
 type Reports interface {
-	// Report takes the state of an exec: one that the link asked for when it was
-	// made, or one that has ended.
+	// Report receives the state of an exec that the link queried when it was made, or
+	// that has ended.
 	Report(ctx context.Context, lk *Link, rec *guestv1.ExecRecord)
-	// Missed is told of an exec that was accepted over an earlier link, too late for
-	// this one to ask for it.
+	// Missed receives an exec that was accepted over an earlier link, too late for this
+	// link to query it.
 	Missed(ctx context.Context, lk *Link, execID string)
 }
 
-// Options are what Links works with.
+// Options are the dependencies of Links.
 type Options struct {
 	Ledger *ledger.Ledger
 	Paths  paths.Install
 	Now    func() time.Time
 	Log    *slog.Logger
-	// Lost is told a sandbox that has to be linked again: its link broke, or somebody
-	// waits for one that could not be made. It must not block.
+	// Lost is called for a sandbox that must be linked again: its link broke, or a call
+	// waits for a link that could not be made. It must not block.
 	Lost func(sandboxID string)
 }
 
@@ -69,28 +69,29 @@ type Links struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	// stopping is closed when nobody shall wait for a link any more.
+	// stopping is closed when calls must no longer wait for a link.
 	stopping chan struct{}
 
-	// mu guards what follows; map work only, and looks into the ledger's memory.
+	// mu guards the fields below. It is held only for map operations and reads of the
+	// ledger's memory.
 	mu    sync.Mutex
 	links map[string]*Link
-	// waiting holds a channel per sandbox that is closed when its link is made, or
-	// cannot be.
+	// waiting has a channel for each awaited link. It is closed when the link is made or
+	// cannot be made.
 	waiting map[string]chan struct{}
-	// failures holds the last try to link a sandbox that is not linked, if it failed.
+	// failures has the last error for each sandbox that could not be linked.
 	failures map[string]*failure
 	closed   bool
 }
 
-// failure is why a try to link a sandbox failed.
+// failure is the error of an attempt to link a sandbox.
 type failure struct{ err error }
 
-// final tells whether trying again does not help: somebody has to put right what is
-// at the place of the supervisor's socket.
+// final reports whether a retry is useless, because somebody must repair the supervisor's
+// socket.
 func (f *failure) final() bool { return f != nil && errdefs.IsFailedPrecondition(f.err) }
 
-// New makes Links. Reports must be given before the first Connect.
+// New makes Links. SendReports must be called before the first Connect.
 func New(ctx context.Context, o Options) *Links {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Links{
@@ -102,16 +103,16 @@ func New(ctx context.Context, o Options) *Links {
 	}
 }
 
-// SendReports names who takes what supervisors report; to be called once, before the
-// first Connect.
+// SendReports sets the receiver of the reports. It must be called once, before the first
+// Connect.
 func (l *Links) SendReports(to Reports) { l.reports = to }
 
-// StopWaiting ends the waits for links that are still being made; to be called once,
-// before Close. What is linked goes on.
+// StopWaiting ends the waits for links that are being made. It must be called once,
+// before Close. Existing links continue.
 func (l *Links) StopWaiting() { close(l.stopping) }
 
 // Close breaks all links and waits for their goroutines and for the work of Go. The
-// commands in the sandboxes run on.
+// commands in the sandboxes continue.
 func (l *Links) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -120,8 +121,8 @@ func (l *Links) Close() {
 	l.wg.Wait()
 }
 
-// Go runs work that outlives the call that asked for it. Close ends its context and
-// waits for it. After Close nothing is run, and Go returns false.
+// Go runs work that outlives the call that started it. Close cancels its context and
+// waits for it. After Close, Go runs nothing and returns false.
 func (l *Links) Go(work func(ctx context.Context)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,13 +133,13 @@ func (l *Links) Go(work func(ctx context.Context)) bool {
 	return true
 }
 
-// Connected tells whether the sandbox's supervisor is linked.
+// Connected reports whether the sandbox's supervisor is linked.
 func (l *Links) Connected(sandboxID string) bool {
 	return l.current(sandboxID) != nil
 }
 
-// Connect links the sandbox's supervisor and returns once its exits reach the
-// ledger. It tries once; ctx bounds it.
+// Connect links the sandbox's supervisor and returns once its exits reach the ledger. It
+// makes one attempt, bounded by ctx.
 func (l *Links) Connect(ctx context.Context, sandboxID string) error {
 	if l.Connected(sandboxID) {
 		return nil
@@ -150,7 +151,8 @@ func (l *Links) Connect(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// fail keeps why a sandbox could not be linked, and wakes who waits in vain.
+// fail stores why a sandbox could not be linked, and wakes the calls that wait for the
+// link.
 func (l *Links) fail(sandboxID string, err error) {
 	if f := fault.Of(err); f != nil {
 		_ = f.With("sandbox_id", sandboxID)
@@ -201,7 +203,7 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 			"The supervisor of sandbox %s broke off.", sandboxID).With("sandbox_id", sandboxID)
 	case <-ctx.Done():
 		_ = conn.Close()
-		<-ended // a sandbox has one listener at a time
+		<-ended // a sandbox has at most one listener
 		return ctx.Err()
 	}
 }
@@ -218,9 +220,9 @@ func (l *Links) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 	return boot, nil
 }
 
-// listen passes reports on until the link breaks. The link may be used once the
-// supervisor has confirmed that it reports exits: an exec that was started before that
-// could end unheard.
+// listen passes reports on until the link breaks. The link is published once the
+// supervisor has confirmed that it reports exits: the end of an exec that was started
+// earlier could be missed.
 func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
 	defer lk.Conn.Close()
 	sb, _ := l.ledger.Sandbox(lk.SandboxID)
@@ -242,7 +244,8 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
 }
 
 // publish makes the link available. It returns the execs that were accepted over an
-// earlier link since this one asked. The start of a later one fails and finds this link.
+// earlier link after this one made its query. The start of a later exec fails and finds
+// this link.
 func (l *Links) publish(lk *Link) (missed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -293,15 +296,15 @@ func (l *Links) current(sandboxID string) *Link {
 	return l.links[sandboxID]
 }
 
-// Wait returns the sandbox's link, and waits a bounded time for one that is being
-// made. A sandbox that is not READY, or is being stopped, gets none, and one whose
-// supervisor cannot be trusted an error at once.
+// Wait returns the sandbox's link, and waits a bounded time for one that is being made.
+// It returns an error at once for a sandbox that is not READY or is being stopped, or
+// whose supervisor cannot be trusted.
 func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 	timeout := time.NewTimer(waitAtMost)
 	defer timeout.Stop()
 	_, before, _ := l.look(sandboxID)
 	if before.final() {
-		l.lost(sandboxID) // it may have been put right since
+		l.lost(sandboxID) // the socket may have been repaired since
 	}
 	for {
 		lk, failed, ch := l.look(sandboxID)
@@ -333,8 +336,8 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 	}
 }
 
-// look returns the link of a sandbox, else why the last try to make it failed, if one
-// did, and what is closed when there is news of it.
+// look returns the link of a sandbox. Without a link it returns the last error, if there
+// is one, and a channel that is closed when this changes.
 func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,7 +352,7 @@ func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
 	return nil, l.failures[sandboxID], ch
 }
 
-// unreachable says why a link was waited for in vain.
+// unreachable is the error of a wait for a link that was not made.
 func unreachable(sandboxID string, last *failure) error {
 	if last.final() {
 		return last.err

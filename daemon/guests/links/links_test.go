@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// noReports takes nothing: there are no execs.
+// noReports ignores all reports: there are no execs.
 type noReports struct{}
 
 func (noReports) Report(context.Context, *links.Link, *guestv1.ExecRecord) {}
 func (noReports) Missed(context.Context, *links.Link, string)              {}
 
-// supervisor greets and confirms that it reports exits. asked, if set, is called before
-// that.
+// supervisor answers Hello and confirms that it reports exits. asked, if set, is called
+// before that.
 type supervisor struct {
 	guestv1.SupervisorService
 	asked func()
@@ -67,7 +67,7 @@ func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
 	if err := os.Symlink("/run/docker.sock", socket); err != nil {
 		t.Fatal(err)
 	}
-	// In place of the loop: it tries whenever it is asked.
+	// This stands for the loop: it connects when asked to.
 	var trying sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer trying.Wait()
@@ -76,7 +76,7 @@ func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
 		for {
 			select {
 			case <-b.Lost:
-				_ = b.Links.Connect(ctx, "a") // Wait tells
+				_ = b.Links.Connect(ctx, "a") // Wait returns the error
 			case <-ctx.Done():
 				return
 			}
@@ -95,14 +95,15 @@ func TestNobodyWaitsForASupervisorThatCannotBeTrusted(t *testing.T) {
 	wantTampered(t, <-early)
 	wantTampered(t, <-wait())
 
-	// The supervisor's own socket is put back.
+	// The supervisor's own socket is restored.
 	b.Serve(supervisor{}, nil)
 	if err := <-wait(); err != nil || !b.Links.Connected("a") {
 		t.Errorf("Wait gives %v", err)
 	}
 }
 
-// waiting begins a wait for the link of sandbox "a"; the function returned ends with it.
+// waiting starts a wait for the link of sandbox "a". The function that it returns waits
+// for the result.
 func waiting(t *testing.T, b *guesttest.Bench) func() (*links.Link, error) {
 	var lk *links.Link
 	var err error
