@@ -47,16 +47,17 @@ check: build ## Build, lint and unit-test what differs from upstream, without th
 	@scripts/check.sh
 
 .PHONY: test
-test: images build ## Run all tests with the race detector, including the end-to-end tests on a real engine
-	$(GOTEST) ./e2e $(UNIT_PACKAGES) $(ENGINE_PACKAGES)
+test: ## Run all tests with the race detector, including the end-to-end tests on a real engine
+	@$(MAKE) --no-print-directory -j2 images build
+	@$(GOTEST) ./e2e $(UNIT_PACKAGES) $(ENGINE_PACKAGES)
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no engine
-	$(GOTEST) $(UNIT_PACKAGES)
+	@$(GOTEST) $(UNIT_PACKAGES)
 
 .PHONY: test-e2e
 test-e2e: images build ## Run the tests that need an engine
-	$(GOTEST) ./e2e $(ENGINE_PACKAGES)
+	@$(GOTEST) ./e2e $(ENGINE_PACKAGES)
 
 .PHONY: test-faults
 test-faults: images build ## Inject every fault of e2e/FAULTS.md and print a table of the results; needs root

@@ -40,6 +40,7 @@ func copying(t *testing.T) *agboxv1.CreateSpec {
 }
 
 func TestFilesAreThereBeforeHooksAndTheMainCommand(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	spec := copying(t)
 	l.createSpec("a", spec)
@@ -60,6 +61,7 @@ func TestFilesAreThereBeforeHooksAndTheMainCommand(t *testing.T) {
 }
 
 func TestACopyThatACrashCutShortIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	begun := make(chan struct{})
 	l.guests.copy = func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }
@@ -73,6 +75,7 @@ func TestACopyThatACrashCutShortIsMadeAgain(t *testing.T) {
 }
 
 func TestACopyThatCannotBeLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.guests.copy = func(context.Context) error {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, "It is gone.")
@@ -86,6 +89,7 @@ func TestACopyThatCannotBeLeavesNothingBehind(t *testing.T) {
 }
 
 func TestACopyGivesWayToAWish(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	begun := make(chan struct{})
 	l.guests.copy = func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }
@@ -97,6 +101,7 @@ func TestACopyGivesWayToAWish(t *testing.T) {
 }
 
 func TestASourceThatWasSwappedAfterTheRequestIsNotMounted(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	source := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink("/etc", source); err != nil {
@@ -111,6 +116,7 @@ func TestASourceThatWasSwappedAfterTheRequestIsNotMounted(t *testing.T) {
 }
 
 func TestWhatThePrimaryMounts(t *testing.T) {
+	t.Parallel()
 	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "caches", "npm")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {

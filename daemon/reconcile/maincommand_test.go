@@ -8,6 +8,7 @@ import (
 )
 
 func TestASandboxBecomesReadyTogetherWithItsMainCommand(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.guests.main = "main-a"
 	l.create("a", runtimetest.FakeImage)
@@ -23,6 +24,7 @@ func TestASandboxBecomesReadyTogetherWithItsMainCommand(t *testing.T) {
 }
 
 func TestAMainCommandThatAnEarlierDaemonDidNotRecordIsRecorded(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	before := l.await("a", machine.Ready)

@@ -80,6 +80,7 @@ func (s *sweeper) addVolume(name, sandboxID string) {
 }
 
 func TestAVolumeOfNoSandboxGoesWithItsContainer(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	s.addVolume("stray", "nobody")
 	s.add("user", s.InstallID, "nobody", "gone")
@@ -122,6 +123,7 @@ func (s *sweeper) create(id string) ledger.Sandbox {
 }
 
 func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	living := s.create("living")
 	deleted := s.create("deleted")
@@ -156,6 +158,7 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 }
 
 func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	s.OrphanGrace = time.Nanosecond
 	s.add("foreign", "another install", "unknown", "n")
@@ -169,6 +172,7 @@ func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
 }
 
 func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	id := s.engine.AddForeign("o", runtime.Identity{InstallID: s.InstallID, SandboxID: "unknown", Nonce: "n"})
 	s.look(0)
@@ -183,6 +187,7 @@ func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
 }
 
 func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	s.add("o", s.InstallID, "unknown", "n")
 	s.look(0)
@@ -200,6 +205,7 @@ func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
 }
 
 func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	s.add("o", s.InstallID, "unknown", "n")
 	s.look(0)
@@ -217,6 +223,7 @@ func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
 }
 
 func TestOrphansAreFoundByTheRunningLoop(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	s.OrphanGrace, s.Resync = time.Nanosecond, 10*time.Millisecond
 	s.Now = time.Now
@@ -232,6 +239,7 @@ func TestOrphansAreFoundByTheRunningLoop(t *testing.T) {
 }
 
 func TestObjectsOfASandboxThatIsBeingRemovedAreItsWorkersBusiness(t *testing.T) {
+	t.Parallel()
 	s := newSweeper(t)
 	sb := s.create("a")
 	s.add("a", s.InstallID, "a", sb.Nonce)

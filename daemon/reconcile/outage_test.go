@@ -15,6 +15,7 @@ import (
 )
 
 func TestAnOutageLastsFromTheLastAnswerToTheNext(t *testing.T) {
+	t.Parallel()
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	var o outage
 	o = o.missed(at(1), time.Time{}).lost(at(1), time.Time{})
@@ -70,6 +71,7 @@ func TestAnOutageLastsFromTheLastAnswerToTheNext(t *testing.T) {
 }
 
 func TestEngineOutageIsSaidAndOutlived(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -98,6 +100,7 @@ func TestEngineOutageIsSaidAndOutlived(t *testing.T) {
 }
 
 func TestWhatEndsOutsideAnOutageIsNotBlamedOnTheEngine(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -114,6 +117,7 @@ func TestWhatEndsOutsideAnOutageIsNotBlamedOnTheEngine(t *testing.T) {
 }
 
 func TestAnEngineThatComesBackIsAskedAgainWhoItIs(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.until("the engine's version", func() bool { return l.engine.Calls(runtimetest.VerbInfo) > 0 })
 	for range 3 {
@@ -124,6 +128,7 @@ func TestAnEngineThatComesBackIsAskedAgainWhoItIs(t *testing.T) {
 }
 
 func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -142,6 +147,7 @@ func TestContainersAreShownFromMemoryWhileTheEngineIsAway(t *testing.T) {
 // If the socket is held by another process, an engine restart lets calls wait, and none
 // fails.
 func TestARestartThatNoCallFailsInIsAnOutage(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	first := engine.Hang(runtimetest.VerbInventory)
 	l := beginWith(t, engine, t.TempDir(), time.Hour)
@@ -167,6 +173,7 @@ func TestARestartThatNoCallFailsInIsAnOutage(t *testing.T) {
 }
 
 func TestAStepThatTheEngineDoesNotAnswerBeginsAnOutage(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	l := beginWith(t, engine, t.TempDir(), time.Hour)
 	l.create("a", runtimetest.FakeImage)

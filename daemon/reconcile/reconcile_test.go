@@ -22,6 +22,7 @@ import (
 )
 
 func TestSandboxBecomesReadyStopsStartsAndIsRemoved(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -46,6 +47,7 @@ func TestSandboxBecomesReadyStopsStartsAndIsRemoved(t *testing.T) {
 }
 
 func TestUnknownImageFailsAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", "no/such:image")
 	r := l.await("a", machine.Failed)
@@ -56,6 +58,7 @@ func TestUnknownImageFailsAndLeavesNothing(t *testing.T) {
 }
 
 func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	engine.Fail(runtimetest.VerbEnsureNetwork, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_NETWORK_POOL_EXHAUSTED, "No subnet is left."))
 	l := begin(t, engine, t.TempDir())
@@ -68,6 +71,7 @@ func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T)
 }
 
 func TestWithoutDiskSpaceASandboxFailsWithASentenceAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	file := l.loop.Paths.GuestBoot("a")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -85,6 +89,7 @@ func TestWithoutDiskSpaceASandboxFailsWithASentenceAndLeavesNothing(t *testing.T
 }
 
 func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -107,6 +112,7 @@ func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {
 }
 
 func TestDeleteDuringPullGivesUpThePull(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	release := engine.Hang(runtimetest.VerbEnsureImage)
 	defer release()
@@ -119,6 +125,7 @@ func TestDeleteDuringPullGivesUpThePull(t *testing.T) {
 }
 
 func TestStopDuringCreateEndsStopped(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	release := engine.Hang(runtimetest.VerbStartContainer)
 	l := begin(t, engine, t.TempDir())
@@ -130,6 +137,7 @@ func TestStopDuringCreateEndsStopped(t *testing.T) {
 }
 
 func TestLostRepliesMakeNothingTwice(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []runtimetest.Verb{
 		runtimetest.VerbEnsureNetwork, runtimetest.VerbEnsureContainer, runtimetest.VerbStartContainer,
 	} {
@@ -149,6 +157,7 @@ func TestLostRepliesMakeNothingTwice(t *testing.T) {
 // An engine may make a network for a killed daemon after the next daemon has made its
 // own.
 func TestANetworkThatTheEngineMakesLateIsRemoved(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", served())
 	l.heal()
@@ -166,6 +175,7 @@ func TestANetworkThatTheEngineMakesLateIsRemoved(t *testing.T) {
 }
 
 func TestDeathBehindOurBackIsSeen(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(*runtimetest.Fake, string){
 		agboxv1.ErrorReason_PRIMARY_EXITED.String():  func(f *runtimetest.Fake, id string) { f.Kill(id, 9) },
 		agboxv1.ErrorReason_PRIMARY_MISSING.String(): func(f *runtimetest.Fake, id string) { f.Vanish(id) },
@@ -184,6 +194,7 @@ func TestDeathBehindOurBackIsSeen(t *testing.T) {
 }
 
 func TestRestartRestoresWhatWas(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	for _, id := range []string{"runs", "stopped", "dies"} {
 		l.create(id, runtimetest.FakeImage)
@@ -220,6 +231,7 @@ func beingMade(t *testing.T) *life {
 }
 
 func TestASandboxThatWasBeingMadeIsMadeByTheNextDaemon(t *testing.T) {
+	t.Parallel()
 	n := beingMade(t).next()
 	n.await("a", machine.Ready)
 	if inv := n.objects(); len(inv.Containers) != 1 || len(inv.Networks) != 1 {
@@ -228,6 +240,7 @@ func TestASandboxThatWasBeingMadeIsMadeByTheNextDaemon(t *testing.T) {
 }
 
 func TestASandboxThatWasBeingMadeFailsAfterARestartIfItIsToldTo(t *testing.T) {
+	t.Parallel()
 	n := beingMade(t).next(func(o *Options) { o.PendingRecovery = machine.PendingFail })
 	if r := n.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_MISSING.String() {
 		t.Errorf("the reason is %s: %s", r.ErrorReason, r.ErrorMessage)
@@ -236,6 +249,7 @@ func TestASandboxThatWasBeingMadeFailsAfterARestartIfItIsToldTo(t *testing.T) {
 }
 
 func TestWishesSurviveACrash(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	for _, id := range []string{"stop", "delete"} {
 		l.create(id, runtimetest.FakeImage)
@@ -254,6 +268,7 @@ func TestWishesSurviveACrash(t *testing.T) {
 }
 
 func TestOneHungSandboxDelaysNoOther(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	release := engine.Hang(runtimetest.VerbStopContainer)
 	defer release()
@@ -267,6 +282,7 @@ func TestOneHungSandboxDelaysNoOther(t *testing.T) {
 }
 
 func TestSandboxesThatTakeTheirTimeToStopDelayNoOther(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	l := begin(t, engine, t.TempDir())
 	for i := range engineSlots {
@@ -286,6 +302,7 @@ func TestSandboxesThatTakeTheirTimeToStopDelayNoOther(t *testing.T) {
 }
 
 func TestForeignObjectsWithOurLabelsAreIgnored(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -335,6 +352,7 @@ func TestMainCommandIsOnlyWhatIsWorthRunning(t *testing.T) {
 }
 
 func TestTransientErrorsAreRetriedAndOthersAreNot(t *testing.T) {
+	t.Parallel()
 	for err, want := range map[error]bool{
 		fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_ENGINE_UNAVAILABLE, "away"):     true,
 		fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_IMAGE_PULL_FAILED, "broke off"): false,
@@ -351,6 +369,7 @@ func TestTransientErrorsAreRetriedAndOthersAreNot(t *testing.T) {
 // TestNothingIsKeptInMemoryOfSandboxesThatAreGone checks every map of a Loop, so that it
 // also covers maps that are added later.
 func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	for i := range 10 {
 		id := fmt.Sprintf("s%d", i)

@@ -74,6 +74,7 @@ func (l *life) heal() {
 // A full look that began before a container ran is not used after its start, even if
 // somebody requested a look earlier.
 func TestAnOldLookDoesNotHideAStart(t *testing.T) {
+	t.Parallel()
 	l := beginWith(t, runtimetest.NewFake(), t.TempDir(), time.Hour)
 	l.createServed("a", served())
 	l.until("the database", func() bool { return l.container("db").State == runtime.StateRunning })
@@ -97,6 +98,7 @@ func TestAnOldLookDoesNotHideAStart(t *testing.T) {
 }
 
 func TestServicesComeUpInTheirOrderAndThenTheSandboxIsReady(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", served())
 	l.until("the database", func() bool { return l.container("db").Health == runtime.HealthStarting })
@@ -134,6 +136,7 @@ func TestServicesComeUpInTheirOrderAndThenTheSandboxIsReady(t *testing.T) {
 }
 
 func TestAnOptionalServiceThatCannotBeMadeDelaysNothing(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	spec := &agboxv1.CreateSpec{Image: runtimetest.FakeImage, Services: []*agboxv1.ServiceSpec{
 		{Name: "extra", Image: "no/such:image", Required: proto.Bool(false)},
@@ -151,6 +154,7 @@ func TestAnOptionalServiceThatCannotBeMadeDelaysNothing(t *testing.T) {
 }
 
 func TestAVolumeThatTheEngineMakesLateGoesWithItsFailedSandbox(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", &agboxv1.CreateSpec{Image: "no/such:image"})
 	l.await("a", machine.Failed)
@@ -169,6 +173,7 @@ func TestAVolumeThatTheEngineMakesLateGoesWithItsFailedSandbox(t *testing.T) {
 }
 
 func TestAPullForAnOptionalServiceIsWaitedForWithoutAsking(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	engine.PullForEver("large:image")
 	l := begin(t, engine, t.TempDir())
@@ -188,6 +193,7 @@ func TestAPullForAnOptionalServiceIsWaitedForWithoutAsking(t *testing.T) {
 }
 
 func TestARequiredServiceWithoutAnImageFailsTheSandbox(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	spec := served()
 	spec.Services[1].Image = "no/such:image"
@@ -199,6 +205,7 @@ func TestARequiredServiceWithoutAnImageFailsTheSandbox(t *testing.T) {
 }
 
 func TestAWrongImageIsSaidWhileAnotherIsStillBeingPulled(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]*agboxv1.CreateSpec{
 		"of the primary": {Image: "no/such:image", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "large:image"}}},
 		"of a service":   {Image: "large:image", Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "no/such:image"}}},
@@ -217,6 +224,7 @@ func TestAWrongImageIsSaidWhileAnotherIsStillBeingPulled(t *testing.T) {
 }
 
 func TestAHookThatFailsAtCreationFailsTheSandbox(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*agboxv1.CreateSpec){
 		"of a service": func(s *agboxv1.CreateSpec) { s.Services[0].PostStartOnPrimary[1] = "false" },
 		"post_create":  func(s *agboxv1.CreateSpec) { s.PostCreate[0] = "false" },
@@ -236,6 +244,7 @@ func TestAHookThatFailsAtCreationFailsTheSandbox(t *testing.T) {
 }
 
 func TestAServiceThatDiesOrVanishesComesBack(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", served())
 	l.heal()
@@ -255,6 +264,7 @@ func TestAServiceThatDiesOrVanishesComesBack(t *testing.T) {
 }
 
 func TestADeathThatListsDoNotShowYetIsSeen(t *testing.T) {
+	t.Parallel()
 	engine := runtimetest.NewFake()
 	engine.LateLists()
 	l := begin(t, engine, t.TempDir())
@@ -267,6 +277,7 @@ func TestADeathThatListsDoNotShowYetIsSeen(t *testing.T) {
 }
 
 func TestAHookThatRunsOverADaemonRestartRunsOnce(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.guests.held = true
 	l.createServed("a", served())
@@ -285,6 +296,7 @@ func TestAHookThatRunsOverADaemonRestartRunsOnce(t *testing.T) {
 }
 
 func TestTheEndOfAHookIsNoticedByAWorkerAtRest(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.guests.held = true
 	l.createServed("a", served())
@@ -307,6 +319,7 @@ func TestTheEndOfAHookIsNoticedByAWorkerAtRest(t *testing.T) {
 }
 
 func TestLostRepliesMakeNoServiceTwice(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []runtimetest.Verb{
 		runtimetest.VerbEnsureNetwork, runtimetest.VerbEnsureContainer, runtimetest.VerbStartContainer, runtimetest.VerbEnsureVolume,
 	} {
@@ -328,6 +341,7 @@ func TestLostRepliesMakeNoServiceTwice(t *testing.T) {
 // TestServicesComeBackFromAnything mixes exits, removals, healthchecks, outages and
 // daemon restarts.
 func TestServicesComeBackFromAnything(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
@@ -373,6 +387,7 @@ func TestServicesComeBackFromAnything(t *testing.T) {
 }
 
 func TestARevivedSandboxHasItsServicesAgain(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	spec := served()
 	spec.Revival = agboxv1.RevivalPolicy_REVIVAL_POLICY_REVIVE
@@ -394,6 +409,7 @@ func TestARevivedSandboxHasItsServicesAgain(t *testing.T) {
 }
 
 func TestAFailedSandboxLeavesNoServiceRunning(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.createServed("a", served())
 	l.heal()

@@ -10,6 +10,7 @@ import (
 )
 
 func TestANetworkThatIsTakenAwayIsNamedWithWhatMendsIt(t *testing.T) {
+	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
@@ -38,6 +39,7 @@ func TestANetworkThatIsTakenAwayIsNamedWithWhatMendsIt(t *testing.T) {
 }
 
 func TestTheReasonOfASupervisorThatCannotBeTrustedIsShown(t *testing.T) {
+	t.Parallel()
 	failed := machine.Observation{ConnectFailed: true, Primary: &runtime.Container{State: runtime.StateRunning}}
 	if got := restTrouble(failed, "It is a link.", ""); got != "It is a link." {
 		t.Errorf("it says %q", got)
