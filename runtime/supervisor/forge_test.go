@@ -75,6 +75,11 @@ func TestForgedSignalsOfWritesCostNoByte(t *testing.T) {
 	b.must(err)
 	forger := request("forger", self)
 	forger.Env = []string{asForger + "=" + strconv.Itoa(b.cmd.Process.Pid)}
+	// Queued signals are counted for all processes of the user. Some are left to tests that
+	// run beside this one and need them.
+	var limit unix.Rlimit
+	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, nil, &limit))
+	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, &unix.Rlimit{Cur: limit.Cur / 4, Max: limit.Max}, nil))
 	b.start(c, forger)
 	for _, pattern := range []string{"alternate", "random"} {
 		b.start(c, writer(t, pattern, pattern, 5000))
@@ -90,5 +95,6 @@ func TestForgedSignalsOfWritesCostNoByte(t *testing.T) {
 		}
 	}
 	// Afterwards the order is told again.
+	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, &limit, nil))
 	b.writeAtOnce(1, "later", "random", 2000)
 }
