@@ -14,10 +14,10 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// AttachExec connects a client with an exec: its handler follows the log, and a
-// second goroutine takes what the client sends. The next message is received only
-// when the one before was handed on, so a client that sends faster than the
-// process reads is held up by the flow control of its stream.
+// AttachExec connects a client with an exec: the handler follows the log, and a second
+// goroutine receives what the client sends (attachinput.go). It receives the next message
+// only after it forwarded the one before. So the flow control of the stream slows down a
+// client that sends faster than the process reads.
 func (s *execCalls) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *execCalls) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExe
 	return a.run()
 }
 
-// newAttachment resolves what a client wants, and creates the exec if asked to.
+// newAttachment finds the exec that the client names, or creates one.
 func (s *execCalls) newAttachment(ctx context.Context, open *agboxv1.AttachOpen) (*attachment, error) {
 	if err := checkOpen(open); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (s *execCalls) newAttachment(ctx context.Context, open *agboxv1.AttachOpen)
 	}
 	a.sandboxID, a.execID, a.created = resolved.GetSandboxId(), resolved.GetExecId(), s.created(resolved)
 	select {
-	case <-started: // only now can it be given input, signals and sizes
+	case <-started: // only now does it take input, signals and sizes
 		return a, nil
 	case <-s.life.stopping:
 		return nil, errStopping()
@@ -84,9 +84,9 @@ type attachment struct {
 	sandboxID, execID string
 	created           *agboxv1.CreateExecResponse
 	tty               bool
-	// seat is the place among those who would like to type; nil for who does not.
+	// seat is the client's place among those that want to type; nil if it does not.
 	seat *seat
-	// shut tells that the client would like to type, and that the input was closed when it came.
+	// shut is true if the client wants to type but found the input closed.
 	shut bool
 
 	// sending is for Send.
@@ -97,25 +97,25 @@ type attachment struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// count is how many bytes of this writer the process has been given.
+	// count is how many bytes of this writer the process was given.
 	count uint64
-	// closed is true when it takes no more, and eof when it got the writer's end.
+	// closed is true when the input is closed, eof when the process got the writer's end.
 	closed, eof bool
-	// refused is true when input was refused since the right was last given: what
-	// is on its way then has a gap before it.
+	// refused is true when input was refused since the right was last given: input that
+	// the client has sent meanwhile then begins behind a gap.
 	refused bool
-	// acked tells that there is nothing new in these for the client.
+	// acked is true when the client knows count, closed and eof.
 	acked bool
-	// granted and typist are what was last said about the right to type; repeat
-	// has it said again.
+	// granted and typist are what the client was last told about the right to type;
+	// repeat requests the same message again.
 	granted bool
 	typist  string
 	repeat  bool
-	// news has a value when something of the above may have to be sent.
+	// news has a value when one of the fields above may have to be sent.
 	news chan struct{}
 }
 
-// run serves the call until the exec has ended or the client is gone.
+// run serves the call until the exec ends or the client goes away.
 func (a *attachment) run() error {
 	ctx, fail := context.WithCancelCause(a.stream.Context())
 	defer fail(nil)
@@ -126,11 +126,11 @@ func (a *attachment) run() error {
 	if err != nil {
 		return err
 	}
-	// Receive ends only with the stream, as a send does to a client that takes
-	// nothing, and the stream with this handler: the server waits for both in Stop.
+	// Receive, and a send to a client that reads nothing, end only with the stream. The
+	// stream ends with this handler, so Server.Stop waits for both goroutines.
 	a.s.life.receivers.Go(func() { a.receive(ctx, fail) })
 	a.s.life.receivers.Go(func() { a.note(ctx, fail) })
-	defer fail(nil) // before the place is given up: that is no news for the client
+	defer fail(nil) // before the seat is left, which the client need not be told
 
 	f := a.s.newFollower(a, a.sandboxID, a.execID, at)
 	defer f.close()
@@ -141,7 +141,7 @@ func (a *attachment) run() error {
 	return err
 }
 
-// start finds out where the client is, gives it its place and tells it so.
+// start finds where the client reads from, gives it a seat, and sends both.
 func (a *attachment) start(ctx context.Context) (logs.Cursor, error) {
 	status, err := a.s.execStatus(ctx, a.sandboxID, a.execID)
 	if err != nil {
@@ -168,7 +168,7 @@ func (a *attachment) start(ctx context.Context) (logs.Cursor, error) {
 	}}})
 }
 
-// origin is where in the output the client wants to start.
+// origin returns the cursor in the output from which the client wants to read.
 func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
 	if a.open.TailLines == nil {
 		return logs.Cursor{Stdout: a.open.GetCursor().GetStdoutOffset(), Stderr: a.open.GetCursor().GetStderrOffset()}, nil
@@ -180,7 +180,7 @@ func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
 	defer dir.Close()
 	reader, err := dir.Open(a.execID, logs.Cursor{})
 	if errdefs.IsNotFound(err) {
-		return logs.Cursor{}, nil // nothing was written, or follow says what is wrong
+		return logs.Cursor{}, nil // nothing was written, or following reports what is wrong
 	}
 	if err != nil {
 		return logs.Cursor{}, unreadable(a.execID, err)
@@ -190,53 +190,6 @@ func (a *attachment) origin(ctx context.Context) (logs.Cursor, error) {
 		return logs.Cursor{}, unreadable(a.execID, err)
 	}
 	return reader.Cursor(), nil
-}
-
-// sit takes a place if the client would like to type and the exec can be typed at. Of a
-// closed input nobody knows for certain how much it was given, so the client must not
-// compare.
-func (a *attachment) sit(ctx context.Context, status *agboxv1.ExecStatus) error {
-	if a.open.GetInput() == agboxv1.InputMode_INPUT_MODE_NONE {
-		return nil
-	}
-	if !status.GetTty() && !status.GetStdin() || status.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
-		a.comeLate()
-		return nil
-	}
-	count, open, err := a.write(ctx, 0, nil, false)
-	switch {
-	case err != nil:
-		return err
-	case !open:
-		a.comeLate()
-		return nil
-	}
-	a.count = count
-	a.seat = a.s.typing.enter(a.execID, a.open.GetWriter(), a.open.GetInput(), a.open.GetTyped())
-	return nil
-}
-
-// comeLate gives a client that would like to type no place. Clients of earlier versions
-// learn that the input is closed from the count that follows.
-func (a *attachment) comeLate() {
-	a.shut, a.closed = true, true
-	a.changedInput()
-}
-
-// write is one call to the supervisor.
-func (a *attachment) write(ctx context.Context, offset uint64, data []byte, eof bool) (uint64, bool, error) {
-	return a.s.execs.WriteStdin(ctx, a.sandboxID, a.execID, a.open.GetWriter(), offset, data, eof)
-}
-
-// right tells whether the client may type now, and who may.
-func (a *attachment) right() (granted bool, typist string) {
-	switch {
-	case a.shut:
-		return false, ""
-	case a.seat == nil:
-		return false, a.s.typing.typist(a.execID)
-	}
-	return a.s.typing.may(a.seat)
 }
 
 func (a *attachment) send(m *agboxv1.AttachExecResponse) error {
@@ -253,175 +206,7 @@ func (a *attachment) sendChunk(chunk *agboxv1.LogChunk) error {
 	return a.send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Chunk{Chunk: chunk}})
 }
 
-// sendEnd sends the last message; what comes after it is not sent any more.
+// sendEnd sends the last message. Later messages are dropped.
 func (a *attachment) sendEnd(end *agboxv1.LogEnd) error {
 	return a.send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_End{End: end}})
-}
-
-// receive takes what the client sends, one message after the other.
-func (a *attachment) receive(ctx context.Context, fail context.CancelCauseFunc) {
-	for {
-		m, err := a.stream.Recv()
-		if errors.Is(err, io.EOF) {
-			// It looks on from now. What it typed has been handed on.
-			if a.seat != nil {
-				a.s.typing.leave(a.seat)
-			}
-			return
-		}
-		if err == nil {
-			err = a.take(ctx, m)
-		}
-		if err != nil {
-			fail(err)
-			return
-		}
-	}
-}
-
-func (a *attachment) take(ctx context.Context, m *agboxv1.AttachExecRequest) error {
-	switch item := m.GetItem().(type) {
-	case *agboxv1.AttachExecRequest_Input:
-		return a.input(ctx, item.Input)
-	case *agboxv1.AttachExecRequest_Resize:
-		return a.resize(ctx, item.Resize)
-	case *agboxv1.AttachExecRequest_Signal:
-		return a.signal(ctx, item.Signal)
-	case *agboxv1.AttachExecRequest_Open:
-		return invalid("This call is attached already: open is its first message only.")
-	}
-	return nil // of a later version
-}
-
-// input hands a piece of input on. Where that is not allowed the client gets to
-// know, and its count stays where it is.
-func (a *attachment) input(ctx context.Context, in *agboxv1.InputChunk) error {
-	granted, _ := a.right()
-	a.mu.Lock()
-	count, closed := a.count, a.closed
-	switch {
-	case closed:
-		a.mu.Unlock()
-		return nil // it was told
-	case !granted:
-		a.refused = true
-	case in.GetOffset() <= count:
-		a.refused = false
-	case !a.refused:
-		a.mu.Unlock()
-		return invalid("This input begins at byte %d, but only %d bytes have come: send what lies between first.", in.GetOffset(), count)
-	}
-	refused := a.refused
-	a.mu.Unlock()
-	if refused {
-		a.refuse()
-		return nil
-	}
-	written, open, err := a.write(ctx, in.GetOffset(), in.GetData(), in.GetEof())
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	a.count, a.closed = max(written, a.count), !open
-	a.eof = a.eof || in.GetEof() && written >= in.GetOffset()+uint64(len(in.GetData()))
-	a.mu.Unlock()
-	a.changedInput()
-	return nil
-}
-
-// changedInput has the client told how much of its input has arrived.
-func (a *attachment) changedInput() {
-	a.mu.Lock()
-	a.acked = false
-	a.mu.Unlock()
-	a.wake()
-}
-
-// refuse has the client told again that it may not type, and from where on to
-// send when it may.
-func (a *attachment) refuse() {
-	a.mu.Lock()
-	a.acked, a.repeat = false, true
-	a.mu.Unlock()
-	a.wake()
-}
-
-func (a *attachment) wake() {
-	select {
-	case a.news <- struct{}{}:
-	default:
-	}
-}
-
-// note tells the client what becomes of its input and its right to type. It is a
-// goroutine of its own so that nobody who takes the right away has to wait for a
-// client that does not read; what changed several times is said once.
-func (a *attachment) note(ctx context.Context, fail context.CancelCauseFunc) {
-	var changed chan struct{}
-	if a.seat != nil {
-		changed = a.seat.changed
-	}
-	for {
-		select {
-		case <-a.news:
-		case <-changed:
-		case <-ctx.Done():
-			return
-		}
-		due := a.notes()
-		if ctx.Err() != nil {
-			return
-		}
-		for _, m := range due {
-			if err := a.send(m); err != nil {
-				fail(err)
-				return
-			}
-		}
-	}
-}
-
-// notes are the messages that are due.
-func (a *attachment) notes() []*agboxv1.AttachExecResponse {
-	granted, typist := a.right()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var due []*agboxv1.AttachExecResponse
-	if !a.acked {
-		a.acked = true
-		due = append(due, &agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Ack{
-			Ack: &agboxv1.InputAck{Offset: a.count, Closed: a.closed, Eof: a.eof}}})
-	}
-	if a.granted != granted || a.typist != typist || a.repeat {
-		a.granted, a.typist, a.repeat = granted, typist, false
-		due = append(due, &agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Input{
-			Input: &agboxv1.InputChanged{Granted: granted, Typist: typist}}})
-	}
-	return due
-}
-
-// resize passes the size of the client's terminal on if it is the one who types;
-// of several who share the last one counts.
-func (a *attachment) resize(ctx context.Context, size *agboxv1.TerminalSize) error {
-	if granted, _ := a.right(); !granted || !a.tty {
-		return nil
-	}
-	err := a.s.execs.Resize(ctx, a.sandboxID, a.execID, size.GetRows(), size.GetColumns())
-	if errdefs.IsUnavailable(err) || errdefs.IsFailedPrecondition(err) {
-		// What has ended has no size. One that no supervisor took for long is not worth
-		// the session: the client sends the next one, or this one when it attaches again.
-		return nil
-	}
-	return err
-}
-
-func (a *attachment) signal(ctx context.Context, signal int32) error {
-	if signal < 1 || signal > 64 {
-		return invalid("There is no signal %d: they are 1 to 64.", signal)
-	}
-	err := a.s.execs.Signal(ctx, a.sandboxID, a.execID, signal)
-	if errdefs.IsFailedPrecondition(err) {
-		return nil // it ended while the signal was on its way
-	}
-	return err
 }
