@@ -77,10 +77,24 @@ type Options struct {
 }
 
 // Doctor examines the install of a running daemon.
-type Doctor struct{ Options }
+type Doctor struct {
+	engine    Engine
+	loop      *reconcile.Loop
+	links     Links
+	greet     func(ctx context.Context, sandboxID string) error
+	ledger    *ledger.Ledger
+	paths     paths.Install
+	installID string
+	log       *slog.Logger
+}
 
 // New makes a Doctor; it holds nothing that would have to be closed.
-func New(o Options) *Doctor { return &Doctor{o} }
+func New(o Options) *Doctor {
+	return &Doctor{
+		engine: o.Engine, loop: o.Loop, links: o.Links, greet: o.Greet,
+		ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, log: o.Log,
+	}
+}
 
 // examination is one look at everything.
 type examination struct {
@@ -105,16 +119,16 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x := &examination{Doctor: d, fix: fix, before: make(map[string]ledger.Sandbox)}
 	// Folders come before records and objects before records: whatever was made in
 	// between has a record by the time it is asked for.
-	logs, guests := listFolders(d.Paths.Logs()), listFolders(d.Paths.Guests())
-	for _, sb := range d.Ledger.Sandboxes() {
+	logs, guests := listFolders(d.paths.Logs()), listFolders(d.paths.Guests())
+	for _, sb := range d.ledger.Sandboxes() {
 		x.before[sb.ID] = sb
 	}
 	others, err := x.look(ctx)
 	if err != nil {
 		return nil, err
 	}
-	x.now = d.Ledger.Sandboxes()
-	if x.past, err = d.Ledger.PastIDs(ctx); err != nil {
+	x.now = d.ledger.Sandboxes()
+	if x.past, err = d.ledger.PastIDs(ctx); err != nil {
 		return nil, err
 	}
 	x.reachSupervisors(ctx)
@@ -128,17 +142,17 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x.logFolders(ctx, logs)
 	x.guestFolders(guests)
 	return &agboxv1.DoctorResponse{
-		Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.InstallID,
+		Findings: x.findings, OtherInstallContainers: uint32(others), InstallId: d.installID,
 	}, nil
 }
 
 func (x *examination) look(ctx context.Context) (others int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	if x.inv, err = x.Engine.Inventory(ctx, x.InstallID); err != nil {
+	if x.inv, err = x.engine.Inventory(ctx, x.installID); err != nil {
 		return 0, err
 	}
-	return x.Engine.OtherInstalls(ctx, x.InstallID)
+	return x.engine.OtherInstalls(ctx, x.installID)
 }
 
 // add keeps a finding and returns it, to be completed.
@@ -154,16 +168,16 @@ func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 	}
 	if err := deed(); err != nil {
 		f.Error = err.Error()
-		x.Log.Warn("doctor could not do what it found to be done", "sandbox_id", f.GetSandboxId(), "kind", f.GetKind().String(), "name", f.GetName(), "error", err)
+		x.log.Warn("doctor could not do what it found to be done", "sandbox_id", f.GetSandboxId(), "kind", f.GetKind().String(), "name", f.GetName(), "error", err)
 		return
 	}
 	f.Done = true
-	x.Log.Info("doctor did what it found to be done", "sandbox_id", f.GetSandboxId(), "action", f.GetAction().String(), "kind", f.GetKind().String(), "name", f.GetName())
+	x.log.Info("doctor did what it found to be done", "sandbox_id", f.GetSandboxId(), "action", f.GetAction().String(), "kind", f.GetKind().String(), "name", f.GetName())
 }
 
 func (x *examination) database() {
 	x.add(&agboxv1.DoctorFinding{
-		Action: leave, Kind: database, Name: x.Paths.Database(),
-		Why: databaseSentence(len(x.now), len(x.past)-len(x.Ledger.Unreadable()), len(x.Ledger.Unreadable())),
+		Action: leave, Kind: database, Name: x.paths.Database(),
+		Why: databaseSentence(len(x.now), len(x.past)-len(x.ledger.Unreadable()), len(x.ledger.Unreadable())),
 	})
 }

@@ -22,19 +22,19 @@ func (x *examination) orphans(ctx context.Context) {
 	for _, c := range x.inv.Containers {
 		f := x.orphan(ctx, c.Identity, &agboxv1.DoctorFinding{Kind: container, Name: c.Name, Id: c.ID})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.Loop.RemoveOrphanedContainer(ctx, c) })
+			x.do(f, func() error { return x.loop.RemoveOrphanedContainer(ctx, c) })
 		}
 	}
 	for _, n := range x.inv.Networks {
 		f := x.orphan(ctx, n.Identity, &agboxv1.DoctorFinding{Kind: network, Name: n.Name, Id: n.ID})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.Loop.RemoveOrphanedNetwork(ctx, n) })
+			x.do(f, func() error { return x.loop.RemoveOrphanedNetwork(ctx, n) })
 		}
 	}
 	for _, v := range x.inv.Volumes {
 		f := x.orphan(ctx, v.Identity, &agboxv1.DoctorFinding{Kind: volume, Name: v.Name, Id: v.Name})
 		if f.GetAction() == remove {
-			x.do(f, func() error { return x.Loop.RemoveOrphanedVolume(ctx, v) })
+			x.do(f, func() error { return x.loop.RemoveOrphanedVolume(ctx, v) })
 		}
 	}
 }
@@ -43,11 +43,11 @@ func (x *examination) orphans(ctx context.Context) {
 // sandbox, which was told already.
 func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	f.SandboxId = id.SandboxID
-	if x.Ledger.Unreadable()[id.SandboxID] != nil {
+	if x.ledger.Unreadable()[id.SandboxID] != nil {
 		f.Action, f.Why = leave, "The record of its sandbox cannot be read; it is left alone until that is mended."
 		return x.add(f)
 	}
-	why, orphaned := x.Loop.Orphaned(ctx, id)
+	why, orphaned := x.loop.Orphaned(ctx, id)
 	if !orphaned {
 		return nil
 	}
@@ -63,14 +63,14 @@ func (x *examination) logFolders(ctx context.Context, names []string) {
 			continue
 		}
 		f := x.add(&agboxv1.DoctorFinding{
-			Action: remove, Kind: logFolder, Name: x.Paths.SandboxLogs(id), SandboxId: id,
+			Action: remove, Kind: logFolder, Name: x.paths.SandboxLogs(id), SandboxId: id,
 			Why: "No record speaks of these logs any more. Only --fix removes them; move them away first if you need them.",
 		})
 		x.do(f, func() error {
-			if _, living := x.Ledger.Sandbox(id); living {
+			if _, living := x.ledger.Sandbox(id); living {
 				return fmt.Errorf("it belongs to sandbox %s by now", id)
 			}
-			return logs.RemoveAll(ctx, x.Paths.Logs(), id)
+			return logs.RemoveAll(ctx, x.paths.Logs(), id)
 		})
 	}
 }
@@ -79,18 +79,18 @@ func (x *examination) logFolders(ctx context.Context, names []string) {
 // is nothing of a user in them.
 func (x *examination) guestFolders(names []string) {
 	for _, id := range names {
-		if _, living := x.Ledger.Sandbox(id); living || x.Ledger.Unreadable()[id] != nil {
+		if _, living := x.ledger.Sandbox(id); living || x.ledger.Unreadable()[id] != nil {
 			continue
 		}
 		f := x.add(&agboxv1.DoctorFinding{
-			Action: remove, Kind: guestFolder, Name: x.Paths.Guest(id), SandboxId: id,
+			Action: remove, Kind: guestFolder, Name: x.paths.Guest(id), SandboxId: id,
 			Why: "The sandbox whose supervisor had this folder does not exist any more; --fix removes it.",
 		})
 		x.do(f, func() error {
-			if _, living := x.Ledger.Sandbox(id); living {
+			if _, living := x.ledger.Sandbox(id); living {
 				return fmt.Errorf("it belongs to sandbox %s by now", id)
 			}
-			return os.RemoveAll(x.Paths.Guest(id))
+			return os.RemoveAll(x.paths.Guest(id))
 		})
 	}
 }

@@ -83,7 +83,7 @@ func (x *examination) unchanged(sb ledger.Sandbox) bool {
 
 // judge fills in what becomes of a sandbox and why.
 func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, inv runtime.Inventory) {
-	trouble := x.Loop.Condition(sb).Degraded
+	trouble := x.loop.Condition(sb).Degraded
 	switch {
 	case !x.unchanged(sb):
 		f.Why = "It changed while it was looked at; the daemon is at it."
@@ -98,7 +98,7 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 		f.Why, f.NeedsPerson = stoppedSentence(primary(inv))
 		return
 	}
-	step, err := x.Loop.Foresee(ctx, sb, inv)
+	step, err := x.loop.Foresee(ctx, sb, inv)
 	switch {
 	case err != nil:
 		f.Error, f.NeedsPerson = err.Error(), true
@@ -146,15 +146,15 @@ func aboutServices(step machine.Step) bool {
 // served tells whether nothing is to be done about the services any more, or
 // nothing before a pause.
 func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
-	after, living := x.Ledger.Sandbox(sb.ID)
+	after, living := x.ledger.Sandbox(sb.ID)
 	if !living {
 		return true
 	}
-	inv, err := x.Engine.Inventory(ctx, x.InstallID)
+	inv, err := x.engine.Inventory(ctx, x.installID)
 	if err != nil {
 		return false
 	}
-	step, err := x.Loop.Foresee(ctx, after, of(inv, after))
+	step, err := x.loop.Foresee(ctx, after, of(inv, after))
 	return err == nil && !aboutServices(step)
 }
 
@@ -175,7 +175,7 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 	}
 	x.do(f, func() error {
 		return x.repaired(ctx, sb, func() bool {
-			after, living := x.Ledger.Sandbox(sb.ID)
+			after, living := x.ledger.Sandbox(sb.ID)
 			return !living || after.State != sb.State || after.PendingSequence != sb.PendingSequence
 		})
 	})
@@ -189,9 +189,9 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 	defer cancel()
 	again := time.NewTicker(100 * time.Millisecond) // not all of it is an event
 	defer again.Stop()
-	x.Loop.Enqueue(sb.ID)
+	x.loop.Enqueue(sb.ID)
 	for {
-		changed := x.Ledger.Changed(sb.ID)
+		changed := x.ledger.Changed(sb.ID)
 		if shows() {
 			return nil
 		}
@@ -206,7 +206,7 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 
 // removed tells whether nothing of the sandbox is in the engine any more.
 func (x *examination) removed(ctx context.Context, sb ledger.Sandbox) bool {
-	inv, err := x.Engine.Inventory(ctx, x.InstallID)
+	inv, err := x.engine.Inventory(ctx, x.installID)
 	left := of(inv, sb)
 	return err == nil && left.Empty()
 }
@@ -261,9 +261,9 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 		tries.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 			defer cancel()
-			err := socketTampered(x.Paths.GuestLink(sb.ID))
-			if err == nil && !x.Links.Connected(sb.ID) {
-				err = x.Greet(ctx, sb.ID)
+			err := socketTampered(x.paths.GuestLink(sb.ID))
+			if err == nil && !x.links.Connected(sb.ID) {
+				err = x.greet(ctx, sb.ID)
 			}
 			if err != nil {
 				mu.Lock()
@@ -288,7 +288,7 @@ func socketTampered(linkDir string) error {
 
 // unreadable lists the records that keep a sandbox from being served.
 func (x *examination) unreadable() {
-	bad := x.Ledger.Unreadable()
+	bad := x.ledger.Unreadable()
 	for _, id := range x.past {
 		err := bad[id]
 		if err == nil {
@@ -304,6 +304,6 @@ func (x *examination) unreadable() {
 
 // known tells whether a record, readable or not, has the id.
 func (x *examination) known(sandboxID string) bool {
-	_, living := x.Ledger.Sandbox(sandboxID)
+	_, living := x.ledger.Sandbox(sandboxID)
 	return living || slices.Contains(x.past, sandboxID)
 }

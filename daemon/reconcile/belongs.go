@@ -15,7 +15,7 @@ func (l *Loop) Orphaned(ctx context.Context, id runtime.Identity) (why string, o
 	if l.owned(ctx, &orphan{Identity: id}) {
 		return "", false
 	}
-	if sb, living := l.Ledger.Sandbox(id.SandboxID); living {
+	if sb, living := l.ledger.Sandbox(id.SandboxID); living {
 		return fmt.Sprintf("It carries the id of sandbox %s but not its mark: it is of an earlier life, or its labels were copied.", sb.ID), true
 	}
 	return "It belongs to no sandbox that exists.", true
@@ -27,7 +27,7 @@ func (l *Loop) RemoveOrphanedContainer(ctx context.Context, c runtime.Container)
 	if err := l.stillOrphaned(ctx, c.Identity); err != nil {
 		return err
 	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveContainer(ctx, c.ID) })
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveContainer(ctx, c.ID) })
 }
 
 // RemoveOrphanedNetwork does the same for a network. Its containers must have been
@@ -36,7 +36,7 @@ func (l *Loop) RemoveOrphanedNetwork(ctx context.Context, n runtime.Network) err
 	if err := l.stillOrphaned(ctx, n.Identity); err != nil {
 		return err
 	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveNetwork(ctx, n.ID) })
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveNetwork(ctx, n.ID) })
 }
 
 // RemoveOrphanedVolume does the same for a volume.
@@ -44,7 +44,7 @@ func (l *Loop) RemoveOrphanedVolume(ctx context.Context, v runtime.Volume) error
 	if err := l.stillOrphaned(ctx, v.Identity); err != nil {
 		return err
 	}
-	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.RemoveVolume(ctx, v.Name) })
+	return l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.RemoveVolume(ctx, v.Name) })
 }
 
 func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
@@ -58,7 +58,7 @@ func (l *Loop) stillOrphaned(ctx context.Context, id runtime.Identity) error {
 // inv, without executing it. It leaves out a sandbox that its worker is changing.
 func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inventory) (machine.Step, error) {
 	inv = ours(inv, sb.Nonce)
-	o := machine.Observation{Looked: true, Connected: l.Links.Connected(sb.ID), ConnectFailed: true}
+	o := machine.Observation{Looked: true, Connected: l.links.Connected(sb.ID), ConnectFailed: true}
 	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
 		return machine.Step{}, err
 	}
@@ -71,7 +71,7 @@ func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 	if o.Primary == nil || o.Primary.State != runtime.StateRunning && o.Primary.State != runtime.StatePaused {
 		sb.Execs = nil // they end on the way; the decision does not depend on them
 	}
-	return machine.Next(sb.Record, o, l.rules(sb), l.Now()), nil
+	return machine.Next(sb.Record, o, l.rules(sb), l.now()), nil
 }
 
 // NameOf is the inverse of hostname: it returns the name of the sandbox whose primary has

@@ -30,17 +30,17 @@ func (l *Loop) followEvents(ctx context.Context, resync chan<- struct{}) {
 	for ctx.Err() == nil {
 		var opened time.Time
 		ready := func() {
-			pause, opened = reconnectMin, l.Now()
+			pause, opened = reconnectMin, l.now()
 			l.mu.Lock()
 			l.askInfo, l.doubtful = true, nil
 			l.mu.Unlock()
 			poke(resync)
 		}
-		err := l.Engine.Events(ctx, l.InstallID, l.Now().Add(-eventOverlap), ready, l.hint)
+		err := l.engine.Events(ctx, l.installID, l.now().Add(-eventOverlap), ready, l.hint)
 		if ctx.Err() != nil {
 			return
 		}
-		l.Log.Info("the engine's event stream ended; it is opened again", "error", err)
+		l.log.Info("the engine's event stream ended; it is opened again", "error", err)
 		if !opened.IsZero() {
 			l.lostStream(opened)
 		}
@@ -70,7 +70,7 @@ func (l *Loop) hint(ev runtime.Event) {
 		l.trust(ev.ObjectID) // the engine may report it after the sandbox is DELETED
 	}
 	if ev.SandboxID != "" && (slices.Contains(telling, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
-		if _, living := l.Ledger.Sandbox(ev.SandboxID); living {
+		if _, living := l.ledger.Sandbox(ev.SandboxID); living {
 			if !gone {
 				l.doubt(ev.ObjectID)
 			}
@@ -109,7 +109,7 @@ func (l *Loop) doubted(containerID string) bool {
 // resyncLoop takes a full look after every poke, and at least every Resync. Looks never
 // overlap.
 func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
-	tick := time.NewTicker(l.Resync)
+	tick := time.NewTicker(l.resyncEvery)
 	defer tick.Stop()
 	for {
 		l.resync(ctx)
@@ -125,11 +125,11 @@ func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
 func (l *Loop) resync(life context.Context) {
 	ctx, cancel := context.WithTimeout(life, lookTimeout)
 	defer cancel()
-	begun := l.Now()
-	inv, err := l.Engine.Inventory(ctx, l.InstallID)
+	begun := l.now()
+	inv, err := l.engine.Inventory(ctx, l.installID)
 	var info runtime.EngineInfo
 	if err == nil && l.engineUnknown() {
-		info, err = l.Engine.Info(ctx)
+		info, err = l.engine.Info(ctx)
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
@@ -142,7 +142,7 @@ func (l *Loop) resync(life context.Context) {
 	l.mu.Lock()
 	l.inventory, l.inventoryAt = maps.Clone(bySandbox), begun // remember modifies it
 	l.mu.Unlock()
-	for _, sb := range l.Ledger.Sandboxes() {
+	for _, sb := range l.ledger.Sandboxes() {
 		if l.needsLook(sb.Record, bySandbox[sb.ID]) {
 			l.Enqueue(sb.ID)
 		}
@@ -168,7 +168,7 @@ func (l *Loop) needsLook(r machine.Record, inv runtime.Inventory) bool {
 func (l *Loop) engineKnown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.engine.Known && l.engine.Err == nil
+	return l.health.Known && l.health.Err == nil
 }
 
 // engineUnknown reports whether the engine's identity must be queried again: after an
@@ -176,20 +176,20 @@ func (l *Loop) engineKnown() bool {
 func (l *Loop) engineUnknown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.engine.Info.Version == "" || l.engine.Err != nil || l.askInfo
+	return l.health.Info.Version == "" || l.health.Err != nil || l.askInfo
 }
 
 // heardOfEngine records the health of the engine according to the answer to a query that
 // was sent at begun. It logs each change once.
 func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error) {
 	l.mu.Lock()
-	before := l.engine
-	l.engine.Known, l.engine.Err = true, err
+	before := l.health
+	l.health.Known, l.health.Err = true, err
 	if info.Version != "" {
-		l.engine.Info, l.askInfo = info, false
+		l.health.Info, l.askInfo = info, false
 	}
 	if err == nil {
-		l.answeredAt = l.Now()
+		l.answeredAt = l.now()
 		l.outage = l.outage.answered(l.answeredAt)
 	} else {
 		l.outage = l.outage.missed(begun, l.answeredAt)
@@ -197,9 +197,9 @@ func (l *Loop) heardOfEngine(begun time.Time, info runtime.EngineInfo, err error
 	l.mu.Unlock()
 	switch {
 	case err != nil && (before.Err == nil || !before.Known):
-		l.Log.Warn("the engine does not answer; sandboxes are degraded until it does", "error", err)
+		l.log.Warn("the engine does not answer; sandboxes are degraded until it does", "error", err)
 	case err == nil && before.Err != nil:
-		l.Log.Info("the engine answers again")
+		l.log.Info("the engine answers again")
 	}
 }
 
@@ -260,8 +260,8 @@ func (l *Loop) Probe(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	begun := l.Now()
-	err := l.Engine.Ping(ctx)
+	begun := l.now()
+	err := l.engine.Ping(ctx)
 	l.heardOfEngine(begun, runtime.EngineInfo{}, err)
 	return err
 }
@@ -275,13 +275,13 @@ func (l *Loop) Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Cont
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	inv, err := l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+	inv, err := l.engine.SandboxInventory(ctx, l.installID, sb.ID)
 	if err != nil {
 		return l.remembered(sb)
 	}
 	shown := ours(inv, sb.Nonce).Containers
 	for i, c := range shown {
-		if closer, err := l.Engine.InspectContainer(ctx, c.ID); err == nil {
+		if closer, err := l.engine.InspectContainer(ctx, c.ID); err == nil {
 			shown[i] = closer
 		}
 	}
@@ -298,7 +298,7 @@ func (l *Loop) remembered(sb ledger.Sandbox) []runtime.Container {
 // remember adds a container that was just started to the newest full look, which may be
 // older. The container must be shown even if the engine goes away now.
 func (l *Loop) remember(sb ledger.Sandbox, c runtime.Container) {
-	c.Identity = runtime.Identity{InstallID: l.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
+	c.Identity = runtime.Identity{InstallID: l.installID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: runtime.RolePrimary}
 	c.Name = runtime.PrimaryName(sb.ID)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -38,7 +38,7 @@ func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
 // restoreGuestFiles makes them again if somebody has removed them: the engine does not
 // start a container if the source of a mount is missing. Existing ones stay as they are.
 func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primaryID string) error {
-	_, err := os.Lstat(l.Paths.GuestBoot(sb.ID))
+	_, err := os.Lstat(l.paths.GuestBoot(sb.ID))
 	switch {
 	case err == nil:
 		if err := l.makeGuestFolders(sb.ID); err != nil {
@@ -59,11 +59,11 @@ func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primary
 // image by now.
 func (l *Loop) imageOf(ctx context.Context, containerID string) (image runtime.Image, err error) {
 	err = l.verb(ctx, lookTimeout, func(ctx context.Context) error {
-		made, err := l.Engine.DescribeContainer(ctx, containerID)
+		made, err := l.engine.DescribeContainer(ctx, containerID)
 		if err != nil {
 			return err
 		}
-		image, err = l.Engine.EnsureImage(ctx, runtime.ImageRequest{Ref: made.ImageID, Policy: runtime.PullNever}, nil)
+		image, err = l.engine.EnsureImage(ctx, runtime.ImageRequest{Ref: made.ImageID, Policy: runtime.PullNever}, nil)
 		return err
 	})
 	return image, err
@@ -73,14 +73,14 @@ func (l *Loop) imageOf(ctx context.Context, containerID string) (image runtime.I
 func (l *Loop) unwritable(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_FILE_SYSTEM_FULL,
-			"No disk space is left in %s for the files of the sandbox: free some, and try again.", l.Paths.Data).Because(err)
+			"No disk space is left in %s for the files of the sandbox: free some, and try again.", l.paths.Data).Because(err)
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
-		"The files of the sandbox cannot be written in %s (%v): repair that, and try again.", l.Paths.Data, err).Because(err)
+		"The files of the sandbox cannot be written in %s (%v): repair that, and try again.", l.paths.Data, err).Because(err)
 }
 
 func (l *Loop) makeGuestFolders(sandboxID string) error {
-	for _, dir := range []string{l.Paths.GuestLink(sandboxID), l.Paths.SandboxLogs(sandboxID)} {
+	for _, dir := range []string{l.paths.GuestLink(sandboxID), l.paths.SandboxLogs(sandboxID)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make the folders of the sandbox: %w", err)
 		}
@@ -98,15 +98,15 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image) error {
 		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), workspaceTarget(sb.Spec), image.WorkingDir),
 
 		MainExecId:         ids.Main(sb.ID),
-		MaxLogBytes:        l.MaxExecLog,
-		MaxSandboxLogBytes: l.MaxSandboxLog,
+		MaxLogBytes:        l.maxExecLog,
+		MaxSandboxLogBytes: l.maxSandboxLog,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
 	}
 	// Write a temporary file first: the container must never see an incomplete one.
-	file := l.Paths.GuestBoot(sb.ID)
+	file := l.paths.GuestBoot(sb.ID)
 	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
 	if err := os.WriteFile(temp, raw, 0o600); err != nil {
 		return fmt.Errorf("write the supervisor's boot configuration: %w", err)

@@ -27,10 +27,10 @@ func TestAStartMakesRemovedGuestFilesAgain(t *testing.T) {
 		t.Fatalf("the boot configuration is %v", boot)
 	}
 	for name, gone := range map[string]string{
-		"the log folder":          l.loop.Paths.SandboxLogs("a"),
-		"the supervisor's folder": l.loop.Paths.Guest("a"),
-		"the socket's folder":     l.loop.Paths.GuestLink("a"),
-		"the boot configuration":  l.loop.Paths.GuestBoot("a"),
+		"the log folder":          l.loop.paths.SandboxLogs("a"),
+		"the supervisor's folder": l.loop.paths.Guest("a"),
+		"the socket's folder":     l.loop.paths.GuestLink("a"),
+		"the boot configuration":  l.loop.paths.GuestBoot("a"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.stop("a")
@@ -42,7 +42,7 @@ func TestAStartMakesRemovedGuestFilesAgain(t *testing.T) {
 			}
 			l.want(l.ledger.RequestResume, "a")
 			l.await("a", machine.Ready)
-			for _, dir := range []string{l.loop.Paths.SandboxLogs("a"), l.loop.Paths.GuestLink("a")} {
+			for _, dir := range []string{l.loop.paths.SandboxLogs("a"), l.loop.paths.GuestLink("a")} {
 				if info, err := os.Stat(dir); err != nil || info.Mode() != os.ModeDir|0o700 {
 					t.Errorf("%s: %v, %v", dir, info, err)
 				}
@@ -62,7 +62,7 @@ func TestAStartThatCannotLearnOfTheImageFailsInWords(t *testing.T) {
 	l.await("a", machine.Ready)
 	l.stop("a")
 	l.await("a", machine.Stopped)
-	if err := os.RemoveAll(l.loop.Paths.Guest("a")); err != nil {
+	if err := os.RemoveAll(l.loop.paths.Guest("a")); err != nil {
 		t.Fatal(err)
 	}
 	engine.AddImage("removed:latest", runtime.Image{User: "root"}) // its id no longer exists
@@ -76,7 +76,7 @@ func TestAStartThatCannotLearnOfTheImageFailsInWords(t *testing.T) {
 // boot reads the boot configuration of a sandbox's supervisor.
 func (l *life) boot(id string) *guestv1.BootConfig {
 	l.t.Helper()
-	raw, err := os.ReadFile(l.loop.Paths.GuestBoot(id))
+	raw, err := os.ReadFile(l.loop.paths.GuestBoot(id))
 	if err != nil {
 		l.t.Fatal(err)
 	}

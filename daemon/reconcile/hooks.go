@@ -19,7 +19,7 @@ func (l *Loop) runHook(ctx context.Context, sb ledger.Sandbox, hook machine.Hook
 	if hook.Service != "" {
 		commands = serviceSpec(sb, hook.Service).GetPostStartOnPrimary()
 	}
-	return l.Execs.RunHook(ctx, &agboxv1.CreateExecRequest{
+	return l.execs.RunHook(ctx, &agboxv1.CreateExecRequest{
 		SandboxId: sb.ID, ExecId: hookExecID(sb, hook), Command: []string{"sh", "-c", commands[hook.Index]},
 	}, hook)
 }
@@ -50,7 +50,7 @@ func (l *Loop) watchHooks(w *worker, sb ledger.Sandbox) {
 		l.mu.Unlock()
 		l.wg.Go(func() {
 			select {
-			case <-l.Ledger.ExecDone(id):
+			case <-l.ledger.ExecDone(id):
 				l.Enqueue(w.id)
 			case <-life.Done():
 			}

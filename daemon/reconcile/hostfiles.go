@@ -32,17 +32,17 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
 	var all []runtime.Mount
 	for _, m := range sb.Spec.GetMounts() {
-		source, err := l.Host.Bind(m.GetSource(), force)
+		source, err := l.host.Bind(m.GetSource(), force)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, runtime.Mount{Source: source, Target: m.GetTarget(), ReadOnly: !m.GetWritable()})
 	}
 	if w := sb.Spec.GetWorkspace(); w.GetMount() {
-		if err := l.Host.Workspace(w, force); err != nil {
+		if err := l.host.Workspace(w, force); err != nil {
 			return nil, err
 		}
-		source, err := l.Host.Bind(w.GetSource(), force)
+		source, err := l.host.Bind(w.GetSource(), force)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 		m := runtime.Mount{Source: p.GetSource(), Target: p.GetTarget(), ReadOnly: true}
 		switch p.GetKind() {
 		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
-			source, err := l.Host.Bind(p.GetSource(), true) // named by its tool, so it is intended
+			source, err := l.host.Bind(p.GetSource(), true) // named by its tool, so it is intended
 			if err != nil {
 				return nil, err
 			}
@@ -106,14 +106,14 @@ func primaryEnv(s *agboxv1.CreateSpec) map[string]string {
 // copyIn copies the host files of the spec into the primary.
 func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	l.announce(ctx, sb, "copy", "")
-	said, field := l.Now(), ""
+	said, field := l.now(), ""
 	var files, bytes int64
-	err := l.Files.CopyIn(ctx, sb.ID, l.Host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
+	err := l.files.CopyIn(ctx, sb.ID, l.host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
 		if one.Field != field {
 			field, files, bytes = one.Field, 0, 0
 		}
 		files, bytes = files+moreFiles, bytes+moreBytes
-		if now := l.Now(); now.Sub(said) >= copyProgressEvery {
+		if now := l.now(); now.Sub(said) >= copyProgressEvery {
 			said = now
 			l.announce(ctx, sb, "copy", fmt.Sprintf("%s: %d files, %d MB", field, files, bytes/1e6))
 		}
@@ -132,9 +132,9 @@ func (l *Loop) afterCopy(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.San
 	if ev.GetEventType() != agboxv1.EventType_SANDBOX_FILES_COPIED {
 		return nil
 	}
-	err := l.Execs.Release(ctx, sb.ID)
+	err := l.execs.Release(ctx, sb.ID)
 	if err != nil {
-		l.Links.Drop(sb.ID) // the next link repeats the release
+		l.links.Drop(sb.ID) // the next link repeats the release
 	}
 	return err
 }

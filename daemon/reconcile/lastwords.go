@@ -56,10 +56,10 @@ func (l *Loop) withLastWords(ctx context.Context, ev *agboxv1.SandboxEvent, o ma
 func (l *Loop) lastOutput(ctx context.Context, containerID string) string {
 	out := new(tail)
 	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
-		return l.Engine.ContainerLogs(ctx, containerID, runtime.LogOptions{Tail: lastLines}, out, out)
+		return l.engine.ContainerLogs(ctx, containerID, runtime.LogOptions{Tail: lastLines}, out, out)
 	})
 	if err != nil {
-		l.Log.Debug("the log of a service could not be read", "container_id", containerID, "error", err)
+		l.log.Debug("the log of a service could not be read", "container_id", containerID, "error", err)
 	}
 	return oneLine(out.bytes())
 }
@@ -67,12 +67,12 @@ func (l *Loop) lastOutput(ctx context.Context, containerID string) string {
 func (l *Loop) healthOutput(ctx context.Context, containerID string) string {
 	var words string
 	err := l.verb(ctx, lastWordsTimeout, func(ctx context.Context) error {
-		c, err := l.Engine.InspectContainer(ctx, containerID)
+		c, err := l.engine.InspectContainer(ctx, containerID)
 		words = c.HealthOutput
 		return err
 	})
 	if err != nil {
-		l.Log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
+		l.log.Debug("a healthcheck's output could not be read", "container_id", containerID, "error", err)
 	}
 	return oneLine([]byte(words))
 }

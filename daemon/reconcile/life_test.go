@@ -287,7 +287,7 @@ func (l *life) until(what string, ok func() bool) {
 
 func (l *life) objects() runtime.Inventory {
 	l.t.Helper()
-	inv, err := l.engine.Inventory(l.t.Context(), l.loop.InstallID)
+	inv, err := l.engine.Inventory(l.t.Context(), l.loop.installID)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -59,7 +59,26 @@ type Options struct {
 
 // Loop reconciles all sandboxes of an install.
 type Loop struct {
-	Options
+	engine Engine
+	links  Links
+	execs  Execs
+	files  Files
+	ledger *ledger.Ledger
+	paths  paths.Install
+	host   hostfiles.Checker
+	now    func() time.Time
+	log    *slog.Logger
+
+	// The fields up to maxSandboxLog are as in Options.
+
+	installID, supervisor     string
+	handedOver                bool
+	pendingRecovery           machine.PendingRecovery
+	revival                   agboxv1.RevivalPolicy
+	resyncEvery               time.Duration
+	readyWithin               time.Duration
+	orphanGrace               time.Duration
+	maxExecLog, maxSandboxLog uint64
 
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.
@@ -74,8 +93,8 @@ type Loop struct {
 	mu      sync.Mutex
 	ctx     context.Context // nil until Run; cancelled when Run ends
 	workers map[string]*worker
-	// engine is the last known health of the engine.
-	engine EngineHealth
+	// health is the last known health of the engine.
+	health EngineHealth
 	// outage is the newest outage of the engine. answeredAt is its last answer.
 	outage     outage
 	answeredAt time.Time
@@ -110,7 +129,14 @@ const stopSlots = 64
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	return &Loop{
-		Options: o,
+		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, ledger: o.Ledger,
+		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
+
+		installID: o.InstallID, supervisor: o.Supervisor, handedOver: o.HandedOver,
+		pendingRecovery: o.PendingRecovery, revival: o.Revival,
+		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
+		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,
+
 		slots:   make(chan struct{}, engineSlots),
 		stops:   make(chan struct{}, stopSlots),
 		workers: make(map[string]*worker),
@@ -123,7 +149,7 @@ func (l *Loop) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.ctx = ctx
 	l.mu.Unlock()
-	for _, sb := range l.Ledger.Sandboxes() {
+	for _, sb := range l.ledger.Sandboxes() {
 		l.Enqueue(sb.ID)
 	}
 	resync := make(chan struct{}, 1)
@@ -156,7 +182,7 @@ func (l *Loop) enqueue(sandboxID string, interrupt bool) {
 		w = &worker{id: sandboxID}
 		l.workers[sandboxID] = w
 	}
-	w.dirty, w.dirtyAt = true, l.Now()
+	w.dirty, w.dirtyAt = true, l.now()
 	w.stopTimerLocked()
 	if interrupt && w.giveUp != nil {
 		w.giveUp()
@@ -218,7 +244,7 @@ func (l *Loop) work(w *worker) {
 		l.mu.Lock()
 		if !w.dirty || l.ctx.Err() != nil {
 			w.running = false
-			if sb, living := l.Ledger.Sandbox(w.id); !living || sb.Over() {
+			if sb, living := l.ledger.Sandbox(w.id); !living || sb.Over() {
 				delete(l.workers, w.id)
 			}
 			l.mu.Unlock()
@@ -231,7 +257,7 @@ func (l *Loop) work(w *worker) {
 		wake := l.round(ctx, w, dirtyAt)
 		l.mu.Lock()
 		if !wake.IsZero() && !w.dirty && ctx.Err() == nil {
-			w.timer = time.AfterFunc(max(wake.Sub(l.Now()), time.Millisecond), func() { l.Enqueue(w.id) })
+			w.timer = time.AfterFunc(max(wake.Sub(l.now()), time.Millisecond), func() { l.Enqueue(w.id) })
 		}
 		l.mu.Unlock()
 	}
@@ -255,12 +281,12 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 		c.Degraded = w.trouble
 	}
 	atRest := sb.State == machine.Stopped || sb.State == machine.Failed || sb.Inherited == 0
-	c.Recovering = !atRest && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.Links.Connected(sb.ID)
+	c.Recovering = !atRest && sb.LastSequence == sb.Inherited && (w == nil || w.looked.IsZero()) && !l.links.Connected(sb.ID)
 	if c.Degraded == "" {
 		c.Degraded = machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec))
 	}
-	if c.Degraded == "" && l.engine.Err != nil && sb.State != machine.Failed {
-		c.Degraded = l.engine.Err.Error()
+	if c.Degraded == "" && l.health.Err != nil && sb.State != machine.Failed {
+		c.Degraded = l.health.Err.Error()
 	}
 	return c
 }
@@ -269,5 +295,5 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 func (l *Loop) Health() EngineHealth {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.engine
+	return l.health
 }

@@ -14,24 +14,24 @@ func (l *Loop) emit(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxE
 	if ev.GetEventType() == agboxv1.EventType_SANDBOX_READY {
 		return l.recordMain(ctx, sb, ev)
 	}
-	_, err := l.Ledger.Emit(ctx, sb.Record, ev)
+	_, err := l.ledger.Emit(ctx, sb.Record, ev)
 	return err
 }
 
 // recordMain records the sandbox's own command, if it is due, together with an event,
 // which may be nil.
 func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) error {
-	main := l.Execs.Main(sb.ID)
+	main := l.execs.Main(sb.ID)
 	switch {
 	case main == nil && ev == nil:
 		return nil
 	case main == nil:
-		_, err := l.Ledger.Emit(ctx, sb.Record, ev)
+		_, err := l.ledger.Emit(ctx, sb.Record, ev)
 		return err
 	}
-	known, taken, err := l.Ledger.AcceptMain(ctx, sb.Record, ev, main)
+	known, taken, err := l.ledger.AcceptMain(ctx, sb.Record, ev, main)
 	if err == nil && (known || taken) {
-		l.Execs.MainRecorded(main, known)
+		l.execs.MainRecorded(main, known)
 	}
 	return err
 }

@@ -28,7 +28,7 @@ type orphan struct {
 // sweep records the orphans of a full look and removes those whose grace is over,
 // containers before networks and volumes. Only the goroutine of resyncLoop calls it.
 func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
-	if l.OrphanGrace <= 0 {
+	if l.orphanGrace <= 0 {
 		return
 	}
 	var due []*orphan
@@ -40,12 +40,12 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 		}
 		o, known := l.orphans[found.id]
 		if !known {
-			found.since, o = l.Now(), found
-			l.Log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind, "name", o.name,
-				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.OrphanGrace)
+			found.since, o = l.now(), found
+			l.log.Warn("an orphan was found; it is removed after its grace period", "kind", o.kind, "name", o.name,
+				"id", o.id, "sandbox_id", o.SandboxID, "why", why, "grace", l.orphanGrace)
 		}
 		seen[o.id] = o
-		if l.Now().Sub(o.since) >= l.OrphanGrace || known && l.leftBehind(ctx, o) {
+		if l.now().Sub(o.since) >= l.orphanGrace || known && l.leftBehind(ctx, o) {
 			due = append(due, o)
 		}
 	}
@@ -66,7 +66,7 @@ func (l *Loop) sweep(ctx context.Context, inv runtime.Inventory) {
 // of a daemon that was killed right after sending it. Nobody needs them, so they get no
 // grace beyond a second look.
 func (l *Loop) leftBehind(ctx context.Context, o *orphan) bool {
-	past, err := l.Ledger.Past(ctx, o.SandboxID)
+	past, err := l.ledger.Past(ctx, o.SandboxID)
 	return err == nil && past.Over() && past.Nonce != "" && past.Nonce == o.Nonce
 }
 
@@ -87,10 +87,10 @@ func objects(inv runtime.Inventory) []*orphan {
 
 // owned reports whether a sandbox may need the object. In doubt it returns true.
 func (l *Loop) owned(ctx context.Context, o *orphan) bool {
-	if o.InstallID != l.InstallID {
+	if o.InstallID != l.installID {
 		return true // another install's
 	}
-	owned, err := l.Ledger.Owns(ctx, o.SandboxID, o.Nonce)
+	owned, err := l.ledger.Owns(ctx, o.SandboxID, o.Nonce)
 	return owned || err != nil
 }
 
@@ -109,10 +109,10 @@ func (l *Loop) removeOrphan(ctx context.Context, o *orphan) {
 	switch {
 	case ctx.Err() != nil:
 	case err == nil:
-		l.Log.Warn("an orphan was removed", "kind", o.kind, "name", o.name, "id", o.id, "sandbox_id", o.SandboxID)
+		l.log.Warn("an orphan was removed", "kind", o.kind, "name", o.name, "id", o.id, "sandbox_id", o.SandboxID)
 	case !o.tried:
 		o.tried = true
-		l.Log.Warn("an orphan cannot be removed; it is tried again", "kind", o.kind, "name", o.name, "id", o.id,
+		l.log.Warn("an orphan cannot be removed; it is tried again", "kind", o.kind, "name", o.name, "id", o.id,
 			"sandbox_id", o.SandboxID, "error", err)
 	}
 }

@@ -72,7 +72,7 @@ func (s *sweeper) add(name, installID, sandboxID, nonce string) {
 func (s *sweeper) addVolume(name, sandboxID string) {
 	s.t.Helper()
 	err := s.engine.EnsureVolume(s.t.Context(), runtime.VolumeSpec{
-		Name: name, Identity: runtime.Identity{InstallID: s.InstallID, SandboxID: sandboxID, Nonce: "gone", Role: runtime.RoleVolume, Service: "data"},
+		Name: name, Identity: runtime.Identity{InstallID: s.installID, SandboxID: sandboxID, Nonce: "gone", Role: runtime.RoleVolume, Service: "data"},
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -83,13 +83,13 @@ func TestAVolumeOfNoSandboxGoesWithItsContainer(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
 	s.addVolume("stray", "nobody")
-	s.add("user", s.InstallID, "nobody", "gone")
+	s.add("user", s.installID, "nobody", "gone")
 	s.look(0)
-	if inv, err := s.engine.Inventory(t.Context(), s.InstallID); err != nil || len(inv.Volumes) != 1 {
+	if inv, err := s.engine.Inventory(t.Context(), s.installID); err != nil || len(inv.Volumes) != 1 {
 		t.Fatalf("before the grace is over: %+v, %v", inv, err)
 	}
-	s.look(s.OrphanGrace)
-	if inv, err := s.engine.Inventory(t.Context(), s.InstallID); err != nil || !inv.Empty() {
+	s.look(s.orphanGrace)
+	if inv, err := s.engine.Inventory(t.Context(), s.installID); err != nil || !inv.Empty() {
 		t.Errorf("after it: %+v, %v", inv, err)
 	}
 }
@@ -115,7 +115,7 @@ func (s *sweeper) wantLeft(want string) {
 
 func (s *sweeper) create(id string) ledger.Sandbox {
 	s.t.Helper()
-	sb, err := s.Ledger.Create(s.t.Context(), id, &agboxv1.CreateSpec{Image: runtimetest.FakeImage})
+	sb, err := s.ledger.Create(s.t.Context(), id, &agboxv1.CreateSpec{Image: runtimetest.FakeImage})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -128,16 +128,16 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 	living := s.create("living")
 	deleted := s.create("deleted")
 	for _, typ := range []agboxv1.EventType{agboxv1.EventType_SANDBOX_DELETE_REQUESTED, agboxv1.EventType_SANDBOX_DELETED} {
-		after, err := s.Ledger.Emit(t.Context(), deleted.Record, &agboxv1.SandboxEvent{EventType: typ})
+		after, err := s.ledger.Emit(t.Context(), deleted.Record, &agboxv1.SandboxEvent{EventType: typ})
 		if err != nil {
 			t.Fatal(err)
 		}
 		deleted = after
 	}
-	s.add("living", s.InstallID, "living", living.Nonce)
-	s.add("spoof", s.InstallID, "living", "wrong")
-	s.add("deleted", s.InstallID, "deleted", deleted.Nonce)
-	s.add("unknown", s.InstallID, "unknown", "n")
+	s.add("living", s.installID, "living", living.Nonce)
+	s.add("spoof", s.installID, "living", "wrong")
+	s.add("deleted", s.installID, "deleted", deleted.Nonce)
+	s.add("unknown", s.installID, "unknown", "n")
 	s.add("foreign", "another install", "unknown", "n")
 	s.add("foreign2", "another install", "living", living.Nonce)
 	all := s.left()
@@ -160,7 +160,7 @@ func TestOrphansOfOursGoAfterTheirGraceAndNothingElseDoes(t *testing.T) {
 func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.OrphanGrace = time.Nanosecond
+	s.orphanGrace = time.Nanosecond
 	s.add("foreign", "another install", "unknown", "n")
 	inv := runtime.Inventory{Containers: s.engine.Containers(), Networks: s.engine.Networks()}
 	for range 2 {
@@ -174,11 +174,11 @@ func TestAnInventoryThatShowsTooMuchMakesNoOrphans(t *testing.T) {
 func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	id := s.engine.AddForeign("o", runtime.Identity{InstallID: s.InstallID, SandboxID: "unknown", Nonce: "n"})
+	id := s.engine.AddForeign("o", runtime.Identity{InstallID: s.installID, SandboxID: "unknown", Nonce: "n"})
 	s.look(0)
 	s.engine.Vanish(id)
 	s.look(5 * time.Minute)
-	s.add("o", s.InstallID, "unknown", "n")
+	s.add("o", s.installID, "unknown", "n")
 	s.look(time.Minute)
 	s.look(5 * time.Minute)
 	s.wantLeft("o o-net")
@@ -189,7 +189,7 @@ func TestTheGraceStartsAnewWhenAnOrphanWasAway(t *testing.T) {
 func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.add("o", s.InstallID, "unknown", "n")
+	s.add("o", s.installID, "unknown", "n")
 	s.look(0)
 	s.engine.Fail(runtimetest.VerbRemoveContainer, errors.New("busy"))
 	for range 2 {
@@ -207,7 +207,7 @@ func TestAnOrphanThatWillNotGoIsReportedOnceAndTriedAgain(t *testing.T) {
 func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.add("o", s.InstallID, "unknown", "n")
+	s.add("o", s.installID, "unknown", "n")
 	s.look(0)
 	release := s.engine.Hang(runtimetest.VerbRemoveContainer)
 	s.now = s.now.Add(time.Hour)
@@ -225,14 +225,14 @@ func TestARemovalThatHangsHoldsUpNoLook(t *testing.T) {
 func TestOrphansAreFoundByTheRunningLoop(t *testing.T) {
 	t.Parallel()
 	s := newSweeper(t)
-	s.OrphanGrace, s.Resync = time.Nanosecond, 10*time.Millisecond
-	s.Now = time.Now
-	s.Log = slog.New(slog.DiscardHandler)
-	s.add("o", s.InstallID, "unknown", "n")
+	s.orphanGrace, s.resyncEvery = time.Nanosecond, 10*time.Millisecond
+	s.Loop.now = time.Now
+	s.Loop.log = slog.New(slog.DiscardHandler)
+	s.add("o", s.installID, "unknown", "n")
 	ctx, cancel := context.WithCancel(t.Context())
 	var loop sync.WaitGroup
 	loop.Go(func() { s.Run(ctx) })
-	l := &life{t: t, engine: s.engine, ledger: s.Ledger, loop: s.Loop}
+	l := &life{t: t, engine: s.engine, ledger: s.ledger, loop: s.Loop}
 	l.nothingLeft()
 	cancel()
 	loop.Wait()
@@ -242,14 +242,14 @@ func TestObjectsOfASandboxThatIsBeingRemovedAreItsWorkersBusiness(t *testing.T) 
 	t.Parallel()
 	s := newSweeper(t)
 	sb := s.create("a")
-	s.add("a", s.InstallID, "a", sb.Nonce)
-	if _, err := s.Ledger.RequestDelete(t.Context(), "a"); err != nil {
+	s.add("a", s.installID, "a", sb.Nonce)
+	if _, err := s.ledger.RequestDelete(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	s.look(0)
 	s.look(time.Hour)
 	s.wantLeft("a a-net")
-	if sb, _ := s.Ledger.Sandbox("a"); sb.State != machine.Deleting {
+	if sb, _ := s.ledger.Sandbox("a"); sb.State != machine.Deleting {
 		t.Errorf("it is %s", sb.State)
 	}
 }

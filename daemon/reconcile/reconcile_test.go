@@ -65,7 +65,7 @@ func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T)
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Failed)
 	l.until("the removal of the supervisor's folder", func() bool {
-		_, err := os.Lstat(l.loop.Paths.Guest("a"))
+		_, err := os.Lstat(l.loop.paths.Guest("a"))
 		return errors.Is(err, fs.ErrNotExist)
 	})
 }
@@ -73,7 +73,7 @@ func TestASandboxThatFailsBeforeTheEngineHasAnythingLeavesNoFolder(t *testing.T)
 func TestWithoutDiskSpaceASandboxFailsWithASentenceAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
-	file := l.loop.Paths.GuestBoot("a")
+	file := l.loop.paths.GuestBoot("a")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestARemovalThatACrashCutShortTakesTheFolderToo(t *testing.T) {
 	n := l.next()
 	n.want(n.ledger.RequestDelete, "a")
 	n.await("a", machine.Deleted)
-	if _, err := os.Lstat(n.loop.Paths.Guest("a")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(n.loop.paths.Guest("a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the supervisor's folder of a removed sandbox: %v", err)
 	}
 }
@@ -310,7 +310,7 @@ func TestForeignObjectsWithOurLabelsAreIgnored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spoof := runtime.Identity{InstallID: l.loop.InstallID, SandboxID: "a", Nonce: "guessed", Role: runtime.RolePrimary}
+	spoof := runtime.Identity{InstallID: l.loop.installID, SandboxID: "a", Nonce: "guessed", Role: runtime.RolePrimary}
 	if _, err := l.engine.EnsureContainer(t.Context(), runtime.ContainerSpec{Identity: spoof, Name: "spoof", ImageID: image.ID}); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 		w.since = dirtyAt
 	}
 	for range maxSteps {
-		sb, living := l.Ledger.Sandbox(w.id)
+		sb, living := l.ledger.Sandbox(w.id)
 		if !living || ctx.Err() != nil {
 			return time.Time{}
 		}
@@ -55,23 +55,23 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 			l.halt(w)
 		}
 		l.recall(w, &o)
-		o.Connected = l.Links.Connected(w.id)
-		o.MainDue = l.Execs.Main(w.id) != nil
+		o.Connected = l.links.Connected(w.id)
+		o.MainDue = l.execs.Main(w.id) != nil
 		o.Inherited = sb.PendingSequence <= sb.Inherited
-		o.HandedOver = l.HandedOver
+		o.HandedOver = l.handedOver
 		o.StartedAt = w.startedAt
-		step := machine.Next(sb.Record, o, l.rules(sb), l.Now())
+		step := machine.Next(sb.Record, o, l.rules(sb), l.now())
 		if step.Do == machine.Rest {
 			w.failures = 0
 			l.watchHooks(w, sb)
 			l.setTrouble(w, restTrouble(o, w.tampered, w.network))
 			return step.Wake
 		}
-		l.Log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
-		begun := l.Now()
+		l.log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)
+		begun := l.now()
 		err := l.apply(ctx, w, sb, step, &o)
 		if step.Do.Changes() {
-			w.since = l.Now() // a cancelled step may also have made something
+			w.since = l.now() // a cancelled step may also have made something
 		}
 		if fault.ReasonOf(err) == agboxv1.ErrorReason_ENGINE_UNAVAILABLE {
 			l.missedEngine(begun)
@@ -80,21 +80,21 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 			return l.failed(ctx, w, sb, step, err)
 		}
 	}
-	return l.Now().Add(retryMin)
+	return l.now().Add(retryMin)
 }
 
 func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 	return machine.Rules{
 		IdleTTL:     sb.Spec.GetIdleTtl().AsDuration(),
 		IdleRemove:  sb.Spec.GetIdleAction() == agboxv1.IdleAction_IDLE_ACTION_REMOVE,
-		Revival:     cmp.Or(sb.Spec.GetRevival(), l.Revival),
-		ReadyWithin: l.ReadyWithin,
+		Revival:     cmp.Or(sb.Spec.GetRevival(), l.revival),
+		ReadyWithin: l.readyWithin,
 		Retry:       retryMax,
 		Services:    machine.ServiceRules(sb.Spec),
 		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
 		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
 
-		PendingRecovery: l.PendingRecovery,
+		PendingRecovery: l.pendingRecovery,
 	}
 }
 
@@ -116,7 +116,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.RemoveSpares:
 		return l.removeSpares(ctx, sb, o)
 	case machine.EndExecs:
-		return l.Execs.EndAll(ctx, sb.ID)
+		return l.execs.EndAll(ctx, sb.ID)
 	case machine.MakeServices:
 		l.makeServices(w, sb, step.Services)
 	case machine.StartServices:
@@ -171,16 +171,16 @@ func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step ma
 		return time.Time{}
 	}
 	w.failures++
-	l.Log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
+	l.log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
 	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Connect || step.Do == machine.CopyIn)
 	if making && !retryable(err) {
 		ev := machine.Failure(fault.ReasonOf(err), err.Error())
-		if _, err := l.Ledger.Emit(ctx, sb.Record, ev); err == nil {
-			return l.Now() // the rules clean up
+		if _, err := l.ledger.Emit(ctx, sb.Record, ev); err == nil {
+			return l.now() // the rules clean up
 		}
 	}
 	l.setTrouble(w, err.Error())
-	return l.Now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
+	return l.now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
 }
 
 // retryable reports whether the same step may succeed later by itself, because the engine

@@ -22,13 +22,13 @@ func (l *Loop) ServiceLogs(ctx context.Context, sb ledger.Sandbox, service strin
 	}
 	look, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	inv, err := l.Engine.SandboxInventory(look, l.InstallID, sb.ID)
+	inv, err := l.engine.SandboxInventory(look, l.installID, sb.ID)
 	if err != nil {
 		return err
 	}
 	for _, c := range ours(inv, sb.Nonce).Containers {
 		if c.Role == runtime.RoleService && c.Service == service {
-			return l.Engine.ContainerLogs(ctx, c.ID, opts, stdout, stderr)
+			return l.engine.ContainerLogs(ctx, c.ID, opts, stdout, stderr)
 		}
 	}
 	return fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SERVICE_MISSING,

@@ -82,7 +82,7 @@ type sandboxNetwork struct {
 func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork) (runtime.Network, error) {
 	n.once.Do(func() {
 		n.err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-			n.made, err = l.Engine.EnsureNetwork(ctx, l.networkSpec(sb))
+			n.made, err = l.engine.EnsureNetwork(ctx, l.networkSpec(sb))
 			return err
 		})
 	})
@@ -129,7 +129,7 @@ func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, 
 	}
 	o.Looked, o.Leftovers = true, true
 	if len(services) > 0 {
-		o.Looked, w.since = false, l.Now() // an existing container may be in a later state
+		o.Looked, w.since = false, l.now() // an existing container may be in a later state
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, 
 func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sandboxNetwork) (id string, err error) {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
-	image, err := l.Engine.EnsureImage(pull, imageRequest(sb.Spec), l.pullProgress(ctx, sb, ""))
+	image, err := l.engine.EnsureImage(pull, imageRequest(sb.Spec), l.pullProgress(ctx, sb, ""))
 	if err != nil {
 		return "", err
 	}
@@ -156,7 +156,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *agboxv1.ServiceSpec, n *sandboxNetwork) error {
 	pull, cancel := context.WithTimeout(pull, pullTimeout)
 	defer cancel()
-	image, err := l.Engine.EnsureImage(pull, imageRequest(spec), l.pullProgress(ctx, sb, spec.GetName()))
+	image, err := l.engine.EnsureImage(pull, imageRequest(spec), l.pullProgress(ctx, sb, spec.GetName()))
 	if err != nil {
 		return aboutService(spec.GetName(), err)
 	}
@@ -178,14 +178,14 @@ func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, volumes []*
 	}
 	for _, v := range volumes {
 		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-			return l.Engine.EnsureVolume(ctx, l.volumeSpec(sb, v.GetName()))
+			return l.engine.EnsureVolume(ctx, l.volumeSpec(sb, v.GetName()))
 		})
 		if err != nil {
 			return "", err
 		}
 	}
 	err = l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
-		id, err = l.Engine.EnsureContainer(ctx, spec)
+		id, err = l.engine.EnsureContainer(ctx, spec)
 		return err
 	})
 	return id, err
@@ -220,7 +220,7 @@ func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
 			given := pull.Err() != nil
 			cancel()
 			if err != nil {
-				l.Log.Warn("a service could not be made", "sandbox_id", sb.ID, "service", name, "error", err, "cause", fault.Cause(err))
+				l.log.Warn("a service could not be made", "sandbox_id", sb.ID, "service", name, "error", err, "cause", fault.Cause(err))
 			}
 			l.mu.Lock()
 			if err != nil && !given {
@@ -273,13 +273,13 @@ func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, 
 	}
 	failed := l.each(names, func(name string) error {
 		c := o.Services[name].Container
-		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.Engine.StartContainer(ctx, c.ID) })
+		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.StartContainer(ctx, c.ID) })
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		switch {
 		case err == nil:
 			s := w.service(name)
-			s.started, s.startedAt = sb.Services[name].Start, l.Now()
+			s.started, s.startedAt = sb.Services[name].Start, l.now()
 		case errdefs.IsNotFound(err): // removed just now: the next look shows it
 		case retryable(err) || ctx.Err() != nil:
 			return err
@@ -288,7 +288,7 @@ func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, 
 		}
 		return nil
 	})
-	o.Looked, w.since = false, l.Now()
+	o.Looked, w.since = false, l.now()
 	return failed
 }
 
@@ -296,7 +296,7 @@ func (l *Loop) stopServices(ctx context.Context, w *worker, names []string, o *m
 	failed := l.each(names, func(name string) error {
 		return l.stopContainer(ctx, o.Services[name].Container.ID, stopGrace)
 	})
-	o.Looked, w.since = false, l.Now()
+	o.Looked, w.since = false, l.now()
 	return failed
 }
 
@@ -319,7 +319,7 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 	for _, c := range inv.Containers {
 		if l.doubted(c.ID) || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
 			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {
-				closer, err := l.Engine.InspectContainer(ctx, c.ID)
+				closer, err := l.engine.InspectContainer(ctx, c.ID)
 				if err == nil {
 					c = closer
 				}
@@ -345,7 +345,7 @@ func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Invent
 // hasGuestFolder reports whether the supervisor's folder exists. It can exist without any
 // container, before the first and after the last call to the engine.
 func (l *Loop) hasGuestFolder(sandboxID string) bool {
-	_, err := os.Lstat(l.Paths.Guest(sandboxID))
+	_, err := os.Lstat(l.paths.Guest(sandboxID))
 	return err == nil
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 func (l *Loop) identity(sb ledger.Sandbox, role runtime.Role) runtime.Identity {
-	return runtime.Identity{InstallID: l.InstallID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
+	return runtime.Identity{InstallID: l.installID, SandboxID: sb.ID, Nonce: sb.Nonce, Role: role}
 }
 
 func (l *Loop) networkSpec(sb ledger.Sandbox) runtime.NetworkSpec {
@@ -49,10 +49,10 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		NetworkID:   network.ID,
 		StopTimeout: stopGrace,
 		Mounts: []runtime.Mount{
-			{Source: l.Supervisor, Target: paths.InContainerInit, ReadOnly: true},
-			{Source: l.Paths.GuestBoot(sb.ID), Target: paths.InContainerBoot, ReadOnly: true},
-			{Source: l.Paths.GuestLink(sb.ID), Target: paths.InContainerLink},
-			{Source: l.Paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
+			{Source: l.supervisor, Target: paths.InContainerInit, ReadOnly: true},
+			{Source: l.paths.GuestBoot(sb.ID), Target: paths.InContainerBoot, ReadOnly: true},
+			{Source: l.paths.GuestLink(sb.ID), Target: paths.InContainerLink},
+			{Source: l.paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
 		},
 	}
 	mounts, err := l.hostMounts(sb)

@@ -36,7 +36,7 @@ func inSlot(ctx context.Context, slots chan struct{}, timeout time.Duration, cal
 // stopContainer stops a container with a grace.
 func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration) error {
 	return inSlot(ctx, l.stops, verbTimeout, func(ctx context.Context) error {
-		return l.Engine.StopContainer(ctx, id, grace)
+		return l.engine.StopContainer(ctx, id, grace)
 	})
 }
 
@@ -46,7 +46,7 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	inv, fresh := l.shared(sb.ID, w.since)
 	if !fresh {
 		err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-			inv, err = l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+			inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
 			return err
 		})
 		if err != nil {
@@ -60,10 +60,10 @@ func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 	o.Looked = true
 	w.network = networkTrouble(inv, o.Primary)
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
-		w.startedAt = l.Now() // started by an earlier daemon: its supervisor gets its time from now on
+		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
 	}
 	l.mu.Lock()
-	w.looked, w.seen = l.Now(), digestOf(inv)
+	w.looked, w.seen = l.now(), digestOf(inv)
 	l.mu.Unlock()
 	return nil
 }
@@ -101,7 +101,7 @@ func (l *Loop) pullProgress(ctx context.Context, sb ledger.Sandbox, service stri
 		service = "service " + service + ": "
 	}
 	return func(p runtime.PullProgress) {
-		now := l.Now()
+		now := l.now()
 		if first.IsZero() {
 			first = now
 		}
@@ -120,12 +120,12 @@ func (l *Loop) announce(ctx context.Context, sb ledger.Sandbox, phase, reason st
 }
 
 func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv1.SandboxPhaseDetails) {
-	_, err := l.Ledger.Emit(ctx, sb.Record, &agboxv1.SandboxEvent{
+	_, err := l.ledger.Emit(ctx, sb.Record, &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_SANDBOX_PREPARING,
 		Details:   &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details},
 	})
 	if err != nil {
-		l.Log.Debug("progress could not be recorded", "sandbox_id", sb.ID, "error", err)
+		l.log.Debug("progress could not be recorded", "sandbox_id", sb.ID, "error", err)
 	}
 }
 
@@ -133,17 +133,17 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	l.announce(ctx, sb, "start", "")
 	// The daemon may not have noticed yet that the link to the previous life is broken.
 	// An exec sent over it would be lost.
-	l.Links.Drop(sb.ID)
+	l.links.Drop(sb.ID)
 	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
 		return err
 	}
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-		return l.Engine.StartContainer(ctx, o.Primary.ID)
+		return l.engine.StartContainer(ctx, o.Primary.ID)
 	})
 	if err != nil {
 		return err
 	}
-	w.startedAt, w.since = l.Now(), l.Now()
+	w.startedAt, w.since = l.now(), l.now()
 	primary := *o.Primary
 	primary.State = runtime.StateRunning
 	o.Primary = &primary
@@ -160,10 +160,10 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	for {
-		err := l.Links.Connect(ctx, sb.ID)
+		err := l.links.Connect(ctx, sb.ID)
 		if err == nil && sb.Copied {
 			// An earlier daemon, or life of the supervisor, may have ended before this.
-			err = l.Execs.Release(ctx, sb.ID)
+			err = l.execs.Release(ctx, sb.ID)
 		}
 		switch {
 		case err == nil:
@@ -171,7 +171,7 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 		case tampered(err) && sb.State == machine.Pending:
 			return err
 		case sb.State != machine.Pending:
-			l.Log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
+			l.log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
 			o.ConnectFailed, w.tampered = true, ""
 			if tampered(err) {
 				w.tampered = fault.Of(err).Message
@@ -197,7 +197,7 @@ func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 		grace = removeGrace
 	}
 	err := l.stopContainer(ctx, o.Primary.ID, grace)
-	o.Looked, w.since = false, l.Now()
+	o.Looked, w.since = false, l.now()
 	return err
 }
 
@@ -206,24 +206,24 @@ func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machin
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	inv = ours(inv, sb.Nonce)
-	err = removeEach(ctx, l, l.Engine.RemoveContainer, inv.Containers, func(c runtime.Container) string { return c.ID })
+	err = removeEach(ctx, l, l.engine.RemoveContainer, inv.Containers, func(c runtime.Container) string { return c.ID })
 	if err != nil {
 		return err
 	}
 	err = errors.Join(
-		removeEach(ctx, l, l.Engine.RemoveNetwork, inv.Networks, func(n runtime.Network) string { return n.ID }),
-		removeEach(ctx, l, l.Engine.RemoveVolume, inv.Volumes, func(v runtime.Volume) string { return v.Name }))
+		removeEach(ctx, l, l.engine.RemoveNetwork, inv.Networks, func(n runtime.Network) string { return n.ID }),
+		removeEach(ctx, l, l.engine.RemoveVolume, inv.Volumes, func(v runtime.Volume) string { return v.Name }))
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(l.Paths.Guest(sb.ID)); err != nil {
+	if err := os.RemoveAll(l.paths.Guest(sb.ID)); err != nil {
 		return err
 	}
 	o.Looked, o.Leftovers, o.Primary, o.Services = true, false, nil, nil
@@ -246,14 +246,14 @@ func spareNetworks(inv runtime.Inventory) []runtime.Network {
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
-		inv, err = l.Engine.SandboxInventory(ctx, l.InstallID, sb.ID)
+		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	o.Spares = false
-	return removeEach(ctx, l, l.Engine.RemoveNetwork, spareNetworks(ours(inv, sb.Nonce)), func(n runtime.Network) string { return n.ID })
+	return removeEach(ctx, l, l.engine.RemoveNetwork, spareNetworks(ours(inv, sb.Nonce)), func(n runtime.Network) string { return n.ID })
 }
 
 // removeEach removes all objects of a kind concurrently.

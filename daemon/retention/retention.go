@@ -38,7 +38,11 @@ type Options struct {
 
 // Keeper applies the retention rules to an install. Only one goroutine may use it.
 type Keeper struct {
-	Options
+	ledger *ledger.Ledger
+	logs   Logs
+	rules  machine.Retention
+	now    func() time.Time
+	log    *slog.Logger
 	// checked has the result of the last check of each sandbox. A sandbox without
 	// new events in which nothing is due is not read again.
 	checked map[string]checkResult
@@ -61,12 +65,15 @@ const page = 64
 
 // New returns a Keeper. It removes nothing before Run or Pass.
 func New(o Options) *Keeper {
-	return &Keeper{Options: o, checked: make(map[string]checkResult)}
+	return &Keeper{
+		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, now: o.Now, log: o.Log,
+		checked: make(map[string]checkResult),
+	}
 }
 
 // Run makes passes until ctx is cancelled.
 func (k *Keeper) Run(ctx context.Context) {
-	every := min(passEvery, max(k.Rules.KeepDeleted/4, 100*time.Millisecond), max(k.Rules.KeepExecs/4, 100*time.Millisecond))
+	every := min(passEvery, max(k.rules.KeepDeleted/4, 100*time.Millisecond), max(k.rules.KeepExecs/4, 100*time.Millisecond))
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for { // the first pass waits too, to leave the machine to the daemon's start
@@ -83,25 +90,25 @@ func (k *Keeper) Run(ctx context.Context) {
 // the next pass, and does not affect the other sandboxes.
 func (k *Keeper) Pass(ctx context.Context) {
 	checked := make(map[string]checkResult, len(k.checked))
-	for _, sb := range k.Ledger.Sandboxes() {
+	for _, sb := range k.ledger.Sandboxes() {
 		before := k.checked[sb.ID]
-		if before.lastSequence == sb.LastSequence && before.failure == "" && (before.due.IsZero() || k.Now().Before(before.due)) {
+		if before.lastSequence == sb.LastSequence && before.failure == "" && (before.due.IsZero() || k.now().Before(before.due)) {
 			checked[sb.ID] = before
 			continue
 		}
 		due, err := k.trim(ctx, sb.ID)
 		checked[sb.ID] = checkResult{lastSequence: sb.LastSequence, due: due, failure: k.report(ctx, sb.ID, before.failure, err)}
 	}
-	past, err := k.Ledger.PastIDs(ctx)
+	past, err := k.ledger.PastIDs(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			k.Log.Warn("cannot list the deleted sandboxes", "error", err)
+			k.log.Warn("cannot list the deleted sandboxes", "error", err)
 		}
 		return
 	}
 	for _, id := range past {
 		before, known := k.checked[id]
-		if known && before.lastSequence == 0 && before.failure == "" && k.Now().Before(before.due) {
+		if known && before.lastSequence == 0 && before.failure == "" && k.now().Before(before.due) {
 			checked[id] = before
 			continue
 		}
@@ -119,7 +126,7 @@ func (k *Keeper) report(ctx context.Context, sandboxID, before string, err error
 		return ""
 	}
 	if err.Error() != before {
-		k.Log.Warn("expired execs, events or logs cannot be removed; the next pass retries", "sandbox_id", sandboxID, "error", err)
+		k.log.Warn("expired execs, events or logs cannot be removed; the next pass retries", "sandbox_id", sandboxID, "error", err)
 	}
 	return err.Error()
 }
@@ -127,14 +134,14 @@ func (k *Keeper) report(ctx context.Context, sandboxID, before string, err error
 // trim removes what is too old or too much in a sandbox that is not deleted. It returns
 // when more will be due.
 func (k *Keeper) trim(ctx context.Context, id string) (due time.Time, err error) {
-	history, recorded, err := k.Ledger.History(ctx, id)
+	history, recorded, err := k.ledger.History(ctx, id)
 	if err != nil {
 		return time.Time{}, err
 	}
-	trim := history.Trim(k.Rules, func(execID string) bool { return recorded[execID] }, k.Now())
+	trim := history.Trim(k.rules, func(execID string) bool { return recorded[execID] }, k.now())
 	err = k.forget(ctx, id, trim.Parts)
 	if n := len(trim.Parts); n > 0 && err == nil {
-		k.Log.Debug("removed old execs and events", "sandbox_id", id, "count", n)
+		k.log.Debug("removed old execs and events", "sandbox_id", id, "count", n)
 	}
 	return trim.Due, err
 }
@@ -144,7 +151,7 @@ func (k *Keeper) trim(ctx context.Context, id string) (due time.Time, err error)
 func (k *Keeper) removeLogs(ctx context.Context, sandboxID string, parts []machine.TrimPart) (gone []machine.TrimPart, err error) {
 	for _, part := range parts {
 		if part.ExecID != "" {
-			if failed := k.Logs.RemoveExec(ctx, sandboxID, part.ExecID); failed != nil {
+			if failed := k.logs.RemoveExec(ctx, sandboxID, part.ExecID); failed != nil {
 				err = errors.Join(err, fmt.Errorf("logs of exec %s: %w", part.ExecID, failed))
 				continue
 			}
@@ -162,7 +169,7 @@ func (k *Keeper) forget(ctx context.Context, id string, parts []machine.TrimPart
 		gone, err := k.removeLogs(ctx, id, parts[:n])
 		failed = errors.Join(failed, err)
 		parts = parts[n:]
-		if err := k.Ledger.Forget(ctx, id, gone); err != nil {
+		if err := k.ledger.Forget(ctx, id, gone); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
@@ -172,17 +179,17 @@ func (k *Keeper) forget(ctx context.Context, id string, parts []machine.TrimPart
 // drop removes a deleted sandbox if it was kept long enough; otherwise it returns when
 // that will be. due is zero if the sandbox was removed or is not deleted.
 func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error) {
-	at, deleted, err := k.Ledger.DeletedAt(ctx, id)
+	at, deleted, err := k.ledger.DeletedAt(ctx, id)
 	if err != nil || !deleted {
 		return time.Time{}, err
 	}
-	if due := at.Add(k.Rules.KeepDeleted); k.Now().Before(due) {
+	if due := at.Add(k.rules.KeepDeleted); k.now().Before(due) {
 		return due, nil
 	}
-	if err := k.Logs.RemoveSandbox(ctx, id); err != nil {
+	if err := k.logs.RemoveSandbox(ctx, id); err != nil {
 		return time.Time{}, err
 	}
-	history, _, err := k.Ledger.History(ctx, id)
+	history, _, err := k.ledger.History(ctx, id)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -190,9 +197,9 @@ func (k *Keeper) drop(ctx context.Context, id string) (due time.Time, err error)
 	if err := k.forget(ctx, id, history.All()); err != nil {
 		return time.Time{}, err
 	}
-	if err := k.Ledger.Drop(ctx, id); err != nil {
+	if err := k.ledger.Drop(ctx, id); err != nil {
 		return time.Time{}, err
 	}
-	k.Log.Info("removed the record of a deleted sandbox", "sandbox_id", id, "deleted_at", at)
+	k.log.Info("removed the record of a deleted sandbox", "sandbox_id", id, "deleted_at", at)
 	return time.Time{}, nil
 }

@@ -274,7 +274,7 @@ func TestARemovalInterruptedAfterTheLogsIsRepeated(t *testing.T) {
 			}
 			b.now = b.now.Add(2 * time.Hour)
 			ctx, crash := context.WithCancel(t.Context())
-			b.keeper.Logs = crashing{b.keeper.Logs, crash}
+			b.keeper.logs = crashing{b.keeper.logs, crash}
 			b.keeper.Pass(ctx)
 			b.want("logs after the crash", b.files("a"), "")
 			b.want("records after the crash", b.execs("a"), "x")
@@ -297,7 +297,7 @@ func TestASandboxThatCannotBeTrimmedDoesNotBlockOthers(t *testing.T) {
 		b.ready(id)
 		b.run(id, "x"+id, "y"+id)
 	}
-	b.keeper.Logs = stubborn{b.keeper.Logs, "xb"}
+	b.keeper.logs = stubborn{b.keeper.logs, "xb"}
 	b.pass(time.Hour)
 	b.pass(time.Minute)
 	b.want("a", b.execs("a"), "")
@@ -306,7 +306,7 @@ func TestASandboxThatCannotBeTrimmedDoesNotBlockOthers(t *testing.T) {
 	if n := strings.Count(b.log.String(), "cannot be removed"); n != 1 {
 		t.Errorf("it was logged %d times:\n%s", n, &b.log)
 	}
-	b.keeper.Logs = Files{b.install}
+	b.keeper.logs = Files{b.install}
 	b.pass(time.Minute)
 	b.want("b at last", b.execs("b"), "")
 }
@@ -329,11 +329,11 @@ func TestRunPassesByItself(t *testing.T) {
 	b.ready("a")
 	b.run("a", "x")
 	b.now = b.now.Add(time.Hour)
-	b.keeper.Rules.KeepExecs = time.Millisecond // makes passes frequent
+	b.keeper.rules.KeepExecs = time.Millisecond // makes passes frequent
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	removed := make(chan struct{})
-	b.keeper.Logs = telling{b.keeper.Logs, removed}
+	b.keeper.logs = telling{b.keeper.logs, removed}
 	done := make(chan struct{})
 	go func() { b.keeper.Run(ctx); close(done) }()
 	select {
