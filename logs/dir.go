@@ -41,6 +41,16 @@ func OpenDir(path string) (*Dir, error) {
 // closed before.
 func (d *Dir) Close() error { return errors.Join(d.dropSpares(), d.f.Close()) }
 
+// Deleted reports whether the directory was removed since it was opened. It does not
+// wait for the file system.
+func (d *Dir) Deleted() bool {
+	var st unix.Statx_t
+	err := d.at(func(fd int) error {
+		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_NLINK, &st)
+	})
+	return err == nil && st.Mask&unix.STATX_NLINK != 0 && st.Nlink == 0
+}
+
 // at calls fn with the directory's descriptor. The descriptor stays open until fn
 // returns.
 func (d *Dir) at(fn func(fd int) error) error {

@@ -60,6 +60,8 @@ type Engine interface {
 type Links interface {
 	// Connected tells whether the sandbox's supervisor is linked.
 	Connected(sandboxID string) bool
+	// CheckLogs fails if the log folder of a linked sandbox was removed under it.
+	CheckLogs(sandboxID string) error
 }
 
 // Options are the rooms that a Doctor asks.
@@ -107,8 +109,8 @@ type examination struct {
 	// past are the ids of records that are not living.
 	past []string
 	inv  runtime.Inventory
-	// unlinked holds why supervisors cannot be reached.
-	unlinked map[string]error
+	// trouble holds why supervisors cannot be reached or cannot do their work.
+	trouble  map[string]error
 	findings []*agboxv1.DoctorFinding
 }
 

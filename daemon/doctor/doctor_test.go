@@ -15,6 +15,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -38,8 +39,9 @@ const patience = 30 * time.Second
 type guests struct {
 	mu     sync.Mutex // guards what follows
 	linked map[string]bool
-	// cut holds why a supervisor cannot be reached any more.
-	cut map[string]error
+	// cut holds why a supervisor cannot be reached any more, logs why it cannot write
+	// its logs.
+	cut, logs map[string]error
 }
 
 func (g *guests) Connect(_ context.Context, id string) error {
@@ -55,6 +57,12 @@ func (g *guests) Connected(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.linked[id] && g.cut[id] == nil
+}
+
+func (g *guests) CheckLogs(id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.logs[id]
 }
 
 func (g *guests) Drop(string) {}
@@ -148,7 +156,17 @@ func (l *life) create(id, name string) ledger.Sandbox {
 		l.t.Fatal(err)
 	}
 	l.loop.Enqueue(id)
-	return l.await(id, machine.Ready)
+	sb := l.await(id, machine.Ready)
+	l.makeSocket(id)
+	return sb
+}
+
+// makeSocket makes the socket that the supervisor of a sandbox would listen on.
+func (l *life) makeSocket(id string) {
+	l.t.Helper()
+	if err := unix.Mknod(filepath.Join(l.paths.GuestLink(id), paths.LinkSocket), unix.S_IFSOCK|0o600, 0); err != nil {
+		l.t.Fatal(err)
+	}
 }
 
 func (l *life) await(id string, state agboxv1.SandboxState) ledger.Sandbox {
@@ -250,6 +268,7 @@ func TestServicesAndVolumesAreListedAndADeadOneIsRepaired(t *testing.T) {
 	}
 	l.loop.Enqueue("a")
 	l.await("a", machine.Ready)
+	l.makeSocket("a")
 	healthy := []string{"LEAVE DATABASE", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE CONTAINER a", "LEAVE VOLUME a", "LEAVE NETWORK a"}
 	wantFindings(t, l.examine(true), healthy...)
 	asleep()
@@ -423,13 +442,37 @@ func TestASupervisorThatWasTamperedWithNeedsAPerson(t *testing.T) {
 	l.guests.lose("a", fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED, "It lies."))
 	l.guests.lose("b", errors.New("nobody answers"))
 	// The link of c still stands, but the next one would go elsewhere.
-	if err := os.Symlink("/run/docker.sock", filepath.Join(l.paths.GuestLink("c"), paths.LinkSocket)); err != nil {
+	socket := filepath.Join(l.paths.GuestLink("c"), paths.LinkSocket)
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/run/docker.sock", socket); err != nil {
 		t.Fatal(err)
 	}
 	out := l.examine(false)
 	for id, word := range map[string]string{"a": "It lies.", "b": "nobody answers", "c": "not a socket"} {
 		if text := why(t, out, fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); !strings.Contains(text, word) {
 			t.Errorf("of %s it says %q", id, text)
+		}
+	}
+}
+
+func TestRemovedFoldersUnderARunningSandboxNeedAPerson(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "")
+	l.create("b", "")
+	l.guests.logs = map[string]error{"a": fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, "Its logs are gone.")}
+	if err := os.RemoveAll(l.paths.Guest("b")); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"a": "Its container runs and its supervisor answers. Its logs are gone.",
+		"b": "Its container runs and its supervisor answers. The socket " + filepath.Join(l.paths.GuestLink("b"), paths.LinkSocket) +
+			" was removed, so the sandbox cannot be reached after the next start of the daemon: stop and start the sandbox, which makes the socket again.",
+	} {
+		if text := why(t, l.examine(false), fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); text != want {
+			t.Errorf("of %s it says %q, want %q", id, text, want)
 		}
 	}
 }

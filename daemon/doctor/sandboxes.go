@@ -1,15 +1,18 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -231,12 +234,14 @@ func stoppedSentence(c *runtime.Container) (why string, needsPerson bool) {
 }
 
 func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (why string, needsPerson bool) {
-	err := x.unlinked[sb.ID]
+	err := x.trouble[sb.ID]
 	switch {
 	case c != nil && c.State == runtime.StatePaused:
 		return "Its container is paused; unpause it with the engine's own tools.", true
 	case fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED:
 		return "It was tampered with. " + err.Error(), true
+	case fault.ReasonOf(err) == agboxv1.ErrorReason_HOST_PATH_UNUSABLE:
+		return "Its container runs and its supervisor answers. " + err.Error(), true
 	case err != nil:
 		return "Its container runs, but its supervisor cannot be reached: " + err.Error(), true
 	}
@@ -249,8 +254,8 @@ func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (wh
 // reachSupervisors tries every supervisor that should be linked, and looks at
 // every socket: one that was replaced does not break a link that stands.
 func (x *examination) reachSupervisors(ctx context.Context) {
-	x.unlinked = make(map[string]error)
-	var mu sync.Mutex // guards unlinked
+	x.trouble = make(map[string]error)
+	var mu sync.Mutex // guards trouble
 	var tries errgroup.Group
 	tries.SetLimit(linksAtOnce)
 	for _, sb := range x.now {
@@ -261,14 +266,10 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 		tries.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, linkTimeout)
 			defer cancel()
-			err := socketTampered(x.paths.GuestLink(sb.ID))
-			if err == nil && !x.links.Connected(sb.ID) {
-				err = x.greet(ctx, sb.ID)
-			}
-			if err != nil {
+			if err := x.supervisorTrouble(ctx, sb.ID); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				x.unlinked[sb.ID] = err
+				x.trouble[sb.ID] = err
 			}
 			return nil
 		})
@@ -276,11 +277,31 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 	_ = tries.Wait() // no try returns an error
 }
 
-// socketTampered looks at the name alone and follows nothing.
-func socketTampered(linkDir string) error {
-	info, err := os.Lstat(filepath.Join(linkDir, paths.LinkSocket))
-	if err != nil || info.Mode()&os.ModeSocket != 0 {
-		return nil // whether it is there and answers, the link tells
+// supervisorTrouble says why a supervisor cannot be reached, now or by the next daemon,
+// or cannot run commands.
+func (x *examination) supervisorTrouble(ctx context.Context, sandboxID string) error {
+	linked := x.links.Connected(sandboxID)
+	err := x.checkSocket(sandboxID)
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
+		return err
+	}
+	if !linked {
+		return x.greet(ctx, sandboxID)
+	}
+	return cmp.Or(x.links.CheckLogs(sandboxID), err)
+}
+
+// checkSocket looks at the name of the supervisor's socket alone and follows nothing.
+func (x *examination) checkSocket(sandboxID string) error {
+	socket := filepath.Join(x.paths.GuestLink(sandboxID), paths.LinkSocket)
+	info, err := os.Lstat(socket)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+			"The socket %s was removed, so the sandbox cannot be reached after the next start of the daemon: "+
+				"stop and start the sandbox, which makes the socket again.", socket)
+	case err != nil || info.Mode()&os.ModeSocket != 0:
+		return nil // the link tells whether it answers
 	}
 	return fault.New(errTampered, agboxv1.ErrorReason_SUPERVISOR_TAMPERED,
 		"Something that is not a socket stands in the place of its supervisor's socket. Save what you need from its logs, then remove the sandbox.")

@@ -38,6 +38,8 @@ type Conn struct {
 	version string
 	// mainID is the exec id of the container's own command. Release updates it.
 	mainID atomic.Pointer[string]
+	// logsDeleted is what the greeting said of the log directory.
+	logsDeleted bool
 	// protocol is the supervisor's protocol version.
 	protocol uint32
 }
@@ -53,6 +55,11 @@ func (c *Conn) Version() string { return c.version }
 // supervisor. It is empty if there is no such command, or if the supervisor is too
 // old to report it.
 func (c *Conn) MainExecID() string { return *c.mainID.Load() }
+
+// LogsDeleted reports whether the supervisor's log directory had been removed on the
+// host when the connection was made. It is false if the supervisor is too old to report
+// it.
+func (c *Conn) LogsDeleted() bool { return c.logsDeleted }
 
 // Release starts the container's own command if the supervisor was configured to
 // hold it back. MainExecID returns its exec id afterwards. A supervisor that is too

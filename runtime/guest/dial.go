@@ -120,6 +120,7 @@ func (c *Conn) hello(ctx context.Context) error {
 	}
 	c.protocol = reply.GetProtocol()
 	c.bootID, c.version = reply.GetBootId(), reply.GetSupervisorVersion()
+	c.logsDeleted = reply.GetLogsDeleted()
 	main := reply.GetMainExecId()
 	c.mainID.Store(&main)
 	return nil

@@ -92,7 +92,11 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 				w, err = s.logs.Create(id, opt)
 			}
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case s.logs.Deleted():
+			fail = other("The log folder of the sandbox was removed on the host while the sandbox ran: stop and start the sandbox, which makes the folder again.")
+		default:
 			fail = other("The log files of the command cannot be made (%v): see that the daemon's log directory is on a file system that is writable and not full.", err)
 		}
 	})

@@ -42,6 +42,7 @@ func (v *service) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloR
 		BootId:            v.s.bootID,
 		StartedAt:         timestamppb.New(v.s.started),
 		MainExecId:        v.s.mainExecID(),
+		LogsDeleted:       v.s.logs.Deleted(),
 	}, nil
 }
 

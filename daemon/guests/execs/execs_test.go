@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/guests/guesttest"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/wire"
@@ -204,6 +206,23 @@ func TestExitIsRecordedWhenItIsPushed(t *testing.T) {
 	s.exits <- exited(7)
 	if st := b.ended(); st.GetExitCode() != 7 || st.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || st.GetStdoutBytes() != 5 {
 		t.Errorf("status %v", st)
+	}
+}
+
+func TestAnExecWhoseLogNobodyCouldReadIsNotAccepted(t *testing.T) {
+	b := newBench(t)
+	s := &supervisor{boot: "boot1", start: runs("boot1")}
+	b.serve(s)
+	b.connect()
+	if err := os.RemoveAll(b.install.SandboxLogs("a")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.runner.Create(t.Context(), &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "x", Command: []string{"true"}})
+	if fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_PATH_UNUSABLE {
+		t.Errorf("Create gives %v", err)
+	}
+	if sb, _ := b.ledger.Sandbox("a"); len(sb.Execs) != 0 || s.started() != 0 {
+		t.Errorf("the execs are %v, and %d were started", sb.Execs, s.started())
 	}
 }
 

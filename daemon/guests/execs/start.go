@@ -23,6 +23,9 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	if err != nil {
 		return nil, err
 	}
+	if err := lk.CheckLogs(); err != nil {
+		return nil, err
+	}
 	if err := takesInput(ctx, lk, req); err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ type Link struct {
 	// the container's own command.
 	MainDecided atomic.Bool
 
+	logs logFolder
 	// asked are the execs that the link queries first.
 	asked map[string]machine.Exec
 }

@@ -185,7 +185,10 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err
 	}
-	lk := &Link{SandboxID: sandboxID, Conn: conn, Boot: boot, Made: l.now()}
+	lk := &Link{
+		SandboxID: sandboxID, Conn: conn, Boot: boot, Made: l.now(),
+		logs: findLogFolder(l.paths.SandboxLogs(sandboxID), conn),
+	}
 	ready := make(chan struct{})
 	ended := make(chan struct{})
 	if !l.Go(func(ctx context.Context) {

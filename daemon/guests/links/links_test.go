@@ -33,11 +33,12 @@ func (noReports) Missed(context.Context, *links.Link, string)              {}
 // before that.
 type supervisor struct {
 	guestv1.SupervisorService
-	asked func()
+	asked       func()
+	logsDeleted bool
 }
 
-func (supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
-	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot"}, nil
+func (s supervisor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: 1, BootId: "boot", LogsDeleted: s.logsDeleted}, nil
 }
 
 func (s supervisor) Watch(ctx context.Context, _ *guestv1.WatchRequest, stream guestv1.Supervisor_WatchServer) error {
@@ -167,6 +168,47 @@ func TestAnExecInADeletedSandboxIsRefusedByItsName(t *testing.T) {
 	}
 	if _, err := b.Links.Wait(t.Context(), "b"); fault.ReasonOf(err) != agboxv1.ErrorReason_SANDBOX_NOT_FOUND {
 		t.Errorf("the wait for a sandbox that never was gives %v", err)
+	}
+}
+
+func TestALogFolderThatWasRemovedUnderTheSandboxIsNoticed(t *testing.T) {
+	remake := func(b *guesttest.Bench) error { return os.Mkdir(b.Install.SandboxLogs("a"), 0o700) }
+	for name, c := range map[string]struct {
+		then    func(*guesttest.Bench) error
+		deleted bool
+	}{
+		"removed":                           {then: func(*guesttest.Bench) error { return nil }},
+		"replaced":                          {then: remake},
+		"replaced before the link was made": {then: remake, deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := guesttest.New(t)
+			b.Serve(supervisor{logsDeleted: c.deleted}, nil)
+			folder := b.Install.SandboxLogs("a")
+			if !c.deleted {
+				b.Connect()
+				if err := b.Links.CheckLogs("a"); err != nil {
+					t.Fatalf("before that, it says %v", err)
+				}
+			}
+			if err := os.Rename(folder, folder+".old"); err != nil { // keeps its inode from being used again
+				t.Fatal(err)
+			}
+			if err := c.then(b); err != nil {
+				t.Fatal(err)
+			}
+			if c.deleted {
+				b.Connect()
+			}
+			f := fault.Of(b.Links.CheckLogs("a"))
+			if f == nil || f.Reason != agboxv1.ErrorReason_HOST_PATH_UNUSABLE || !errdefs.IsFailedPrecondition(f) || f.Metadata["sandbox_id"] != "a" {
+				t.Fatalf("it says %v", f)
+			}
+			want := "The log folder " + folder + " was removed or replaced while sandbox a ran, so no command can run in it: stop and start the sandbox, which makes the folder again."
+			if f.Message != want {
+				t.Errorf("it says %q, want %q", f.Message, want)
+			}
+		})
 	}
 }
 

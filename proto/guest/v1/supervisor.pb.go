@@ -347,7 +347,10 @@ type HelloResponse struct {
 	StartedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	// Exec id of the container's own command in this life of the supervisor. Empty if there
 	// is none.
-	MainExecId    string `protobuf:"bytes,5,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
+	MainExecId string `protobuf:"bytes,5,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
+	// The log directory was removed on the host after the container started. Nothing that
+	// is written there can be read on the host.
+	LogsDeleted   bool `protobuf:"varint,6,opt,name=logs_deleted,json=logsDeleted,proto3" json:"logs_deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +418,13 @@ func (x *HelloResponse) GetMainExecId() string {
 		return x.MainExecId
 	}
 	return ""
+}
+
+func (x *HelloResponse) GetLogsDeleted() bool {
+	if x != nil {
+		return x.LogsDeleted
+	}
+	return false
 }
 
 // BootConfig is the configuration that the supervisor reads once, when the container
@@ -1487,7 +1497,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"mainExecId\"Q\n" +
 	"\fHelloRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12%\n" +
-	"\x0edaemon_version\x18\x02 \x01(\tR\rdaemonVersion\"\xd0\x01\n" +
+	"\x0edaemon_version\x18\x02 \x01(\tR\rdaemonVersion\"\xf3\x01\n" +
 	"\rHelloResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
 	"\x12supervisor_version\x18\x02 \x01(\tR\x11supervisorVersion\x12\x17\n" +
@@ -1495,7 +1505,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
-	"mainExecId\"\xa2\x02\n" +
+	"mainExecId\x12!\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xa2\x02\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
