@@ -17,6 +17,7 @@ import (
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // inside runs a script in a sandbox and returns what it prints.
@@ -49,6 +50,32 @@ func TestMountsAreReadOnlyUnlessTheyAreWritable(t *testing.T) {
 	got := in.inside(t, "demo", `cat /ro/a /rw/b /linked/b /file; echo three >/rw/c && echo wrote; (echo x >/ro/x) 2>/dev/null || echo refused; (echo x >/linked/x) 2>/dev/null || echo refused`)
 	harness.WantSame(t, "in the sandbox", got, "one\ntwo\ntwo\none\nwrote\nrefused\nrefused\n")
 	wantFile(t, filepath.Join(dir, "rw", "c"), "three\n")
+}
+
+func TestTargetsInTheHomeOfTheUser(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "stuff", map[string]string{"a": "of the host\n"})
+	config := in.write(t, "box", map[string]string{"agbox.yaml": "image: " + harness.ImageUser + `
+mounts: ["../stuff:~/mounted:rw"]
+copies: [{source: ../stuff, target: ~/copied, owner: "0"}]
+workspace: {source: ../stuff, target: ~/work/here}
+`})
+	in.Must(t, "create", "file", "--trust", "-f", filepath.Join(config, "agbox.yaml"))
+	got := in.inside(t, "file", `pwd; cat a ~/mounted/a ~/copied/a; stat -c %U . ~/work ~/copied`)
+	harness.WantSame(t, "by a file", got, "/home/agent/work/here\nof the host\nof the host\nof the host\nagent\nagent\nroot\n")
+	in.Create(t, "flags", harness.ImageUser, "--user", "nobody", "--mount", dir+":~/m", "--copy", dir+":~/c", "--mount-workspace", dir+":~/w")
+	got = in.inside(t, "flags", `pwd; cat /m/a /c/a a; stat -c %U /c`)
+	harness.WantSame(t, "by flags, for a user whose home is /", got, "/w\nof the host\nof the host\nof the host\nnobody\n")
+	r := in.Agbox(t, "create", "--image", harness.ImageUser, "--user", "nobody", "--mount", dir+":~/proc/x")
+	if r.Code == 0 || !strings.Contains(r.Stderr, "Nothing can be put at ~/proc/x (/ is the home of the user)") {
+		t.Errorf("a mount over the kernel's files: code %d, %s", r.Code, r.Stderr)
+	}
+	for _, c := range in.Inventory(t).Containers {
+		if c.Role != runtime.RolePrimary {
+			t.Errorf("the container %s is left", c.Name)
+		}
+	}
 }
 
 func TestDangerousMountsAreRefusedAndLeaveNothingBehind(t *testing.T) {

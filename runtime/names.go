@@ -17,6 +17,12 @@ func PrimaryName(sandboxID string) string {
 	return "agbox-primary-" + ids.Sanitize(sandboxID)
 }
 
+// ImageReaderName is the name of the container from which files of the primary's image
+// are read.
+func ImageReaderName(sandboxID string) string {
+	return "agbox-image-reader-" + ids.Sanitize(sandboxID)
+}
+
 // ServiceName is the name of a sandbox's service container.
 func ServiceName(sandboxID, service string) string {
 	return "agbox-svc-" + ids.Sanitize(sandboxID) + "-" + ids.Sanitize(service)

@@ -20,6 +20,9 @@ const (
 	RoleService Role = "service"
 	RoleNetwork Role = "network"
 	RoleVolume  Role = "volume"
+	// RoleImageReader is a container that never starts. The daemon reads files of an
+	// image from it and removes it.
+	RoleImageReader Role = "image-reader"
 )
 
 // Identity says which sandbox an engine object belongs to. It is stored in labels.

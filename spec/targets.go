@@ -79,7 +79,7 @@ func (r *resolver) targets(all []target, reserved []string) {
 	seen := make(map[taken][]any)
 	slices.SortStableFunc(all, func(a, b target) int { return r.before(a.path, b.path) })
 	for _, t := range all {
-		if !strings.HasPrefix(t.where, "/") {
+		if !strings.HasPrefix(t.where, "/") && t.where != "~" && !strings.HasPrefix(t.where, "~/") {
 			continue // reported by the rules
 		}
 		clean := path.Clean(t.where)
@@ -98,6 +98,10 @@ func (r *resolver) targets(all []target, reserved []string) {
 		seen[taken{clean, t.copied}] = t.path
 	}
 }
+
+// UnfitForMount says why nothing can be mounted at an absolute path of the primary. It is
+// empty if something can.
+func UnfitForMount(where string) string { return unfit(path.Clean(where), false, supervisors) }
 
 // unfit says why a path cannot be a target.
 func unfit(where string, copied bool, reserved []string) string {

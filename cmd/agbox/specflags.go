@@ -262,9 +262,7 @@ func (o *specOptions) workspaceFlag() (*agboxv1.WorkspaceSpec, error) {
 	}
 	// Set Mount for a copy too: it must override a file that mounts the workspace.
 	w := &agboxv1.WorkspaceSpec{Mount: proto.Bool(o.mountWorkspace != ""), ExcludePatterns: o.excludes, UseGitignore: o.useGitignore}
-	if at := strings.LastIndex(text, ":/"); at > 0 {
-		text, w.Target = text[:at], text[at+1:]
-	}
+	text, w.Target = notation.Workspace(text)
 	w.Source = here(text)
 	return w, nil
 }

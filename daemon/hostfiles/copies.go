@@ -36,8 +36,8 @@ type Copy struct {
 	// .gitignore files in the source.
 	Excludes  []string
 	Gitignore bool
-	// Owner is "uid" or "uid:gid"; root when empty. ForUser gives it to the user of
-	// execs instead, with the folders that are made above it.
+	// Owner is "uid" or "uid:gid"; root when empty. If ForUser is set, the copy belongs
+	// to the user of execs instead, with the folders that are made above it.
 	Owner   string
 	ForUser bool
 }
@@ -55,13 +55,14 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 		all = append(all, Copy{
 			Field: fmt.Sprintf("copies[%d]", i), Source: c.GetSource(), Target: c.GetTarget(),
 			Excludes: c.GetExcludePatterns(), Owner: c.GetOwner(),
+			ForUser: c.GetOwner() == "" && InHome(c.GetTarget()),
 		})
 	}
 	for _, p := range s.GetToolProjections() {
 		if k := p.GetKind(); k == agboxv1.ProjectionKind_PROJECTION_KIND_COPY || k == agboxv1.ProjectionKind_PROJECTION_KIND_FILE {
 			all = append(all, Copy{
 				Field: "tool " + p.GetTool(), Source: p.GetSource(), Content: p.GetContent(), Target: p.GetTarget(),
-				ForUser: strings.HasPrefix(p.GetTarget(), "~"),
+				ForUser: InHome(p.GetTarget()),
 			})
 		}
 	}

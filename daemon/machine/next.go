@@ -29,7 +29,8 @@ const (
 	Stop
 	// Remove: remove containers and network.
 	Remove
-	// RemoveSpares: remove those networks of the sandbox that no container was made for.
+	// RemoveSpares: remove those networks of the sandbox that no container was made for,
+	// and the containers that were made to read an image.
 	RemoveSpares
 	// EndExecs: end every exec that is recorded as running although its container does
 	// not run. Its status file has its result.
@@ -285,7 +286,7 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
 	case o.Spares:
-		return Step{Do: RemoveSpares, Why: "the engine has made a second network for a daemon that was killed"}
+		return Step{Do: RemoveSpares, Why: "the engine has made something for a daemon that was killed, and nothing needs it"}
 	}
 	services, _ := nextServices(r, o, rules, now)
 	if services.Do != Rest {

@@ -40,6 +40,9 @@ type Engine interface {
 	RemoveVolume(ctx context.Context, name string) error
 	// ContainerLogs writes the container's output, as far as the engine keeps it.
 	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	// ReadFile returns the content of a file of a container, which need not run; a
+	// missing file is empty. More than limit bytes are an error.
+	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
 	// Inventory lists all objects with the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// SandboxInventory lists all objects with the labels of one sandbox.

@@ -24,12 +24,13 @@ import (
 )
 
 // writeGuestFiles makes the files and folders that the primary mounts: the supervisor's
-// boot configuration, the folder for its socket, and the log folder.
-func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image) error {
+// boot configuration, the folder for its socket, and the log folder. home is what "~"
+// stands for in targets.
+func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image, home string) error {
 	if err := l.makeGuestFolders(sb.ID); err != nil {
 		return l.unwritable(err)
 	}
-	if err := l.writeBoot(sb, image); err != nil {
+	if err := l.writeBoot(sb, image, home); err != nil {
 		return l.unwritable(err)
 	}
 	return nil
@@ -52,7 +53,11 @@ func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primary
 	if err != nil {
 		return err
 	}
-	return l.writeGuestFiles(sb, image)
+	home, err := l.home(ctx, sb, image, new(sandboxNetwork))
+	if err != nil {
+		return err
+	}
+	return l.writeGuestFiles(sb, image, home)
 }
 
 // imageOf returns the image that a container was made from. Its name may refer to another
@@ -89,13 +94,13 @@ func (l *Loop) makeGuestFolders(sandboxID string) error {
 }
 
 // writeBoot writes the supervisor's boot configuration.
-func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image) error {
+func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string) error {
 	raw, err := proto.Marshal(&guestv1.BootConfig{
 		OwnerUid: uint32(os.Getuid()),
 		OwnerGid: uint32(os.Getgid()),
 		Command:  mainCommand(sb.Spec, image),
-		User:     cmp.Or(sb.Spec.GetUser(), image.User),
-		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), workspaceTarget(sb.Spec), image.WorkingDir),
+		User:     defaultUser(sb.Spec, image),
+		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), inHome(workspaceTarget(sb.Spec), home), image.WorkingDir),
 
 		MainExecId:         ids.Main(sb.ID),
 		MaxLogBytes:        l.maxExecLog,

@@ -141,7 +141,11 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err != nil {
 		return "", err
 	}
-	if err := l.writeGuestFiles(sb, image); err != nil {
+	home, err := l.home(ctx, sb, image, n)
+	if err != nil {
+		return "", err
+	}
+	if err := l.writeGuestFiles(sb, image, home); err != nil {
 		return "", err
 	}
 	network, err := l.network(ctx, sb, n)
@@ -149,7 +153,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 		return "", err
 	}
 	return l.makeContainer(ctx, sb, sb.Spec.GetVolumes(), func() (runtime.ContainerSpec, error) {
-		return l.primarySpec(sb, image, network)
+		return l.primarySpec(sb, image, network, home)
 	})
 }
 
@@ -315,7 +319,7 @@ func (l *Loop) each(names []string, do func(string) error) error {
 // run, because a list does not say why, and those for which an event has just arrived.
 func (l *Loop) observe(ctx context.Context, sandboxID string, inv runtime.Inventory, o *machine.Observation) error {
 	o.Leftovers, o.Primary, o.EngineRestarted = !inv.Empty() || l.hasGuestFolder(sandboxID), nil, false
-	o.Services, o.Spares = make(map[string]machine.ServiceSeen), len(spareNetworks(inv)) > 0
+	o.Services, o.Spares = make(map[string]machine.ServiceSeen), hasSpares(inv)
 	for _, c := range inv.Containers {
 		if l.doubted(c.ID) || ended(c) || c.Role == runtime.RolePrimary && c.State != runtime.StateRunning {
 			err := l.verb(ctx, lookTimeout, func(ctx context.Context) error {

@@ -35,8 +35,8 @@ func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
 }
 
 // primarySpec describes the primary. Its PID 1 is the supervisor, which runs as root and
-// starts every exec as the requested user.
-func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network) (runtime.ContainerSpec, error) {
+// starts every exec as the requested user. home is what "~" stands for in targets.
+func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network, home string) (runtime.ContainerSpec, error) {
 	c := runtime.ContainerSpec{
 		Identity:    l.identity(sb, runtime.RolePrimary),
 		Name:        runtime.PrimaryName(sb.ID),
@@ -57,6 +57,9 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 	}
 	mounts, err := l.hostMounts(sb)
 	if err != nil {
+		return c, err
+	}
+	if mounts, err = expanded(mounts, home); err != nil {
 		return c, err
 	}
 	c.Mounts = append(c.Mounts, mounts...)
@@ -106,6 +109,11 @@ func envList(envs map[string]string) []string {
 		list = append(list, key+"="+envs[key])
 	}
 	return list
+}
+
+// defaultUser is the user of execs that name none; empty means root.
+func defaultUser(spec *agboxv1.CreateSpec, image runtime.Image) string {
+	return cmp.Or(spec.GetUser(), image.User)
 }
 
 // shells are commands that do nothing without a terminal.

@@ -242,7 +242,18 @@ func spareNetworks(inv runtime.Inventory) []runtime.Network {
 	return spare
 }
 
-// removeSpares removes the current spareNetworks.
+// imageReaders are the containers from which the files of an image were read. A killed
+// daemon, or an engine that executes a request late, leaves one behind.
+func imageReaders(inv runtime.Inventory) []runtime.Container {
+	return slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool { return c.Role != runtime.RoleImageReader })
+}
+
+// hasSpares reports whether there is something that removeSpares removes.
+func hasSpares(inv runtime.Inventory) bool {
+	return len(spareNetworks(inv)) > 0 || len(imageReaders(inv)) > 0
+}
+
+// removeSpares removes the image readers and the current spareNetworks.
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -252,8 +263,13 @@ func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.O
 	if err != nil {
 		return err
 	}
+	inv = ours(inv, sb.Nonce)
+	err = removeEach(ctx, l, l.engine.RemoveContainer, imageReaders(inv), func(c runtime.Container) string { return c.ID })
+	if err != nil {
+		return err
+	}
 	o.Spares = false
-	return removeEach(ctx, l, l.engine.RemoveNetwork, spareNetworks(ours(inv, sb.Nonce)), func(n runtime.Network) string { return n.ID })
+	return removeEach(ctx, l, l.engine.RemoveNetwork, spareNetworks(inv), func(n runtime.Network) string { return n.ID })
 }
 
 // removeEach removes all objects of a kind concurrently.

@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +23,33 @@ func idleTTL(t *testing.T, w *world) {
 	for _, id := range []string{never, inYAML} {
 		if state := w.call(t, "GetSandbox", fields{"sandbox_id": id}).text("sandbox.state"); state != "SANDBOX_STATE_READY" {
 			t.Errorf("a sandbox whose idle_ttl is 0 is %s", state)
+		}
+	}
+}
+
+func homeInTargets(t *testing.T, w *world) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // the agent of the image reads it
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("of the host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for image, home := range map[string]string{harness.ImageUser: "/home/agent", harness.ImageBusybox: "/root", harness.ImageScratch: "/"} {
+		id := w.create(t, fields{
+			"image":  image,
+			"mounts": []fields{{"source": dir, "target": "~/deep/mounted"}},
+			"copies": []fields{{"source": dir, "target": "~/copied"}},
+		})
+		if image == harness.ImageScratch { // it has no /etc/passwd, and no shell either
+			for _, file := range []string{"/deep/mounted/a", "/copied/a"} {
+				w.in.Agbox(t, "cp", id+":"+file, filepath.Join(t.TempDir(), "a")).Want(t, 0)
+			}
+			continue
+		}
+		got := w.shell(t, id, "cd; pwd; cat deep/mounted/a copied/a; find copied ! -user $(id -u)")
+		if want := home + "\nof the host\nof the host\n"; got != want {
+			t.Errorf("%s: got %q, want %q", image, got, want)
 		}
 	}
 }

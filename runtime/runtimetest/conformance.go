@@ -26,6 +26,7 @@ type Engine interface {
 	EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error
 	RemoveVolume(ctx context.Context, name string) error
 	ContainerLogs(ctx context.Context, id string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+	ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error)
 	ListImages(ctx context.Context) ([]runtime.ListedImage, error)
 	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
 	ContainerUsage(ctx context.Context, id string) (runtime.Usage, error)

@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -38,6 +39,23 @@ var objectCases = map[string]func(*testing.T, *subject){
 	"UnknownImageIdIsNotFound": func(t *testing.T, s *subject) {
 		_, err := s.Engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: "sha256:1111111111111111111111111111111111111111111111111111111111111111"}, nil)
 		wantReason(t, err, agboxv1.ErrorReason_IMAGE_NOT_FOUND)
+		wantClass(t, err, errdefs.ErrNotFound)
+	},
+	"AFileOfAContainerThatNeverRanIsRead": func(t *testing.T, s *subject) {
+		id, _ := s.created(t)
+		got, err := s.Engine.ReadFile(t.Context(), id, "/etc/passwd", 1<<20)
+		must(t, err)
+		if !strings.HasPrefix(string(got), "root:x:0:0:") {
+			t.Errorf("/etc/passwd is %q", got)
+		}
+		if got, err := s.Engine.ReadFile(t.Context(), id, "/etc/nothing", 1<<20); err != nil || len(got) != 0 {
+			t.Errorf("a missing file gives %q, %v", got, err)
+		}
+		if got, err := s.Engine.ReadFile(t.Context(), id, "/etc/passwd", 4); err == nil {
+			t.Errorf("a file over the limit gives %q", got)
+		}
+		must(t, s.Engine.RemoveContainer(t.Context(), id))
+		_, err = s.Engine.ReadFile(t.Context(), id, "/etc/passwd", 1<<20)
 		wantClass(t, err, errdefs.ErrNotFound)
 	},
 	"ContainerOfAMissingImageIsRefused": func(t *testing.T, s *subject) {

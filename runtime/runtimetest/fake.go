@@ -31,6 +31,7 @@ type Fake struct {
 	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
 	counter    int
 	images     map[string]runtime.Image // by reference
+	files      map[string]string        // of all containers, by path
 	endless    map[string]bool          // references whose pulls do not end
 	containers map[string]*fakeContainer
 	networks   map[string]runtime.Network
@@ -57,6 +58,7 @@ type fakeContainer struct {
 func NewFake() *Fake {
 	f := &Fake{
 		images:     map[string]runtime.Image{},
+		files:      map[string]string{"/etc/passwd": "root:x:0:0:root:/root:/bin/sh\n"},
 		containers: map[string]*fakeContainer{},
 		networks:   map[string]runtime.Network{},
 		volumes:    map[string]runtime.Volume{},
@@ -79,6 +81,13 @@ func (f *Fake) AddImage(ref string, image runtime.Image) runtime.Image {
 	}
 	f.images[ref] = image
 	return image
+}
+
+// SetFile sets the content of a file of all containers.
+func (f *Fake) SetFile(path, content string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files[path] = content
 }
 
 func (f *Fake) newIDLocked() string {

@@ -67,6 +67,24 @@ func (f *Fake) ContainerLogs(ctx context.Context, id string, _ runtime.LogOption
 	})
 }
 
+// ReadFile returns what SetFile has set.
+func (f *Fake) ReadFile(ctx context.Context, id, path string, limit int64) ([]byte, error) {
+	var content []byte
+	err := f.do(ctx, VerbReadFile, func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.containers[id] == nil {
+			return noContainer(id)
+		}
+		content = []byte(f.files[path])
+		if int64(len(content)) > limit {
+			return fmt.Errorf("fake engine: %s is too large: %w", path, errdefs.ErrFailedPrecondition)
+		}
+		return nil
+	})
+	return content, err
+}
+
 func (f *Fake) hasImageLocked(id string) bool {
 	for _, image := range f.images {
 		if image.ID == id {

@@ -37,6 +37,7 @@ const (
 	VerbListImages       Verb = "ListImages"
 	VerbBuildImage       Verb = "BuildImage"
 	VerbContainerUsage   Verb = "ContainerUsage"
+	VerbReadFile         Verb = "ReadFile"
 )
 
 // verbState has the faults that a test set for a verb, and the number of its calls.

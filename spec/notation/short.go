@@ -133,15 +133,24 @@ func Volume(text string) (*agboxv1.VolumeSpec, error) {
 	return &agboxv1.VolumeSpec{Name: name, Target: target, ReadOnly: options == "ro"}, nil
 }
 
-// pair splits "A:B" or "A:B:OPTIONS". B begins with '/', so A may contain ':'.
-func pair(text string) (a, b, options string, ok bool) {
-	at := strings.LastIndex(text, ":/")
-	if at <= 0 {
-		return "", "", "", false
+// Workspace parses "SOURCE" or "SOURCE:TARGET".
+func Workspace(text string) (source, target string) {
+	if source, target, options, ok := pair(text); ok && options == "" {
+		return source, target
 	}
-	a, b = text[:at], text[at+1:]
-	b, options, _ = strings.Cut(b, ":")
-	return a, b, options, true
+	return text, ""
+}
+
+// pair splits "A:B" or "A:B:OPTIONS". B is the last part that begins with '/', or is "~"
+// or begins with "~/". So A may contain ':'.
+func pair(text string) (a, b, options string, ok bool) {
+	for at := strings.LastIndex(text, ":"); at > 0; at = strings.LastIndex(text[:at], ":") {
+		b, options, _ = strings.Cut(text[at+1:], ":")
+		if b == "~" || strings.HasPrefix(b, "/") || strings.HasPrefix(b, "~/") {
+			return text[:at], b, options, true
+		}
+	}
+	return "", "", "", false
 }
 
 // Tmpfs parses "TARGET", "TARGET:SIZE" or the engine's "TARGET:size=64m,mode=1777".

@@ -2,7 +2,6 @@ package files
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -31,8 +30,6 @@ const (
 	pushTimeout = 2 * time.Minute
 	// pieceSize is the size of one piece of a copy, in bytes.
 	pieceSize = 256 << 10
-	// maxUsers bounds the passwd and group files of an image, in bytes.
-	maxUsers = 1 << 20
 )
 
 // CopyIn copies files of the host into a linked sandbox, one after the other. Repeated,
@@ -71,12 +68,12 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 		return err
 	}
 	target := one.Target
-	if rest, home := strings.CutPrefix(target, "~"); home {
+	if rest, home := strings.CutPrefix(target, "~"); home && hostfiles.InHome(target) {
 		who, err := c.user(ctx)
 		if err != nil {
 			return err
 		}
-		target = path.Join(cmp.Or(who.Home, "/"), rest)
+		target = path.Join(who.Home, rest)
 	}
 	tree, err := c.check.Open(one)
 	if err != nil {
@@ -84,7 +81,7 @@ func (c *copyIn) one(ctx context.Context, one hostfiles.Copy, progress func(file
 	}
 	defer tree.Close()
 	above := archive.Owner{}
-	if strings.HasPrefix(one.Target, "~") {
+	if hostfiles.InHome(one.Target) {
 		above = owner
 	}
 	dir, name, err := c.destination(ctx, target, tree.IsDir(), above)
@@ -136,16 +133,8 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 	if err != nil {
 		return nil, err
 	}
-	who, err := user.GetExecUser(name, &user.ExecUser{Home: "/"}, bytes.NewReader(passwd), bytes.NewReader(group))
-	if err != nil {
-		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_USER_NOT_FOUND,
-			"The user %s is not in the image: choose another one by user, or give it as a number.", name).Because(err)
-	}
-	if !strings.HasPrefix(who.Home, "/") {
-		who.Home = "/"
-	}
-	c.who = who
-	return who, nil
+	c.who, err = hostfiles.LookUpUser(name, passwd, group)
+	return c.who, err
 }
 
 // read reads a small file of the container. A missing file counts as empty.
@@ -153,7 +142,7 @@ func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), &guestv1.TransferRequest{
-		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{Path: []byte(name), Length: maxUsers}},
+		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{Path: []byte(name), Length: hostfiles.MaxUserFile}},
 	})
 	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND {
 		return nil, nil
@@ -163,7 +152,7 @@ func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	}
 	defer t.Close()
 	var content []byte
-	for len(content) < maxUsers {
+	for len(content) < hostfiles.MaxUserFile {
 		piece, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			break

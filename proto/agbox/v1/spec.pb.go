@@ -778,7 +778,8 @@ type WorkspaceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Folder of the host.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Where it is inside; "/workspace" when empty.
+	// Where it is inside: an absolute path, or one below "~", which is the home of the
+	// user of execs; "/workspace" when empty.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Bind it, writable, instead of copying it in.
 	Mount *bool `protobuf:"varint,3,opt,name=mount,proto3,oneof" json:"mount,omitempty"`
@@ -1166,7 +1167,8 @@ type MountSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute, or below "~", or relative to the file that names it.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Absolute path inside; each only once, and none that the supervisor uses.
+	// Absolute path inside, or one below "~", which is the home of the user of execs; each
+	// only once, and none that the supervisor uses.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Let the primary write to it; read-only otherwise.
 	Writable      bool `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
@@ -1230,11 +1232,13 @@ type CopySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute, or below "~", or relative to the file that names it.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Absolute path inside, of the copy itself.
+	// Path inside of the copy itself: absolute, or below "~", which is the home of the user
+	// of execs.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// What to exclude, in the syntax of .gitignore.
 	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
-	// Owner of the copy, uid or uid:gid; root when empty.
+	// Owner of the copy, uid or uid:gid; when empty, the user of execs below "~" and root
+	// elsewhere.
 	Owner         string `protobuf:"bytes,50,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1836,11 +1840,11 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x04envs\x18\x06 \x03(\v2\".agbox.v1.ToolProjection.EnvsEntryR\x04envs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8d\x02\n" +
 	"\rWorkspaceSpec\x12\"\n" +
 	"\x06source\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x120\n" +
-	"\x06target\x18\x02 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x06target\x12\x19\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80 R\x06source\x12A\n" +
+	"\x06target\x18\x02 \x01(\tB)\xbaH&r$\x18\x80 2\x1f^$|^/[^\\x00]*$|^~$|^~/[^\\x00]*$R\x06target\x12\x19\n" +
 	"\x05mount\x18\x03 \x01(\bH\x00R\x05mount\x88\x01\x01\x124\n" +
 	"\x10exclude_patterns\x18\x04 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12(\n" +
 	"\ruse_gitignore\x18\x05 \x01(\bH\x01R\fuseGitignore\x88\x01\x01B\b\n" +
@@ -1877,16 +1881,16 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\x13_seccomp_unconfinedB\r\n" +
 	"\v_privilegedB\x19\n" +
 	"\x17_allow_dangerous_mountsB\x11\n" +
-	"\x0f_read_only_root\"\x86\x01\n" +
+	"\x0f_read_only_root\"\x97\x01\n" +
 	"\tMountSpec\x12.\n" +
 	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
-	"^[^\\x00]*$R\x06source\x12-\n" +
-	"\x06target\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x12\x1a\n" +
-	"\bwritable\x18\x03 \x01(\bR\bwritable\"\xdd\x01\n" +
+	"^[^\\x00]*$R\x06source\x12>\n" +
+	"\x06target\x18\x02 \x01(\tB&\xbaH#r!\x18\x80 2\x1c^/[^\\x00]+$|^~$|^~/[^\\x00]*$R\x06target\x12\x1a\n" +
+	"\bwritable\x18\x03 \x01(\bR\bwritable\"\xee\x01\n" +
 	"\bCopySpec\x12.\n" +
 	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
-	"^[^\\x00]*$R\x06source\x12-\n" +
-	"\x06target\x18\x02 \x01(\tB\x15\xbaH\x12r\x10\x18\x80 2\v^/[^\\x00]+$R\x06target\x124\n" +
+	"^[^\\x00]*$R\x06source\x12>\n" +
+	"\x06target\x18\x02 \x01(\tB&\xbaH#r!\x18\x80 2\x1c^/[^\\x00]+$|^~$|^~/[^\\x00]*$R\x06target\x124\n" +
 	"\x10exclude_patterns\x18\x03 \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\x0fexcludePatterns\x12<\n" +
 	"\x05owner\x182 \x01(\tB&\xbaH#r!2\x1f^$|^[0-9]{1,10}(:[0-9]{1,10})?$R\x05owner\"\xe1\x01\n" +
 	"\vPortMapping\x122\n" +
