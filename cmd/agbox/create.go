@@ -198,13 +198,13 @@ func (a *app) removeSandbox(ctx context.Context, c *client.Client, id string) (g
 	case errors.Is(err, client.ErrNotFound):
 		return true
 	case err != nil:
-		a.say("Sandbox %s could not be removed (%v) Try again with `agbox rm -f %[1]s`.", id, err)
+		a.say("Sandbox %s could not be removed: %v Try again with `agbox rm -f %[1]s`.", id, err)
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanUpBound)
 	defer cancel()
 	if err := c.WaitDeleted(ctx, id); err != nil {
-		a.say("Sandbox %s is still being removed (%v) `agbox rm -f %[1]s` waits for the end.", id, err)
+		a.say("Sandbox %s is still being removed: %v `agbox rm -f %[1]s` waits for the end.", id, err)
 		return false
 	}
 	return true

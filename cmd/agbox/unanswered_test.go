@@ -137,6 +137,26 @@ func TestASandboxGoesThoughASignalCameBeforeItsCommandWasAccepted(t *testing.T) 
 	}
 }
 
+func TestASandboxThatCouldNotBeRemovedIsNamedWithTheReason(t *testing.T) {
+	setGrace(t, time.Millisecond)
+	h, socket := serveHolding(t, "RunExec", "DeleteSandbox")
+	c := newCLI(t, socket)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	sent.Go(func() {
+		for range 2 {
+			<-h.asked
+			c.signals <- syscall.SIGTERM
+		}
+	})
+	code := c.exec(t.Context(), "run", "--rm", "good", "wait")
+	id := h.boxes[1].GetSandboxId()
+	want := "Sandbox " + id + " could not be removed: The call was cancelled. Try again with `agbox rm -f " + id + "`."
+	if code != 143 || !strings.Contains(c.errs.String(), want) {
+		t.Errorf("code %d, stderr %q", code, c.errs.String())
+	}
+}
+
 func TestTheSecondSignalDoesNotWaitForAnAnswer(t *testing.T) {
 	setGrace(t, time.Hour)
 	for line, method := range map[string]string{"exec demo wait": "RunExec", "exec -d demo wait": "CreateExec", "exec -i demo wait": "AttachExec"} {
