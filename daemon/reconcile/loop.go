@@ -244,10 +244,15 @@ func (l *Loop) work(w *worker) {
 		l.mu.Lock()
 		if !w.dirty || l.ctx.Err() != nil {
 			w.running = false
-			if sb, living := l.ledger.Sandbox(w.id); !living || sb.Over() {
+			sb, living := l.ledger.Sandbox(w.id)
+			over := !living || sb.Over()
+			if over {
 				delete(l.workers, w.id)
 			}
 			l.mu.Unlock()
+			if over {
+				l.links.Drop(w.id)
+			}
 			return
 		}
 		w.dirty = false

@@ -41,6 +41,11 @@ func TestSandboxBecomesReadyStopsStartsAndIsRemoved(t *testing.T) {
 	l.want(l.ledger.RequestDelete, "a")
 	l.await("a", machine.Deleted)
 	l.nothingLeft()
+	l.until("the last link to be forgotten", func() bool {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		return l.guests.drops == 3
+	})
 	if got := l.engine.Calls(runtimetest.VerbEnsureContainer); got != 1 {
 		t.Errorf("the container was made %d times", got)
 	}

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// Kept counts what is kept of sandboxes that are not linked.
+func (l *Links) Kept() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting) + len(l.failures)
+}
+
 // SetWaitAtMost changes how long calls wait for a link, until the end of the test.
 func SetWaitAtMost(t *testing.T, to time.Duration) {
 	old := waitAtMost

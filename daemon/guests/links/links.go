@@ -76,12 +76,19 @@ type Links struct {
 	// ledger's memory.
 	mu    sync.Mutex
 	links map[string]*Link
-	// waiting has a channel for each awaited link. It is closed when the link is made or
-	// cannot be made.
-	waiting map[string]chan struct{}
+	// waiting has an entry for each sandbox whose link a call awaits.
+	waiting map[string]*awaited
 	// failures has the last error for each sandbox that could not be linked.
 	failures map[string]*failure
 	closed   bool
+}
+
+// awaited is a link that calls wait for.
+type awaited struct {
+	// news is closed and replaced when the link is made or cannot be made.
+	news chan struct{}
+	// calls counts the calls that wait.
+	calls int
 }
 
 // failure is the error of an attempt to link a sandbox.
@@ -98,7 +105,7 @@ func New(ctx context.Context, o Options) *Links {
 		ledger: o.Ledger, paths: o.Paths, now: o.Now, log: o.Log, lost: o.Lost,
 		ctx: ctx, cancel: cancel, stopping: make(chan struct{}),
 		links:    make(map[string]*Link),
-		waiting:  make(map[string]chan struct{}),
+		waiting:  make(map[string]*awaited),
 		failures: make(map[string]*failure),
 	}
 }
@@ -170,9 +177,9 @@ func (l *Links) fail(sandboxID string, err error) {
 }
 
 func (l *Links) wakeLocked(sandboxID string) {
-	if ch, ok := l.waiting[sandboxID]; ok {
-		delete(l.waiting, sandboxID)
-		close(ch)
+	if w := l.waiting[sandboxID]; w != nil {
+		close(w.news)
+		w.news = make(chan struct{})
 	}
 }
 
@@ -264,7 +271,8 @@ func (l *Links) publish(lk *Link) (missed []string) {
 	return missed
 }
 
-// Drop breaks the sandbox's link, if there is one.
+// Drop breaks the sandbox's link, if there is one, and forgets why the last one could not
+// be made.
 func (l *Links) Drop(sandboxID string) {
 	l.mu.Lock()
 	lk := l.links[sandboxID]
@@ -303,14 +311,19 @@ func (l *Links) current(sandboxID string) *Link {
 // It returns an error at once for a sandbox that is not READY or is being stopped, or
 // whose supervisor cannot be trusted.
 func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
+	if lk := l.current(sandboxID); lk != nil {
+		return lk, nil
+	}
 	timeout := time.NewTimer(waitAtMost)
 	defer timeout.Stop()
+	l.enter(sandboxID)
+	defer l.leave(sandboxID)
 	_, before, _ := l.look(sandboxID)
 	if before.final() {
 		l.lost(sandboxID) // the socket may have been repaired since
 	}
 	for {
-		lk, failed, ch := l.look(sandboxID)
+		lk, failed, news := l.look(sandboxID)
 		switch {
 		case lk != nil:
 			return lk, nil
@@ -326,7 +339,7 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 			return nil, ledger.NotReady(sb.Record)
 		}
 		select {
-		case <-ch:
+		case <-news:
 		case <-changed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -339,20 +352,34 @@ func (l *Links) Wait(ctx context.Context, sandboxID string) (*Link, error) {
 	}
 }
 
+// enter counts a call that begins to wait for a link.
+func (l *Links) enter(sandboxID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waiting[sandboxID]
+	if w == nil {
+		w = &awaited{news: make(chan struct{})}
+		l.waiting[sandboxID] = w
+	}
+	w.calls++
+}
+
+// leave undoes enter. The last call takes the entry with it.
+func (l *Links) leave(sandboxID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.waiting[sandboxID]
+	if w.calls--; w.calls == 0 {
+		delete(l.waiting, sandboxID)
+	}
+}
+
 // look returns the link of a sandbox. Without a link it returns the last error, if there
-// is one, and a channel that is closed when this changes.
+// is one, and a channel that is closed when this changes. The caller has called enter.
 func (l *Links) look(sandboxID string) (*Link, *failure, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lk := l.links[sandboxID]; lk != nil {
-		return lk, nil, nil
-	}
-	ch, ok := l.waiting[sandboxID]
-	if !ok {
-		ch = make(chan struct{})
-		l.waiting[sandboxID] = ch
-	}
-	return nil, l.failures[sandboxID], ch
+	return l.links[sandboxID], l.failures[sandboxID], l.waiting[sandboxID].news
 }
 
 // unreachable is the error of a wait for a link that was not made.

@@ -212,6 +212,31 @@ func TestALogFolderThatWasRemovedUnderTheSandboxIsNoticed(t *testing.T) {
 	}
 }
 
+func TestNothingIsKeptOfASandboxThatWasNeverLinked(t *testing.T) {
+	b := guesttest.New(t)
+	end := waiting(t, b)
+	if err := b.Links.Connect(t.Context(), "a"); err == nil {
+		t.Fatal("nobody listens, and there is a link")
+	}
+	sb, err := b.Ledger.RequestDelete(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Ledger.Emit(t.Context(), sb.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETED}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := end(); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("the wait gives %v", err)
+	}
+	b.Links.Drop("a") // as the loop does
+	if _, err := b.Links.Wait(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("a wait after the deletion gives %v", err)
+	}
+	if n := b.Links.Kept(); n != 0 {
+		t.Errorf("%d entries are kept", n)
+	}
+}
+
 func TestStopWaitingEndsWaitsAndLeavesLinks(t *testing.T) {
 	b := guesttest.New(t)
 	end := waiting(t, b)
