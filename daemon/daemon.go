@@ -228,7 +228,8 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	}
 	r.links = links.New(context.WithoutCancel(ctx), links.Options{
 		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
-		Lost: func(id string) { r.loop.Enqueue(id) },
+		FirstPID: func(ctx context.Context, id string) (int, error) { return r.loop.FirstPID(ctx, id) },
+		Lost:     func(id string) { r.loop.Enqueue(id) },
 	})
 	runner := execs.New(r.links, book, cfg.Paths, time.Now, cfg.Log)
 	guestFiles := files.New(r.links, cfg.Paths)
@@ -263,7 +264,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		}),
 		Ledger: book, Engine: engine, Loop: r.loop, Execs: runner, Files: guestFiles, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
-			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths), Ledger: book,
+			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
 		}),
 		About: server.About{

@@ -35,10 +35,11 @@ func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorRespo
 	}.Examine(ctx, fix)
 }
 
-// greet makes the function that tries one supervisor and hangs up again.
-func greet(install paths.Install) func(context.Context, string) error {
+// greet makes the function that tries one supervisor and hangs up again. check is as
+// links.Links.Check.
+func greet(install paths.Install, check func(sandboxID string) guest.Check) func(context.Context, string) error {
 	return func(ctx context.Context, sandboxID string) error {
-		conn, err := guest.Dial(ctx, install.GuestLink(sandboxID))
+		conn, err := guest.Dial(ctx, install.GuestLink(sandboxID), check(sandboxID))
 		if err != nil {
 			return err
 		}

@@ -353,6 +353,9 @@ type Container struct {
 	Ports []PublishedPort
 	// Only an inspection fills the following fields; a list leaves them zero.
 
+	// PID is the id of the first process, in the engine's PID namespace; 0 if the
+	// container does not run.
+	PID int
 	// ExitCode is valid if State is StateExited or StateDead.
 	ExitCode  int
 	OOMKilled bool

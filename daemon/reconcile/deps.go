@@ -47,7 +47,7 @@ type Engine interface {
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// SandboxInventory lists all objects with the labels of one sandbox.
 	SandboxInventory(ctx context.Context, installID, sandboxID string) (runtime.Inventory, error)
-	// InspectContainer returns the details of one container.
+	// InspectContainer returns the details of one container, by its id or name.
 	InspectContainer(ctx context.Context, id string) (runtime.Container, error)
 	// DescribeContainer returns what a container was made from.
 	DescribeContainer(ctx context.Context, id string) (runtime.Description, error)

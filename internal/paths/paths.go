@@ -155,6 +155,12 @@ func (i Install) GuestBoot(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "boot.pb")
 }
 
+// GuestInit has the identity of the container's first process. The container does not
+// see it.
+func (i Install) GuestInit(sandboxID string) string {
+	return filepath.Join(i.Guest(sandboxID), "init.json")
+}
+
 // GuestLink is the directory of the supervisor's socket.
 func (i Install) GuestLink(sandboxID string) string {
 	return filepath.Join(i.Guest(sandboxID), "link")

@@ -1,5 +1,5 @@
 // Package process examines other processes of this host: whether a process is alive, which
-// one listens on a Unix socket, and which id a process has in its own PID namespace.
+// one listens on a Unix socket, and whether it is still the same one.
 package process
 
 import (
@@ -35,36 +35,6 @@ func Lives(pid int) bool {
 	}
 	// The process has ended, or /proc hides it.
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
-}
-
-// NestedID returns the id of a process in its own PID namespace. nested is false if that is
-// the namespace that /proc shows, and if /proc does not show the process.
-func NestedID(pid int) (inside int, nested bool) {
-	if pid <= 0 {
-		return 0, false
-	}
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, false
-	}
-	return nestedID(status)
-}
-
-// nestedID reads NSpid, which holds the ids from the outermost namespace to the innermost.
-func nestedID(status []byte) (inside int, nested bool) {
-	for line := range bytes.Lines(status) {
-		name, list, _ := bytes.Cut(line, []byte(":"))
-		if string(name) != "NSpid" {
-			continue
-		}
-		ids := bytes.Fields(list)
-		if len(ids) < 2 {
-			return 0, false
-		}
-		inside, err := strconv.Atoi(string(ids[len(ids)-1]))
-		return inside, err == nil
-	}
-	return 0, false
 }
 
 // taskLives implements Lives with the files below proc. It checks all tasks: if the first

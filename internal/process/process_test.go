@@ -134,25 +134,39 @@ func TestPeerIsTheProcessThatListens(t *testing.T) {
 	}
 }
 
-func TestANestedIDIsTheInnermost(t *testing.T) {
-	for status, want := range map[string]struct {
-		inside int
-		nested bool
-	}{
-		"Name:\ta\nNSpid:\t4711\nNSpgid:\t1\n":        {0, false},
-		"Name:\ta\nNSpid:\t4711\t1\nNSpgid:\t1\n":     {1, true},
-		"Name:\ta\nNSpid:\t4711\t20\t7\nNSpgid:\t1\n": {7, true},
-		"Name:\ta\nNSpid:\t\n":                        {0, false},
-		"Name:\ta\n":                                  {0, false},
+func TestAnIdentityIsOfOneProcess(t *testing.T) {
+	own := Identify(os.Getpid())
+	if own.PID != os.Getpid() || own.Start == 0 || len(own.Kernel) != 36 || own != Identify(os.Getpid()) {
+		t.Errorf("this process is %+v", own)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), sleepVariable+"=yes")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	later := Identify(cmd.Process.Pid)
+	if later.Start < own.Start || later == own {
+		t.Errorf("a later process is %+v, this one %+v", later, own)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
+	if gone := Identify(later.PID); gone == later {
+		t.Errorf("a process that has ended is still %+v", gone)
+	}
+}
+
+func TestTheStartTimeIsFoundBehindAnyName(t *testing.T) {
+	for stat, want := range map[string]uint64{
+		"77 (a) R (b) S 1 2 3 0 -1 4194304 5 0 0 0 2 1 0 0 20 0 9 0 881 1815 3\n": 881,
+		"77 (a) S 1 2\n": 0,
+		"":               0,
 	} {
-		if inside, nested := nestedID([]byte(status)); inside != want.inside || nested != want.nested {
-			t.Errorf("%q gives %d, %v", status, inside, nested)
+		if ticks := startTime([]byte(stat)); ticks != want {
+			t.Errorf("%q gives %d", stat, ticks)
 		}
-	}
-	if _, nested := NestedID(os.Getpid()); nested {
-		t.Error("this process is nested in its own namespace")
-	}
-	if _, nested := NestedID(0); nested {
-		t.Error("an unknown process is nested")
 	}
 }

@@ -165,7 +165,7 @@ func (e *Engine) waitRemoved(ctx context.Context, id string) error {
 	return err
 }
 
-// InspectContainer observes one container by id. It fails with errdefs.ErrNotFound
+// InspectContainer observes one container by id or name. It fails with errdefs.ErrNotFound
 // if the container does not exist.
 func (e *Engine) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
 	return e.inspect(ctx, id)
@@ -198,6 +198,7 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	c.Detached = reply.NetworkSettings != nil && len(reply.NetworkSettings.Networks) == 0
 	if s := reply.State; s != nil {
 		c.State = runtime.ContainerState(s.Status)
+		c.PID = s.Pid
 		c.ExitCode, c.OOMKilled, c.Error = s.ExitCode, s.OOMKilled, s.Error
 		c.StartedAt, c.FinishedAt = engineTime(s.StartedAt), engineTime(s.FinishedAt)
 		if s.Health != nil && s.Health.Status != container.NoHealthcheck {

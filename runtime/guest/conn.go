@@ -237,13 +237,13 @@ func invalid(r *guestv1.ExecRecord) string {
 // violation closes the connection and returns the error for a message that breaks
 // the protocol.
 func (c *Conn) violation(what string) error {
-	return errors.Join(tampered(what, nil), c.Close())
+	return errors.Join(Tampered(what, nil), c.Close())
 }
 
 // explain turns the error of a call into a fault with a class.
 func (c *Conn) explain(ctx context.Context, err error) error {
 	if breach := c.guard.breach(); breach != nil {
-		return tampered("it broke the protocol", breach)
+		return Tampered("it broke the protocol", breach)
 	}
 	if ctx.Err() != nil {
 		if errors.Is(ctx.Err(), context.Canceled) {

@@ -25,8 +25,13 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
+// Check decides about the process that listens on a socket, before anything is sent to
+// it. pid is 0 if the process has no id in the PID namespace of this daemon. A refusal
+// should be Tampered, or an error that says why nobody can tell.
+type Check func(ctx context.Context, pid int) error
+
 // Dial connects to the supervisor that listens in linkDir and exchanges greetings.
-// ctx bounds both. Its errors are fault.Errors:
+// ctx bounds both, and the call of check. Its errors are those of check, and fault.Errors:
 //
 //   - SUPERVISOR_UNREACHABLE (errdefs.ErrUnavailable): nothing listens there, or
 //     the answer did not come in time; a retry may succeed.
@@ -35,8 +40,8 @@ import (
 //
 // Dial accepts supervisors of every protocol version from 1 on, older and newer
 // than this build.
-func Dial(ctx context.Context, linkDir string) (*Conn, error) {
-	raw, err := connect(ctx, linkDir)
+func Dial(ctx context.Context, linkDir string, check Check) (*Conn, error) {
+	raw, err := connect(ctx, linkDir, check)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +55,7 @@ func Dial(ctx context.Context, linkDir string) (*Conn, error) {
 // connect opens the socket in the directory and connects through its descriptor, so
 // that the container cannot replace it in between. The path in /proc also avoids
 // the length limit of socket addresses.
-func connect(ctx context.Context, linkDir string) (net.Conn, error) {
+func connect(ctx context.Context, linkDir string, check Check) (net.Conn, error) {
 	dir, err := unix.Open(linkDir, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, openError(linkDir, err)
@@ -66,38 +71,29 @@ func connect(ctx context.Context, linkDir string) (net.Conn, error) {
 		return nil, openError(linkDir+"/"+paths.LinkSocket, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, tampered("its socket was replaced by something that is not a socket", nil)
+		return nil, Tampered("its socket was replaced by something that is not a socket", nil)
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", sock))
 	if err != nil {
 		return nil, unreachable("nothing accepts connections on its socket", err)
 	}
-	if err := checkPeer(conn); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
-}
-
-// checkPeer refuses a socket on which another process of the container listens: the
-// supervisor is PID 1 there. A listener that cannot be seen from here passes, and so
-// does one of the host, which nobody in a container can be.
-func checkPeer(conn net.Conn) error {
+	// The kernel keeps the credentials of the process that called listen.
 	pid, err := process.Peer(conn)
 	if err != nil {
-		return nil
+		return nil, errors.Join(unreachable("the kernel does not tell who listens on its socket", err), conn.Close())
 	}
-	inside, nested := process.NestedID(pid)
-	if nested && inside != 1 {
-		return tampered(fmt.Sprintf("another process of the container (pid %d) listens in its place", inside), nil)
+	if err := check(ctx, pid); err != nil {
+		_ = conn.Close()
+		return nil, err
 	}
-	return nil
+	return conn, nil
 }
 
 func openError(path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return tampered("its link directory was replaced", err)
+		return Tampered("its link directory was replaced", err)
 	case errors.Is(err, unix.ENOENT):
 		return unreachable("its socket does not exist", err)
 	}
@@ -116,7 +112,7 @@ func (c *Conn) hello(ctx context.Context) error {
 	if reply.GetProtocol() == 0 || reply.GetBootId() == "" || len(reply.GetBootId()) > wire.MaxBootID ||
 		len(reply.GetSupervisorVersion()) > maxVersion ||
 		reply.GetMainExecId() != "" && !ids.Valid(reply.GetMainExecId()) {
-		return tampered("its greeting does not follow the protocol", nil)
+		return Tampered("its greeting does not follow the protocol", nil)
 	}
 	c.protocol = reply.GetProtocol()
 	c.bootID, c.version = reply.GetBootId(), reply.GetSupervisorVersion()
@@ -129,7 +125,9 @@ func (c *Conn) hello(ctx context.Context) error {
 // maxVersion is the maximum length of a supervisor's version, in bytes.
 const maxVersion = 256
 
-func tampered(what string, cause error) *fault.Error {
+// Tampered is the error for a supervisor that somebody replaced, or that violates the
+// protocol. what says which, as a clause.
+func Tampered(what string, cause error) *fault.Error {
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED,
 		"The sandbox's supervisor can no longer be trusted: %s. Save what you need from its logs, then remove the sandbox.", what).Because(cause)
 }

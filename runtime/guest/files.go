@@ -47,8 +47,8 @@ func (c *Conn) File(ctx context.Context, op FileOp, req *guestv1.FileRequest) (*
 // RemoveTree calls RemoveFile on a separate connection. ttrpc cannot cancel a call,
 // so only closing its connection stops the supervisor. Without that, the removal
 // would also remove files created after ctx was cancelled.
-func RemoveTree(ctx context.Context, linkDir string, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
-	c, err := Dial(ctx, linkDir)
+func RemoveTree(ctx context.Context, linkDir string, check Check, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
+	c, err := Dial(ctx, linkDir, check)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // actor is a fake supervisor. A function that is nil answers correctly.
 type actor struct {
 	hello *guestv1.HelloResponse
-	start func(context.Context, *guestv1.StartRequest) (*guestv1.StartResponse, error)
-	stdin func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
+	// greeted, if set, is called at each Hello.
+	greeted func()
+	start   func(context.Context, *guestv1.StartRequest) (*guestv1.StartResponse, error)
+	stdin   func(context.Context, *guestv1.WriteStdinRequest) (*guestv1.WriteStdinResponse, error)
 	// watch runs after the message that confirms the watch. With mute there is no such
 	// message.
 	watch func(context.Context, *guestv1.WatchRequest, guestv1.Supervisor_WatchServer) error
@@ -43,6 +45,9 @@ type actor struct {
 }
 
 func (a *actor) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	if a.greeted != nil {
+		a.greeted()
+	}
 	if a.hello != nil {
 		return a.hello, nil
 	}
@@ -127,9 +132,12 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// anyone accepts every listener.
+func anyone(context.Context, int) error { return nil }
+
 func dial(t *testing.T, linkDir string) *Conn {
 	t.Helper()
-	c, err := Dial(t.Context(), linkDir)
+	c, err := Dial(t.Context(), linkDir, anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +175,7 @@ func TestDialFollowsNothingButASocket(t *testing.T) {
 			if err := errors.Join(os.Mkdir(link, 0o700), put(link)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Dial(t.Context(), link)
+			_, err := Dial(t.Context(), link, anyone)
 			wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 		})
 	}
@@ -175,9 +183,9 @@ func TestDialFollowsNothingButASocket(t *testing.T) {
 
 func TestAMissingSupervisorIsUnreachable(t *testing.T) {
 	dir := shortDir(t)
-	_, err := Dial(t.Context(), dir)
+	_, err := Dial(t.Context(), dir, anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE)
-	_, err = Dial(t.Context(), filepath.Join(dir, "none"))
+	_, err = Dial(t.Context(), filepath.Join(dir, "none"), anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE)
 
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "guest.sock"), Net: "unix"})
@@ -186,7 +194,7 @@ func TestAMissingSupervisorIsUnreachable(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close() // the socket of a supervisor that has died
-	_, err = Dial(t.Context(), dir)
+	_, err = Dial(t.Context(), dir, anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE)
 	if !errdefs.IsUnavailable(err) {
 		t.Errorf("not retryable: %v", err)
@@ -202,7 +210,7 @@ func TestDialingASilentSupervisorEndsAtTheDeadline(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = Dial(ctx, dir)
+	_, err = Dial(ctx, dir, anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
@@ -235,13 +243,13 @@ func TestAnInvalidGreetingIsTampering(t *testing.T) {
 		{Protocol: 1, BootId: "b", SupervisorVersion: strings.Repeat("v", maxVersion+1)},
 		{Protocol: 1, BootId: "b", MainExecId: "../x"},
 	} {
-		_, err := Dial(t.Context(), play(t, &actor{hello: hello}))
+		_, err := Dial(t.Context(), play(t, &actor{hello: hello}), anyone)
 		wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 	}
 }
 
 func TestAnOversizedReplyIsNotRead(t *testing.T) {
-	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", wire.MaxReply)}}))
+	_, err := Dial(t.Context(), play(t, &actor{hello: &guestv1.HelloResponse{SupervisorVersion: strings.Repeat("v", wire.MaxReply)}}), anyone)
 	wantReason(t, err, agboxv1.ErrorReason_SUPERVISOR_TAMPERED)
 	if !errors.Is(err, wire.ErrFrame) {
 		t.Error(err)
@@ -355,7 +363,7 @@ func TestHostileFramesCloseOnlyTheConnection(t *testing.T) {
 		"huge":           {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 3, 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := Dial(t.Context(), rawReply(t, frames))
+			c, err := Dial(t.Context(), rawReply(t, frames), anyone)
 			if err == nil { // the frames may come before or after the greeting is read
 				<-c.Done()
 				_, err = c.Cancel(t.Context(), "e", 0)
@@ -527,5 +535,22 @@ func TestAMissingBinaryIsReportedWithItsPlace(t *testing.T) {
 func TestATruncatedTextOfTheSupervisorStaysValidUTF8(t *testing.T) {
 	if got := bounded(strings.Repeat("x", 511) + "ä" + "rest"); got != strings.Repeat("x", 511) {
 		t.Errorf("%d bytes, the last %q", len(got), got[len(got)-2:])
+	}
+}
+
+func TestAListenerThatIsRefusedGetsNothing(t *testing.T) {
+	refusal := Tampered("it is somebody else", nil)
+	heard := make(chan struct{}, 2)
+	dir := play(t, &actor{greeted: func() { heard <- struct{}{} }})
+	asked := 0
+	refuse := func(_ context.Context, pid int) error { asked = pid; return refusal }
+	if _, err := Dial(t.Context(), dir, refuse); !errors.Is(err, refusal) || asked != os.Getpid() {
+		t.Errorf("Dial asks about %d and gives %v", asked, err)
+	}
+	if _, err := DialTransfer(t.Context(), dir, refuse, &guestv1.TransferRequest{}); !errors.Is(err, refusal) {
+		t.Errorf("DialTransfer gives %v", err)
+	}
+	if len(heard) > 0 {
+		t.Error("the listener was greeted")
 	}
 }

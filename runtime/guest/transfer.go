@@ -40,9 +40,9 @@ type ended struct {
 
 // DialTransfer begins a transfer with the supervisor that listens in linkDir. The
 // transfer lasts until Close, or until ctx is done; the supervisor then removes
-// unfinished work. Its errors are those of Conn.File.
-func DialTransfer(ctx context.Context, linkDir string, req *guestv1.TransferRequest) (*Transfer, error) {
-	conn, err := connect(ctx, linkDir)
+// unfinished work. Its errors are those of check and of Conn.File.
+func DialTransfer(ctx context.Context, linkDir string, check Check, req *guestv1.TransferRequest) (*Transfer, error) {
+	conn, err := connect(ctx, linkDir, check)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (t *Transfer) NextChanges() (*guestv1.WatchBatch, error) {
 	}
 	batch := new(guestv1.WatchBatch)
 	if err := proto.Unmarshal(raw, batch); err != nil {
-		return nil, tampered("it sent changes that cannot be decoded", err)
+		return nil, Tampered("it sent changes that cannot be decoded", err)
 	}
 	return batch, nil
 }
@@ -175,7 +175,7 @@ func (t *Transfer) explain(err error) error {
 	case t.ctx.Err() != nil:
 		return t.ctx.Err()
 	case errors.Is(err, wire.ErrFrame):
-		return tampered("it broke the protocol", err)
+		return Tampered("it broke the protocol", err)
 	}
 	return unreachable("the connection of the transfer was lost", err)
 }

@@ -22,13 +22,16 @@ var lifeCases = map[string]func(*testing.T, *subject){
 				must(t, s.Engine.StartContainer(t.Context(), id))
 			}
 			seen := s.inspect(t, id)
-			if seen.State != runtime.StateRunning || seen.StartedAt.IsZero() {
-				t.Errorf("a started container is %q since %v", seen.State, seen.StartedAt)
+			if seen.State != runtime.StateRunning || seen.StartedAt.IsZero() || seen.PID <= 0 {
+				t.Errorf("a started container is %q since %v with process %d", seen.State, seen.StartedAt, seen.PID)
 			}
 			for range 2 {
 				must(t, s.Engine.StopContainer(t.Context(), id, 0))
 			}
 			seen = s.inspect(t, id)
+			if seen.PID != 0 {
+				t.Errorf("a stopped container has the process %d", seen.PID)
+			}
 			if seen.State != runtime.StateExited || seen.FinishedAt.Before(seen.StartedAt) {
 				t.Errorf("a stopped container is %q since %v, it started at %v", seen.State, seen.FinishedAt, seen.StartedAt)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -164,17 +165,26 @@ func (f *Fake) RemoveContainer(ctx context.Context, id string) error {
 	})
 }
 
-// InspectContainer observes one container by id.
+// InspectContainer observes one container by id or name. This process stands for the
+// first process of every running container.
 func (f *Fake) InspectContainer(ctx context.Context, id string) (runtime.Container, error) {
 	var seen runtime.Container
 	err := f.do(ctx, VerbInspectContainer, func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c := f.containers[id]
+		for _, named := range f.containers {
+			if c == nil && named.Name == id {
+				c = named
+			}
+		}
 		if c == nil {
 			return noContainer(id)
 		}
 		seen, c.inspected = c.Container, true
+		if seen.State == runtime.StateRunning {
+			seen.PID = os.Getpid()
+		}
 		return nil
 	})
 	return seen, err

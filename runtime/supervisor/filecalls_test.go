@@ -56,7 +56,7 @@ func (d *desk) call(op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileRep
 // transfer begins a transfer that ends with the test.
 func (d *desk) transfer(req *guestv1.TransferRequest) (*guest.Transfer, error) {
 	d.t.Helper()
-	tr, err := guest.DialTransfer(d.t.Context(), filepath.Join(d.dir, "link"), req)
+	tr, err := guest.DialTransfer(d.t.Context(), filepath.Join(d.dir, "link"), anyone, req)
 	if err == nil {
 		d.t.Cleanup(tr.Close)
 	}

@@ -141,7 +141,7 @@ func (c *copyIn) user(ctx context.Context) (*user.ExecUser, error) {
 func (c *copyIn) read(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
-	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), &guestv1.TransferRequest{
+	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), c.files.links.Check(c.lk.SandboxID), &guestv1.TransferRequest{
 		Kind: &guestv1.TransferRequest_Read{Read: &guestv1.ReadTransfer{Path: []byte(name), Length: hostfiles.MaxUserFile}},
 	})
 	if fault.ReasonOf(err) == agboxv1.ErrorReason_FILE_NOT_FOUND {
@@ -221,7 +221,7 @@ func (c *copyIn) folders(ctx context.Context, dir string, owner archive.Owner) e
 func (c *copyIn) send(ctx context.Context, dir, only string, pack func(io.Writer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), &guestv1.TransferRequest{
+	t, err := guest.DialTransfer(ctx, c.files.paths.GuestLink(c.lk.SandboxID), c.files.links.Check(c.lk.SandboxID), &guestv1.TransferRequest{
 		Kind: &guestv1.TransferRequest_In{In: &guestv1.InTransfer{
 			Path: []byte(dir), Only: []byte(only), Special: guestv1.Special_SPECIAL_SKIP,
 		}},

@@ -52,7 +52,7 @@ func (f *Files) Call(ctx context.Context, sandboxID string, op guest.FileOp, req
 		return nil, err
 	}
 	defer leave()
-	return guest.RemoveTree(ctx, f.paths.GuestLink(sandboxID), req)
+	return guest.RemoveTree(ctx, f.paths.GuestLink(sandboxID), f.links.Check(sandboxID), req)
 }
 
 // Transfer starts a file transfer of a sandbox when it has its turn. done must be called
@@ -69,7 +69,7 @@ func (f *Files) Transfer(ctx context.Context, sandboxID string, req *guestv1.Tra
 			return nil, nil, err
 		}
 	}
-	t, err = guest.DialTransfer(ctx, f.paths.GuestLink(sandboxID), req)
+	t, err = guest.DialTransfer(ctx, f.paths.GuestLink(sandboxID), f.links.Check(sandboxID), req)
 	if err != nil {
 		leave()
 		return nil, nil, f.tooOld(ctx, lk, err)

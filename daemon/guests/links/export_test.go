@@ -18,3 +18,6 @@ func SetWaitAtMost(t *testing.T, to time.Duration) {
 	waitAtMost = to
 	t.Cleanup(func() { waitAtMost = old })
 }
+
+// Unseen is unseen.
+var Unseen = unseen

@@ -52,6 +52,8 @@ type Options struct {
 	Paths  paths.Install
 	Now    func() time.Time
 	Log    *slog.Logger
+	// FirstPID asks the engine for the pid of the first process in the sandbox's primary.
+	FirstPID func(ctx context.Context, sandboxID string) (int, error)
 	// Lost is called for a sandbox that must be linked again: its link broke, or a call
 	// waits for a link that could not be made. It must not block.
 	Lost func(sandboxID string)
@@ -59,12 +61,13 @@ type Options struct {
 
 // Links owns the links to all supervisors.
 type Links struct {
-	ledger  *ledger.Ledger
-	paths   paths.Install
-	now     func() time.Time
-	log     *slog.Logger
-	lost    func(sandboxID string)
-	reports Reports
+	ledger   *ledger.Ledger
+	paths    paths.Install
+	now      func() time.Time
+	log      *slog.Logger
+	firstPID func(ctx context.Context, sandboxID string) (int, error)
+	lost     func(sandboxID string)
+	reports  Reports
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -102,7 +105,7 @@ func (f *failure) final() bool { return f != nil && errdefs.IsFailedPrecondition
 func New(ctx context.Context, o Options) *Links {
 	ctx, cancel := context.WithCancel(ctx)
 	return &Links{
-		ledger: o.Ledger, paths: o.Paths, now: o.Now, log: o.Log, lost: o.Lost,
+		ledger: o.Ledger, paths: o.Paths, now: o.Now, log: o.Log, firstPID: o.FirstPID, lost: o.Lost,
 		ctx: ctx, cancel: cancel, stopping: make(chan struct{}),
 		links:    make(map[string]*Link),
 		waiting:  make(map[string]*awaited),
@@ -188,7 +191,7 @@ func (l *Links) connect(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err
 	}
-	conn, err := guest.Dial(ctx, l.paths.GuestLink(sandboxID))
+	conn, err := guest.Dial(ctx, l.paths.GuestLink(sandboxID), l.Check(sandboxID))
 	if err != nil {
 		return err
 	}

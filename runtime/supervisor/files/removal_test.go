@@ -134,7 +134,7 @@ func TestARemovalIsCancelledWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	removed := make(chan error, 1)
-	go func() { _, err := guest.RemoveTree(ctx, link, req); removed <- err }()
+	go func() { _, err := guest.RemoveTree(ctx, link, anyone, req); removed <- err }()
 	call := <-s.began
 	cancel()
 	if err := <-removed; !errors.Is(err, context.Canceled) {

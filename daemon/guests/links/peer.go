@@ -1,0 +1,87 @@
+package links
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/process"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime/guest"
+)
+
+// Check is Verify of one sandbox.
+func (l *Links) Check(sandboxID string) guest.Check {
+	return func(ctx context.Context, pid int) error { return l.Verify(ctx, sandboxID, pid) }
+}
+
+// Verify decides whether the process that listens on the supervisor's socket of a
+// sandbox is the first process of the sandbox's container, as the engine said. Any
+// other process of the container, and of another one that got hold of the folder, is
+// refused as SUPERVISOR_TAMPERED.
+//
+// The answer of the engine is kept in a file of the host, so the engine is asked once in
+// a life of the container and not at each link: commands are served while the engine is
+// away, also by the next daemon. If the container was started again behind our back, the
+// pid differs and the engine is asked again.
+func (l *Links) Verify(ctx context.Context, sandboxID string, pid int) error {
+	if pid == 0 {
+		return unseen(process.SeesAll())
+	}
+	peer := process.Identify(pid)
+	file := l.paths.GuestInit(sandboxID)
+	if known, err := readIdentity(file); err == nil && known == peer {
+		return nil
+	}
+	first, err := l.firstPID(ctx, sandboxID)
+	if err != nil {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
+			"It cannot be verified who answers as the supervisor of sandbox %s, because the engine does not say which process is the first of its container: %v",
+			sandboxID, err).Because(err)
+	}
+	if first != pid {
+		return guest.Tampered(fmt.Sprintf("process %d listens on its socket, but the first process of its container is %d", pid, first), nil)
+	}
+	if err := writeIdentity(file, peer); err != nil {
+		l.log.Warn("the first process of a container cannot be noted; the engine is asked again at the next link", "sandbox_id", sandboxID, "error", err)
+	}
+	return nil
+}
+
+// unseen decides about a listener without a pid here. A daemon that sees all processes
+// of the host sees those of its sandboxes. A daemon in a container of its own does not
+// see those of other containers, and has nothing to compare (docs/security.md).
+func unseen(seesAll bool) error {
+	if !seesAll {
+		return nil
+	}
+	return guest.Tampered("an unknown process listens on its socket", nil)
+}
+
+func readIdentity(file string) (process.Identity, error) {
+	var id process.Identity
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return id, err
+	}
+	return id, json.Unmarshal(raw, &id)
+}
+
+// writeIdentity replaces the file as a whole. It need not survive a crash of the host,
+// which no container survives either.
+func writeIdentity(file string, id process.Identity) error {
+	raw, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	temp := file + ".new"
+	if err := os.WriteFile(temp, raw, 0o600); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return os.Rename(temp, file)
+}

@@ -1,0 +1,53 @@
+package reconcile
+
+import (
+	"os"
+	"testing"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/runtime"
+	"github.com/agbox/agbox/runtime/runtimetest"
+)
+
+func TestTheFirstProcessIsThatOfTheRunningPrimary(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	if pid, err := l.loop.FirstPID(t.Context(), "a"); err != nil || pid != os.Getpid() {
+		t.Errorf("FirstPID gives %d, %v", pid, err)
+	}
+	l.stop("a")
+	l.await("a", machine.Stopped)
+	if pid, err := l.loop.FirstPID(t.Context(), "a"); err == nil {
+		t.Errorf("the first process of a stopped container is %d", pid)
+	}
+	if pid, err := l.loop.FirstPID(t.Context(), "unknown"); err == nil {
+		t.Errorf("the first process of no sandbox is %d", pid)
+	}
+}
+
+func TestAForeignContainerWithTheNameOfAPrimaryHasNoFirstProcess(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	primary := l.objects().Containers[0]
+	engine.Vanish(primary.ID)
+	image, err := engine.EnsureImage(t.Context(), runtime.ImageRequest{Ref: runtimetest.FakeImage}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := engine.EnsureContainer(t.Context(), runtime.ContainerSpec{Name: primary.Name, ImageID: image.ID, Identity: runtime.Identity{
+		InstallID: primary.InstallID, SandboxID: "a", Nonce: "another", Role: runtime.RolePrimary,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.StartContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := l.loop.FirstPID(t.Context(), "a"); err == nil {
+		t.Errorf("the first process of a foreign container passes as %d", pid)
+	}
+}
