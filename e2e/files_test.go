@@ -103,6 +103,7 @@ func wantSameTree(t *testing.T, got, want map[string]string) {
 }
 
 func TestATreeGoesInAndComesOutAsItWas(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	work := t.TempDir()
 	zoo(t, filepath.Join(work, "zoo"))
@@ -128,6 +129,7 @@ func TestATreeGoesInAndComesOutAsItWas(t *testing.T) {
 }
 
 func TestAWholeSandboxIsCopiedWithoutWhatTheKernelShows(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageBusybox)
 	in.Must(t, "exec", "box", "--", "sh", "-c", "echo mine >/mine")
@@ -146,6 +148,7 @@ func TestAWholeSandboxIsCopiedWithoutWhatTheKernelShows(t *testing.T) {
 }
 
 func TestCopiesGoWhereThoseOfCpGo(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageBusybox)
 	work := t.TempDir()
@@ -204,6 +207,7 @@ func piped(t *testing.T, in *harness.Install, stdin io.Reader, args ...string) (
 }
 
 func TestHostileArchivesAreRefusedByTheSandbox(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageBusybox)
 	in.Must(t, "exec", "box", "mkdir", "/target")
@@ -238,6 +242,7 @@ func TestHostileArchivesAreRefusedByTheSandbox(t *testing.T) {
 }
 
 func TestDevicesAndFIFOsStayOutUnlessAskedFor(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageBusybox)
 	in.Must(t, "exec", "box", "sh", "-c", "mkdir /d; mkfifo /d/p; echo f >/d/f; chmod 4755 /d/f")
@@ -259,6 +264,7 @@ func TestDevicesAndFIFOsStayOutUnlessAskedFor(t *testing.T) {
 }
 
 func TestArchivesGoThroughPipes(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageScratch)
 	work := t.TempDir()
@@ -294,23 +300,12 @@ func TestArchivesGoThroughPipes(t *testing.T) {
 	}
 }
 
-// TestMuchIsCopiedBesideDocker shows how long it takes, beside docker cp; the
-// figures are for people.
-func TestMuchIsCopiedBesideDocker(t *testing.T) {
+func TestMuchIsCopiedInAndOut(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
-	id := in.Create(t, "box", harness.ImageBusybox)
-	container := "agbox-primary-" + id
+	in.Create(t, "box", harness.ImageBusybox)
 	work := t.TempDir()
-	big := filepath.Join(work, "big")
-	f, err := os.Create(big)
-	mustBe(t, err)
-	block := bytes.Repeat([]byte("not a block of zeros.."), 1<<16)[:1<<20]
-	for i := range 1024 {
-		copy(block, fmt.Sprint(i))
-		_, err := f.Write(block)
-		mustBe(t, err)
-	}
-	mustBe(t, f.Close())
+	big(t, filepath.Join(work, "big"), 1, 256<<20)
 	many := filepath.Join(work, "many")
 	for i := range 10_000 {
 		dir := filepath.Join(many, fmt.Sprint(i/100))
@@ -319,33 +314,18 @@ func TestMuchIsCopiedBesideDocker(t *testing.T) {
 		}
 		mustBe(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), bytes.Repeat([]byte("x"), i%2000), 0o644))
 	}
-	timed := func(what string, do func()) {
-		began := time.Now()
-		do()
-		t.Logf("%-24s %6.2f s", what, time.Since(began).Seconds())
-	}
-	docker := func(args ...string) {
-		if _, err := exec.LookPath("docker"); err != nil {
-			t.Logf("there is no docker command to compare with: %v", err)
-			return
-		}
-		if out, err := exec.Command("docker", append([]string{"cp"}, args...)...).CombinedOutput(); err != nil {
-			t.Errorf("docker cp: %v: %s", err, out)
-		}
-	}
 	for _, name := range []string{"big", "many"} {
-		src := filepath.Join(work, name)
-		timed(name+" in", func() { in.Must(t, "cp", src, "box:/tmp/"+name) })
-		timed(name+" in, docker", func() { docker(src, container+":/tmp/"+name+"-docker") })
-		timed(name+" out", func() { in.Must(t, "cp", "box:/tmp/"+name, filepath.Join(work, name+"-back")) })
-		timed(name+" out, docker", func() { docker(container+":/tmp/"+name, filepath.Join(work, name+"-docker")) })
-		if out, err := exec.Command("diff", "-r", src, filepath.Join(work, name+"-back")).CombinedOutput(); err != nil {
+		src, back := filepath.Join(work, name), filepath.Join(work, name+"-back")
+		in.Must(t, "cp", src, "box:/tmp/"+name)
+		in.Must(t, "cp", "box:/tmp/"+name, back)
+		if out, err := exec.Command("diff", "-r", src, back).CombinedOutput(); err != nil {
 			t.Errorf("%s came back otherwise: %v %s", name, err, harness.Clip(string(out)))
 		}
 	}
 }
 
 func TestAnEditorReadsWritesAndWatchesFiles(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageScratch)
 	ctx, c := harness.Bounded(t), in.Client(t)
@@ -413,6 +393,7 @@ func TestAnEditorReadsWritesAndWatchesFiles(t *testing.T) {
 }
 
 func TestAWriteUnderAKillOfTheDaemonIsWholeAndDoneOnce(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageScratch)
 	ctx, c := harness.Bounded(t), in.Client(t)
@@ -480,6 +461,7 @@ func (h *halting) Read(p []byte) (int, error) {
 }
 
 func TestACopyGoesOnAfterAKillOfTheDaemon(t *testing.T) {
+	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "box", harness.ImageScratch)
 	work := t.TempDir()

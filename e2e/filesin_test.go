@@ -236,6 +236,7 @@ func awaitCopy(t *testing.T, c *client.Client, box string) {
 }
 
 func TestABigCopySurvivesADaemonThatIsKilledInIt(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t)
 	dir := filepath.Join(in.Home, "big")
 	big(t, dir, 200, 1<<20)
@@ -260,6 +261,7 @@ func TestABigCopySurvivesADaemonThatIsKilledInIt(t *testing.T) {
 }
 
 func TestASourceThatVanishesFailsTheSandboxAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t)
 	dir := filepath.Join(in.Home, "big")
 	big(t, dir, 200, 1<<20)
@@ -290,6 +292,7 @@ func TestASourceThatVanishesFailsTheSandboxAndLeavesNothing(t *testing.T) {
 }
 
 func TestACopyIsGivenUpWhenItsSandboxIsRemoved(t *testing.T) {
+	t.Parallel()
 	in := newInstall(t)
 	dir := filepath.Join(in.Home, "big")
 	big(t, dir, 200, 1<<20)
