@@ -46,7 +46,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 		{"path as id", []string{"exec", "../x", "--", "true"}, 125, "../x"},
 		{"path as id to remove", []string{"rm", "../x"}, 2, "../x"},
 		{"path as exec", []string{"logs", "../../etc/passwd"}, 2, "../../etc/passwd"},
-		{"long id", []string{"rm", long}, 2, "64 characters"},
+		{"long id", []string{"rm", long}, 2, "200 characters"},
 		{"look-alike id", []string{"rm", lookAlike}, 2, "not an id"},
 		{"id with a line break", []string{"rm", "a\nb"}, 2, "not an id"},
 		{"empty id", []string{"rm", ""}, 2, "Give a sandbox"},

@@ -167,7 +167,7 @@ func reserved(kind, id string, reason agboxv1.ErrorReason) error {
 
 func invalidID(kind, id string) error {
 	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-		"The %s id %q is not valid: use a letter or digit, then up to 63 letters, digits, '_', '.' or '-'.", kind, id)
+		"The %s id %q is not valid: use a letter or digit, then up to 199 letters, digits, '_', '.' or '-'.", kind, id)
 }
 
 func notFound(what, id string) error {

@@ -149,7 +149,7 @@ func sentence(v *protovalidate.Violation) string {
 	case strings.HasSuffix(field, "cwd"), field == "path", field == "new_path", field == "open.path":
 		return got + "is not an absolute path"
 	case strings.HasSuffix(field, "_id"), strings.HasSuffix(field, "page_token"):
-		return got + "is not an id or a name: letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 64 characters"
+		return got + "is not an id or a name: letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 200 characters"
 	case strings.HasSuffix(field, "name"):
 		return got + "is not a name: lower-case letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 63 characters"
 	case strings.HasSuffix(field, "user"):

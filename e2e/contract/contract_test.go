@@ -26,6 +26,7 @@ var lines = []struct {
 	{7, "HOST_UID and HOST_GID are those of the daemon", hostIDs},
 	{8, "the image's own command is hidden", mainCommandIsHidden},
 	{9, "~ in the targets of mounts and copies is the home of the user inside", homeInTargets},
+	{10, "ids have 4 to 200 characters, with _", idsOf200},
 	{11, "a snapshot repeats the newest event", snapshotIsNewestEvent},
 	{11, "lists are newest first", listsAreNewestFirst},
 	{11, "a second cancel is no error of the command line", secondCancel},

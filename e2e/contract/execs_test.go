@@ -92,6 +92,28 @@ func listsAreNewestFirst(t *testing.T, w *world) {
 	}
 }
 
+func idsOf200(t *testing.T, w *world) {
+	long := strings.Repeat("Long_", 40)
+	for i, id := range []string{"a_b1", long, long[:199] + "-"} {
+		companion := fields{"name": "db", "image": harness.ImageBusybox, "command": []string{"sleep", "1000000"}}
+		w.call(t, "CreateSandbox", fields{"sandbox_id": id, "create_spec": fields{"image": harness.ImageBusybox, "services": []fields{companion}}})
+		w.await(t, id, "SANDBOX_STATE_READY")
+		exec := id[:len(id)-1] + fmt.Sprint(i)
+		created := w.call(t, "CreateExec", fields{"sandbox_id": id, "exec_id": exec, "command": []string{"true"}})
+		w.in.Must(t, "logs", "-f", exec)
+		if code := w.call(t, "GetExec", fields{"exec_id": exec}).text("exec.exit_code"); code != "0" || created.text("exec_id") != exec {
+			t.Errorf("exec %s ended with %s", exec, code)
+		}
+		w.call(t, "StopSandbox", fields{"sandbox_id": id})
+		w.await(t, id, "SANDBOX_STATE_STOPPED")
+		w.call(t, "DeleteSandbox", fields{"sandbox_id": id})
+		w.await(t, id, "SANDBOX_STATE_DELETED")
+	}
+	if r := w.refuse(t, "CreateSandbox", fields{"sandbox_id": long + "x", "create_spec": fields{"image": harness.ImageBusybox}}); r.reason != "INVALID_REQUEST" {
+		t.Errorf("an id of 201 characters gives %+v", r)
+	}
+}
+
 func commandKeepsEntrypoint(t *testing.T, w *world) {
 	id := w.create(t, fields{"image": harness.ImageEntrypoint, "command": []string{"of the caller", "second"}})
 	got := w.shell(t, id, "while [ ! -s /tmp/entrypoint.txt ]; do sleep 0.05; done; cat /tmp/entrypoint.txt")

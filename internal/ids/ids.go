@@ -9,9 +9,13 @@ import (
 	"strings"
 )
 
-// MaxLen is the maximum length of an id in bytes. With the longest prefix and suffix
-// ("-" and 8 hex digits), a name stays far below the 255 bytes of a file name.
-const MaxLen = 64
+// MaxLen is the maximum length of an id in bytes, as published. With the longest suffix
+// of a log file, a name stays below the 255 bytes of a file name.
+const MaxLen = 200
+
+// maxName is the maximum length of what Sanitize returns, in bytes. Two of them in the
+// name of a volume stay below the 255 bytes of a file name.
+const maxName = 64
 
 // alphabet is Crockford's base 32 in lower case: no i, l, o, u.
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -30,7 +34,7 @@ func New() string {
 	return string(raw[:])
 }
 
-// Valid reports whether s is a valid id: a letter or digit, then up to 63 letters,
+// Valid reports whether s is a valid id: a letter or digit, then up to 199 letters,
 // digits, '_', '.' or '-'. The .proto files have the same pattern.
 func Valid(s string) bool {
 	if s == "" || len(s) > MaxLen || !alnum(s[0]) {
@@ -50,7 +54,8 @@ func alnum(c byte) bool {
 
 // Sanitize maps an id to lower-case letters, digits and '-', the characters that are
 // safe in names of containers, networks and hosts. If that changes the id, Sanitize
-// appends a short hash of it, so that different ids get different names.
+// appends a short hash of it, so that different ids get different names. Of an id over 64
+// bytes it keeps the beginning, with a longer hash.
 func Sanitize(id string) string {
 	out := strings.Map(func(r rune) rune {
 		switch {
@@ -61,9 +66,12 @@ func Sanitize(id string) string {
 		}
 		return '-'
 	}, id)
-	if out == id {
+	if out == id && len(id) <= maxName {
 		return out
 	}
 	sum := sha256.Sum256([]byte(id))
+	if hash := hex.EncodeToString(sum[:8]); len(id) > maxName {
+		return out[:maxName-1-len(hash)] + "-" + hash
+	}
 	return out + "-" + hex.EncodeToString(sum[:4])
 }

@@ -39,9 +39,16 @@ func TestSanitizeKeepsDifferentIDsApart(t *testing.T) {
 	if got := Sanitize("abc-1"); got != "abc-1" {
 		t.Errorf("a clean id was changed to %q", got)
 	}
+	if clean := strings.Repeat("a", 64); Sanitize(clean) != clean {
+		t.Errorf("a clean id of 64 bytes was changed to %q", Sanitize(clean))
+	}
 	seen := map[string]string{}
-	for _, id := range []string{"a-b", "a_b", "a.b", "A-b", "A_B", "a-B"} {
+	long := strings.Repeat("a", MaxLen-1)
+	for _, id := range []string{"a-b", "a_b", "a.b", "A-b", "A_B", "a-B", long, long + "a", long + "b", long + "_", long[:64] + "_"} {
 		name := Sanitize(id)
+		if len(name) > 64+9 {
+			t.Errorf("%q becomes %q, with %d bytes", id, name, len(name))
+		}
 		if other, dup := seen[name]; dup {
 			t.Errorf("%q and %q both become %q", id, other, name)
 		}

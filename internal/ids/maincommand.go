@@ -10,6 +10,10 @@ import (
 
 const mainPrefix = "main-"
 
+// mainLen is the maximum length of the id of a main command in bytes. It never changes,
+// because running supervisors know the ids that resulted from it.
+const mainLen = 64
+
 // mainRoom is the length reserved for "-" and the number of a run, from 2 on.
 const mainRoom = 7
 
@@ -21,12 +25,12 @@ var ambiguous = regexp.MustCompile(`-([0-9]+|[0-9a-f]{8})$`)
 // container; for later runs "-2", "-3" and so on are appended. The ids of different
 // sandboxes differ: a sandbox id that is too long or ambiguous gets a short hash.
 func Main(sandboxID string) string {
-	if len(mainPrefix)+len(sandboxID)+mainRoom <= MaxLen && !ambiguous.MatchString(sandboxID) {
+	if len(mainPrefix)+len(sandboxID)+mainRoom <= mainLen && !ambiguous.MatchString(sandboxID) {
 		return mainPrefix + sandboxID
 	}
 	sum := sha256.Sum256([]byte(sandboxID))
 	hash := "-" + hex.EncodeToString(sum[:4])
-	return mainPrefix + sandboxID[:min(len(sandboxID), MaxLen-len(mainPrefix)-len(hash)-mainRoom)] + hash
+	return mainPrefix + sandboxID[:min(len(sandboxID), mainLen-len(mainPrefix)-len(hash)-mainRoom)] + hash
 }
 
 // IsMain reports whether execID is the result of Main for the sandbox, with or without

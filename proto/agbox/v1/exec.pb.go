@@ -2361,16 +2361,16 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xa2\a\n" +
-	"\x11CreateExecRequest\x12G\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xa4\a\n" +
+	"\x11CreateExecRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x126\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
 	"\acommand\x18\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\b\x01\x10\x80\x80\x04\"\x0er\f2\n" +
 	"^[^\\x00]*$R\acommand\x12*\n" +
 	"\x03cwd\x18\x03 \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\x03cwd\x12\x81\x01\n" +
 	"\renv_overrides\x18\x04 \x03(\v2-.agbox.v1.CreateExecRequest.EnvOverridesEntryB-\xbaH*\x9a\x01'\x10\x80 \"\x12r\x10\x18\x80 2\v^[^=\\x00]+$*\x0er\f2\n" +
-	"^[^\\x00]*$R\fenvOverrides\x12D\n" +
-	"\aexec_id\x18\x05 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\x06execId\x124\n" +
+	"^[^\\x00]*$R\fenvOverrides\x12E\n" +
+	"\aexec_id\x18\x05 \x01(\tB,\xbaH)r'2%^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\x06execId\x124\n" +
 	"\x04user\x182 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\x129\n" +
 	"\x04name\x183 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12\x10\n" +
 	"\x03tty\x184 \x01(\bR\x03tty\x12;\n" +
@@ -2387,39 +2387,39 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x12CreateExecResponse\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12&\n" +
 	"\x0fstdout_log_path\x18\x02 \x01(\tR\rstdoutLogPath\x12&\n" +
-	"\x0fstderr_log_path\x18\x03 \x01(\tR\rstderrLogPath\"\xb9\x01\n" +
-	"\x11CancelExecRequest\x12d\n" +
-	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12>\n" +
+	"\x0fstderr_log_path\x18\x03 \x01(\tR\rstderrLogPath\"\xbb\x01\n" +
+	"\x11CancelExecRequest\x12f\n" +
+	"\aexec_id\x18\x01 \x01(\tBM\xbaHJrH2F^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,199})?$R\x06execId\x12>\n" +
 	"\x05grace\x182 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\"\x9c\x01\n" +
-	"\x11SignalExecRequest\x12d\n" +
-	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12!\n" +
-	"\x06signal\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18@(\x01R\x06signal\"v\n" +
-	"\x0eGetExecRequest\x12d\n" +
-	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\";\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\"\x9e\x01\n" +
+	"\x11SignalExecRequest\x12f\n" +
+	"\aexec_id\x18\x01 \x01(\tBM\xbaHJrH2F^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,199})?$R\x06execId\x12!\n" +
+	"\x06signal\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18@(\x01R\x06signal\"x\n" +
+	"\x0eGetExecRequest\x12f\n" +
+	"\aexec_id\x18\x01 \x01(\tBM\xbaHJrH2F^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,199})?$R\x06execId\";\n" +
 	"\x0fGetExecResponse\x12(\n" +
-	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\"\x98\x01\n" +
-	"\x16ListActiveExecsRequest\x12L\n" +
+	"\x04exec\x18\x01 \x01(\v2\x14.agbox.v1.ExecStatusR\x04exec\"\x99\x01\n" +
+	"\x16ListActiveExecsRequest\x12M\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$H\x00R\tsandboxId\x88\x01\x01\x12!\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$H\x00R\tsandboxId\x88\x01\x01\x12!\n" +
 	"\finclude_main\x182 \x01(\bR\vincludeMainB\r\n" +
 	"\v_sandbox_id\"E\n" +
 	"\x17ListActiveExecsResponse\x12*\n" +
-	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\"\xc4\x01\n" +
-	"\x10ListExecsRequest\x12G\n" +
+	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\"\xc6\x01\n" +
+	"\x10ListExecsRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12\x1b\n" +
-	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12J\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12K\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tpageToken\"g\n" +
+	"page_token\x18\x03 \x01(\tB,\xbaH)r'2%^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tpageToken\"g\n" +
 	"\x11ListExecsResponse\x12*\n" +
 	"\x05execs\x18\x01 \x03(\v2\x14.agbox.v1.ExecStatusR\x05execs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"U\n" +
 	"\tLogCursor\x12#\n" +
 	"\rstdout_offset\x18\x01 \x01(\x04R\fstdoutOffset\x12#\n" +
-	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\xb1\x03\n" +
-	"\x15FollowExecLogsRequest\x12d\n" +
-	"\aexec_id\x18\x01 \x01(\tBK\xbaHHrF2D^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x12+\n" +
+	"\rstderr_offset\x18\x02 \x01(\x04R\fstderrOffset\"\xb3\x03\n" +
+	"\x15FollowExecLogsRequest\x12f\n" +
+	"\aexec_id\x18\x01 \x01(\tBM\xbaHJrH2F^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,199})?$R\x06execId\x12+\n" +
 	"\x06cursor\x18\x02 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
@@ -2453,10 +2453,10 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x05input\x18\x02 \x01(\v2\x14.agbox.v1.InputChunkH\x00R\x05input\x120\n" +
 	"\x06resize\x18\x03 \x01(\v2\x16.agbox.v1.TerminalSizeH\x00R\x06resize\x12\x18\n" +
 	"\x06signal\x18\x04 \x01(\x05H\x00R\x06signalB\x06\n" +
-	"\x04item\"\x8b\x03\n" +
+	"\x04item\"\x8d\x03\n" +
 	"\n" +
-	"AttachOpen\x12g\n" +
-	"\aexec_id\x18\x01 \x01(\tBN\xbaHKrI2G^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$R\x06execId\x123\n" +
+	"AttachOpen\x12i\n" +
+	"\aexec_id\x18\x01 \x01(\tBP\xbaHMrK2I^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.-]{0,199})?$R\x06execId\x123\n" +
 	"\x06create\x18\x02 \x01(\v2\x1b.agbox.v1.CreateExecRequestR\x06create\x12+\n" +
 	"\x06cursor\x18\x03 \x01(\v2\x13.agbox.v1.LogCursorR\x06cursor\x12\"\n" +
 	"\n" +

@@ -1931,18 +1931,18 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x05inode\x18\n" +
 	" \x01(\x04R\x05inode\x12\x14\n" +
 	"\x05links\x18\v \x01(\rR\x05links\x12\x1b\n" +
-	"\treal_path\x18\f \x01(\tR\brealPath\"\xd3\x01\n" +
-	"\x0fStatFileRequest\x12G\n" +
+	"\treal_path\x18\f \x01(\tR\brealPath\"\xd4\x01\n" +
+	"\x0fStatFileRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x124\n" +
 	"\x04user\x18\x04 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\":\n" +
 	"\x10StatFileResponse\x12&\n" +
-	"\x04file\x18\x01 \x01(\v2\x12.agbox.v1.FileInfoR\x04file\"\x8e\x02\n" +
-	"\x10ListFilesRequest\x12G\n" +
+	"\x04file\x18\x01 \x01(\v2\x12.agbox.v1.FileInfoR\x04file\"\x8f\x02\n" +
+	"\x10ListFilesRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12\x1b\n" +
 	"\tpage_size\x18\x03 \x01(\rR\bpageSize\x123\n" +
 	"\n" +
@@ -1950,10 +1950,10 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04user\x18\x05 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\"e\n" +
 	"\x11ListFilesResponse\x12(\n" +
 	"\x05files\x18\x01 \x03(\v2\x12.agbox.v1.FileInfoR\x05files\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8d\x02\n" +
-	"\x0fReadFileRequest\x12G\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8e\x02\n" +
+	"\x0fReadFileRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12'\n" +
 	"\x06offset\x18\x03 \x01(\x04B\x0f\xbaH\f2\n" +
 	"\x18\xff\xff\xff\xff\xff\xff\xff\xff\x7fR\x06offset\x12'\n" +
@@ -1967,10 +1967,10 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x10WriteFileRequest\x12-\n" +
 	"\x04open\x18\x01 \x01(\v2\x17.agbox.v1.WriteFileOpenH\x00R\x04open\x12\x1f\n" +
 	"\x04data\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xde\x02\n" +
-	"\rWriteFileOpen\x12G\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xdf\x02\n" +
+	"\rWriteFileOpen\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12!\n" +
 	"\x04mode\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xff\x1fH\x00R\x04mode\x88\x01\x01\x12\x15\n" +
 	"\x03uid\x18\x04 \x01(\rH\x01R\x03uid\x88\x01\x01\x12\x15\n" +
@@ -1983,35 +1983,35 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04_uidB\x06\n" +
 	"\x04_gid\";\n" +
 	"\x11WriteFileResponse\x12&\n" +
-	"\x04file\x18\x01 \x01(\v2\x12.agbox.v1.FileInfoR\x04file\"\x86\x02\n" +
-	"\x14MakeDirectoryRequest\x12G\n" +
+	"\x04file\x18\x01 \x01(\v2\x12.agbox.v1.FileInfoR\x04file\"\x87\x02\n" +
+	"\x14MakeDirectoryRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12!\n" +
 	"\x04mode\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xff\x1fH\x00R\x04mode\x88\x01\x01\x12\x18\n" +
 	"\aparents\x18\x04 \x01(\bR\aparents\x124\n" +
 	"\x04user\x18\x05 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04userB\a\n" +
 	"\x05_mode\"\x17\n" +
-	"\x15MakeDirectoryResponse\"\xdb\x01\n" +
-	"\x11RemoveFileRequest\x12G\n" +
+	"\x15MakeDirectoryResponse\"\xdc\x01\n" +
+	"\x11RemoveFileRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\x124\n" +
 	"\x04user\x18\x04 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\"\x14\n" +
-	"\x12RemoveFileResponse\"\x8c\x02\n" +
-	"\x0fMoveFileRequest\x12G\n" +
+	"\x12RemoveFileResponse\"\x8d\x02\n" +
+	"\x0fMoveFileRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x120\n" +
 	"\bnew_path\x18\x03 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\anewPath\x12\x1d\n" +
 	"\n" +
 	"no_replace\x18\x04 \x01(\bR\tnoReplace\x124\n" +
 	"\x04user\x18\x05 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\"\x12\n" +
-	"\x10MoveFileResponse\"\xdb\x01\n" +
-	"\x11WatchFilesRequest\x12G\n" +
+	"\x10MoveFileResponse\"\xdc\x01\n" +
+	"\x11WatchFilesRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12\x1c\n" +
 	"\trecursive\x18\x03 \x01(\bR\trecursive\x124\n" +
 	"\x04user\x18\x04 \x01(\tB \xbaH\x1dr\x1b2\x19^[A-Za-z0-9_.:$-]{0,128}$R\x04user\"\x88\x01\n" +
@@ -2025,10 +2025,10 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.agbox.v1.FileChangeKindR\x04kind\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1c\n" +
 	"\tdirectory\x18\x03 \x01(\bR\tdirectory\x12\x16\n" +
-	"\x06cookie\x18\x04 \x01(\rR\x06cookie\"\x81\x02\n" +
-	"\x0eCopyOutRequest\x12G\n" +
+	"\x06cookie\x18\x04 \x01(\rR\x06cookie\"\x82\x02\n" +
+	"\x0eCopyOutRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x12-\n" +
 	"\x04name\x18\x03 \x01(\tB\x19\xbaH\x16r\x14(\xff\x012\v^[^/\\x00]*$Z\x02..R\x04name\x12\x16\n" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x124\n" +
@@ -2038,11 +2038,11 @@ const file_agbox_v1_files_proto_rawDesc = "" +
 	"\rCopyInRequest\x12*\n" +
 	"\x04open\x18\x01 \x01(\v2\x14.agbox.v1.CopyInOpenH\x00R\x04open\x12\x1f\n" +
 	"\x04data\x18\x02 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@H\x00R\x04dataB\r\n" +
-	"\x04item\x12\x05\xbaH\x02\b\x01\"\xbf\x02\n" +
+	"\x04item\x12\x05\xbaH\x02\b\x01\"\xc0\x02\n" +
 	"\n" +
-	"CopyInOpen\x12G\n" +
+	"CopyInOpen\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12)\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12)\n" +
 	"\x04path\x18\x02 \x01(\tB\x15\xbaH\x12r\x10(\xff\x1f2\v^/[^\\x00]*$R\x04path\x120\n" +
 	"\x04only\x18\x03 \x01(\tB\x1c\xbaH\x19r\x17(\xff\x012\v^[^/\\x00]*$Z\x01.Z\x02..R\x04only\x12\x19\n" +
 	"\bno_owner\x18\x04 \x01(\bR\anoOwner\x12:\n" +

@@ -1850,12 +1850,12 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xc2\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xc3\x04\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
-	"createSpec\x12J\n" +
+	"createSpec\x12K\n" +
 	"\n" +
-	"sandbox_id\x18\x02 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12*\n" +
+	"sandbox_id\x18\x02 \x01(\tB,\xbaH)r'2%^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12*\n" +
 	"\vconfig_yaml\x18\x03 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\n" +
 	"configYaml\x12=\n" +
 	"\n" +
@@ -1904,10 +1904,10 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x05field\x18\x04 \x01(\tR\x05field\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"J\n" +
 	"\x15CreateSandboxResponse\x121\n" +
-	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"\\\n" +
-	"\x11GetSandboxRequest\x12G\n" +
+	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"]\n" +
+	"\x11GetSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"\xd5\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\xd5\x01\n" +
 	"\x12GetSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x125\n" +
 	"\vcreate_spec\x182 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
@@ -1923,16 +1923,16 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"N\n" +
 	"\x15ListSandboxesResponse\x125\n" +
-	"\tsandboxes\x18\x01 \x03(\v2\x17.agbox.v1.SandboxHandleR\tsandboxes\"_\n" +
-	"\x14ResumeSandboxRequest\x12G\n" +
+	"\tsandboxes\x18\x01 \x03(\v2\x17.agbox.v1.SandboxHandleR\tsandboxes\"`\n" +
+	"\x14ResumeSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"]\n" +
-	"\x12StopSandboxRequest\x12G\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"^\n" +
+	"\x12StopSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"_\n" +
-	"\x14DeleteSandboxRequest\x12G\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"`\n" +
+	"\x14DeleteSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\"\xc0\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\xc0\x01\n" +
 	"\x16DeleteSandboxesRequest\x12d\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryB\b\xbaH\x05\x9a\x01\x02\b\x01R\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
@@ -1942,10 +1942,10 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x13deleted_sandbox_ids\x18\x01 \x03(\tR\x11deletedSandboxIds\x12#\n" +
 	"\rdeleted_count\x18\x02 \x01(\rR\fdeletedCount\".\n" +
 	"\x10AcceptedResponse\x12\x1a\n" +
-	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x8b\x02\n" +
-	"\x1dSubscribeSandboxEventsRequest\x12G\n" +
+	"\baccepted\x18\x01 \x01(\bR\baccepted\"\x8c\x02\n" +
+	"\x1dSubscribeSandboxEventsRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12#\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12#\n" +
 	"\rfrom_sequence\x18\x02 \x01(\x04R\ffromSequence\x128\n" +
 	"\x18include_current_snapshot\x18\x03 \x01(\bR\x16includeCurrentSnapshot\x12\x1f\n" +
 	"\vexact_types\x182 \x01(\bR\n" +
@@ -1961,10 +1961,10 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\x13WatchEventsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12,\n" +
 	"\x05event\x18\x02 \x01(\v2\x16.agbox.v1.SandboxEventR\x05event\x12'\n" +
-	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition\"\xdc\x01\n" +
-	"\x12ServiceLogsRequest\x12G\n" +
+	"\x0fnewest_position\x18\x03 \x01(\x04R\x0enewestPosition\"\xdd\x01\n" +
+	"\x12ServiceLogsRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\tsandboxId\x12F\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12F\n" +
 	"\aservice\x18\x02 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\aservice\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x1d\n" +
 	"\n" +

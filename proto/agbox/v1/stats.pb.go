@@ -302,9 +302,9 @@ var File_agbox_v1_stats_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_stats_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/stats.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"z\n" +
-	"\x11WatchStatsRequest\x12Q\n" +
-	"\vsandbox_ids\x18\x01 \x03(\tB0\xbaH-\x92\x01*\x10\x80\b\"%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$R\n" +
+	"\x14agbox/v1/stats.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"{\n" +
+	"\x11WatchStatsRequest\x12R\n" +
+	"\vsandbox_ids\x18\x01 \x03(\tB1\xbaH.\x92\x01+\x10\x80\b\"&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\n" +
 	"sandboxIds\x12\x12\n" +
 	"\x04once\x18\x02 \x01(\bR\x04once\"N\n" +
 	"\x12WatchStatsResponse\x128\n" +
