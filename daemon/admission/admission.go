@@ -1,6 +1,6 @@
-// Package admission decides whether a request may become a sandbox or an exec,
-// before there is a record of it: it resolves the description of a sandbox, checks
-// it against this engine and this host, and checks its ports. It changes nothing.
+// Package admission decides whether a request may become a sandbox or an exec, before
+// there is a record of it. It resolves the description of a sandbox, checks it against
+// the engine and the host, and checks its ports. It changes nothing.
 package admission
 
 import (
@@ -18,36 +18,36 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// Engine is what admission asks of the container engine.
+// Engine is the container engine as admission needs it.
 type Engine interface {
-	// Abilities tells what the engine and its host can do.
+	// Abilities returns what the engine and its host support.
 	Abilities(ctx context.Context) (runtime.Abilities, error)
 }
 
-// Sandboxes are the sandboxes that exist.
+// Sandboxes gives access to the existing sandboxes.
 type Sandboxes interface {
-	// FindSandbox returns the sandbox of an id, a name, or the beginning of an id.
+	// FindSandbox returns the sandbox with an id, a name, or a unique prefix of an id.
 	FindSandbox(ctx context.Context, ref string) (ledger.Sandbox, error)
-	// Sandboxes returns all that are not deleted.
+	// Sandboxes returns all sandboxes that are not deleted.
 	Sandboxes() []ledger.Sandbox
 }
 
-// Options are what a Controller works with.
+// Options are the dependencies of a Controller.
 type Options struct {
 	Engine    Engine
 	Sandboxes Sandboxes
-	// Probe tells whether the engine can be worked with now.
+	// Probe reports whether the engine is usable now.
 	Probe func(ctx context.Context) error
-	// Host checks what sandboxes take from the host.
+	// Host checks host paths that sandboxes mount or copy.
 	Host hostfiles.Checker
-	// Paths are those of this install, which no sandbox may mount.
+	// Paths are the paths of this install, which no sandbox may mount.
 	Paths paths.Install
 	// Rules are the rules of the .proto files.
 	Rules protovalidate.Validator
 	Log   *slog.Logger
 }
 
-// Controller admits sandboxes, or refuses them.
+// Controller admits or refuses sandboxes.
 type Controller struct {
 	engine    Engine
 	sandboxes Sandboxes
@@ -65,8 +65,8 @@ func New(o Options) *Controller {
 	}
 }
 
-// Resolve tells what a request to create a sandbox would come to: its spec, or all
-// that is wrong with it, and what its author should know.
+// Resolve returns the spec that a request would result in, or all its problems, and
+// notices for its author.
 func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequest) *spec.Result {
 	result := c.merge(req)
 	c.feasible(ctx, result)
@@ -74,9 +74,8 @@ func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequ
 	return result
 }
 
-// Admit returns the spec of the sandbox to be made for a request, whose id is id. The
-// error tells all that is wrong with it, or that the engine is not there, or which
-// port is taken.
+// Admit returns the spec for a new sandbox with this id. The error has all problems of
+// the request, or says that the engine is not available or which port is taken.
 func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	result := c.merge(req)
 	c.hostSide(req, result)
@@ -93,8 +92,8 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 	return resolved, c.checkPorts(ctx, id, resolved)
 }
 
-// merge merges the files of a request with its spec and checks the result, without a
-// look at the engine or the host.
+// merge merges the files of a request with its spec and checks the result, without the
+// engine and the host.
 func (c *Controller) merge(req *agboxv1.CreateSandboxRequest) *spec.Result {
 	return spec.Resolve(spec.Input{
 		Request: req, Rules: c.rules,

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// bare is a Controller that has nothing to ask: enough for what needs no engine.
+// bare is a Controller without an engine.
 func bare(t testing.TB) *Controller {
 	t.Helper()
 	rules, err := protovalidate.New()

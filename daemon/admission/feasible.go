@@ -13,10 +13,10 @@ import (
 	"github.com/agbox/agbox/spec/notation"
 )
 
-// abilitiesWithin bounds the question what the engine can do.
+// abilitiesWithin bounds the query of the engine's abilities.
 const abilitiesWithin = 3 * time.Second
 
-// demanding is what a primary and a service may ask of the engine.
+// demanding has what a primary and a service may demand of the engine.
 type demanding interface {
 	GetCpuLimit() string
 	GetDiskLimit() string
@@ -24,9 +24,9 @@ type demanding interface {
 	GetSecurity() *agboxv1.SecuritySpec
 }
 
-// feasible adds to a resolved spec the problems that this engine and this host have
-// with it. An engine that does not answer has none: it is asked again by whoever
-// makes something.
+// feasible adds the problems that this engine and this host have with a resolved spec. If
+// the engine does not answer, feasible adds none: the engine reports them when something
+// is made.
 func (c *Controller) feasible(ctx context.Context, result *spec.Result) {
 	resolved := result.Draft()
 	if resolved == nil || !demands(resolved) {
@@ -49,7 +49,7 @@ func (c *Controller) feasible(ctx context.Context, result *spec.Result) {
 	}
 }
 
-// demands tells whether a spec asks for anything that not every engine can do.
+// demands reports whether a spec needs anything that not every engine supports.
 func demands(resolved *agboxv1.CreateSpec) bool {
 	asks := func(c demanding) bool {
 		return c.GetCpuLimit() != "" || c.GetDiskLimit() != "" || c.GetGpus() != "" || len(c.GetSecurity().GetDevices()) > 0

@@ -15,8 +15,8 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// HostRequests lists what the files of a request ask of the host. What the caller
-// asks for by itself, in create_spec, is not listed.
+// HostRequests lists what the files of a request demand of the host. It does not list
+// create_spec, which comes from the caller itself.
 func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
 	out := new(agboxv1.HostRequests)
 	resolved := result.Draft()
@@ -43,7 +43,7 @@ type requestList struct {
 	out    *agboxv1.HostRequests
 }
 
-// origin is where a field was written; nil if no file did.
+// origin returns where a field was written, or nil if no file sets it.
 func (l *requestList) origin(path []any) *document.Origin {
 	if at := l.result.Origin(path...); at.File != "" {
 		return at
@@ -51,7 +51,7 @@ func (l *requestList) origin(path []any) *document.Origin {
 	return nil
 }
 
-// add adds a request if a file makes it.
+// add adds a request if it comes from a file.
 func (l *requestList) add(path []any, kind string, dangerous bool, format string, args ...any) {
 	at := l.origin(path)
 	if at == nil {
@@ -62,8 +62,8 @@ func (l *requestList) add(path []any, kind string, dangerous bool, format string
 	})
 }
 
-// folders are mounts, copies and the workspace. A copy from the folder itself, which
-// the file came with, asks for nothing.
+// folders adds mounts, copies and the workspace. Copying the folder that the file came
+// with needs no request.
 func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	for i, m := range s.GetMounts() {
 		access := "read-only"
@@ -92,8 +92,8 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	}
 }
 
-// source names a source with all symbolic links followed, and tells whether it is the
-// folder of the file that asks for it, or lies in it. The path is that of the field.
+// source returns a source with all symbolic links resolved, and whether it is inside the
+// folder of the file that names it. path is that of the field.
 func (l *requestList) source(name string, path ...any) (shown string, inside bool) {
 	folder, source := resolvedPath(l.folderOf(l.result.Origin(path...).File)), resolvedPath(name)
 	inside = source == folder || folder != "/" && strings.HasPrefix(source, folder+"/")
@@ -103,8 +103,8 @@ func (l *requestList) source(name string, path ...any) (shown string, inside boo
 	return name, inside
 }
 
-// folderOf is the folder that a file describes: the one it lies in, or the one above
-// .devcontainer. The sandbox file is named as the caller did; base files have
+// folderOf returns the folder that a file describes: the one that has the file, or the
+// parent of .devcontainer. The sandbox file is named as by the caller; base files have
 // absolute paths.
 func (l *requestList) folderOf(file string) string {
 	if file == cmp.Or(l.req.GetConfigPath(), spec.DefaultName) {
@@ -117,8 +117,8 @@ func (l *requestList) folderOf(file string) string {
 	return dir
 }
 
-// resolvedPath follows symbolic links as far as it can. What cannot be followed is
-// refused elsewhere.
+// resolvedPath resolves symbolic links as far as possible. A path that cannot be resolved
+// is refused elsewhere.
 func resolvedPath(path string) string {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		return resolved
@@ -139,7 +139,7 @@ func (l *requestList) ports(ports []*agboxv1.PortMapping, whose string, path []a
 	}
 }
 
-// tools are built-in tools that a file names. Their credentials it does not get.
+// tools adds built-in tools that a file names. They do not get credentials.
 func (l *requestList) tools(s *agboxv1.CreateSpec) {
 	for i, name := range s.GetBuiltinTools() {
 		var what []string
@@ -154,8 +154,8 @@ func (l *requestList) tools(s *agboxv1.CreateSpec) {
 	}
 }
 
-// container are the walls that a file lowers. What a file may never lower is refused
-// by spec.Resolve where the files are not trusted; where they are, it is listed.
+// container adds settings of a file that weaken the isolation. If the files are not
+// trusted, spec.Resolve refuses some of these; otherwise they are listed.
 func (l *requestList) container(c interface {
 	GetSecurity() *agboxv1.SecuritySpec
 	GetGpus() string
@@ -185,8 +185,8 @@ func (l *requestList) container(c interface {
 	}
 }
 
-// logins are credentials that the caller hands over while a file says what runs with
-// them. Nobody's file asks for these, and yet the file decides who reads them.
+// logins adds credentials that the caller itself passes on while a file decides which
+// programs run with them.
 func (l *requestList) logins(req *agboxv1.CreateSandboxRequest, s *agboxv1.CreateSpec) {
 	if len(req.GetConfigYaml()) == 0 && len(req.GetBaseFiles()) == 0 {
 		return

@@ -90,7 +90,7 @@ func TestWhatTheCallerAsksForItselfIsNotListed(t *testing.T) {
 	}
 }
 
-// home is a home with Git's settings and a login of the GitHub CLI.
+// home is a home with Git settings and a login of the GitHub CLI.
 func home(t *testing.T) string {
 	t.Helper()
 	dir := folder(t)

@@ -11,9 +11,8 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// hostSide adds to a resolved spec the problems that this host has with it: sources
-// that are missing or refused, and tools of which nothing is here. It fills in what
-// the tools bring in.
+// hostSide adds the problems that this host has with a resolved spec: missing or refused
+// sources, and tools without any files here. It sets what the tools project.
 func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
 	resolved := result.Draft()
 	if resolved == nil {
@@ -38,7 +37,7 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 	}
 }
 
-// byCaller tells whether the caller itself names a tool, and not only a file.
+// byCaller reports whether the caller itself names a tool, and not only a file.
 func byCaller(result *spec.Result, resolved *agboxv1.CreateSpec, name string) bool {
 	for i, other := range resolved.GetBuiltinTools() {
 		if other == name && result.Origin("builtin_tools", i).File == "" {
@@ -48,14 +47,14 @@ func byCaller(result *spec.Result, resolved *agboxv1.CreateSpec, name string) bo
 	return false
 }
 
-// project fills in what one tool brings in. Without credentials it leaves out what
-// proves who somebody is.
+// project adds the projections of one tool. Without credentials it leaves out files that
+// prove an identity.
 func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections.Host, tool *projections.Tool, index int, withoutCredentials bool) {
 	at := []any{"builtin_tools", index}
 	for _, found := range host.Find(tool) {
 		switch {
 		case withoutCredentials && found.Credential && found.Missing != "":
-			// There is nothing to hand over.
+			// Nothing to project.
 		case withoutCredentials && found.Credential:
 			result.Notice(at, "The %s is not brought in, because a file must not ask for credentials: give the flag --tool %s if you want it", found.What, tool.Name)
 		case found.Missing != "" && !found.Dispensable(resolved.GetEnvs()):
@@ -63,7 +62,7 @@ func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections
 		case found.Missing != "" && found.Hint != "":
 			result.Notice(at, "%s", strings.TrimSuffix(found.Missing, "."))
 		case found.Missing != "":
-			// Nothing that anybody misses.
+			// The spec replaces it.
 		case taken(resolved, found.To):
 			result.Notice(at, "The %s is not brought in, because the spec puts something else at %s", found.What, found.To)
 		default:
@@ -75,7 +74,7 @@ func project(result *spec.Result, resolved *agboxv1.CreateSpec, host projections
 	}
 }
 
-// taken tells whether the spec itself mounts something at a path.
+// taken reports whether the spec itself mounts something at a path.
 func taken(resolved *agboxv1.CreateSpec, where string) bool {
 	return slices.ContainsFunc(resolved.GetMounts(), func(m *agboxv1.MountSpec) bool { return m.GetTarget() == where })
 }

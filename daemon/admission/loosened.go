@@ -10,10 +10,10 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Loosened names the safe defaults that a sandbox does without, container by container.
+// Loosened lists the safe defaults that do not apply to a sandbox, by container.
 func (c *Controller) Loosened(spec *agboxv1.CreateSpec) []string { return loosened(spec, c.host) }
 
-// loosened is Loosened; check says what is dangerous about a mount.
+// loosened is Loosened. check says what is dangerous about a mount.
 func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	lines := loosenedOf("primary", spec)
 	if spec.GetSecurity().GetAllowDangerousMounts() {
@@ -25,8 +25,9 @@ func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	return lines
 }
 
-// dangerousMounts names those that are allowed by force alone. What nothing is known
-// against any more was perhaps known when the sandbox was made, so the force is said.
+// dangerousMounts lists mounts that only allow_dangerous_mounts permits. If none is
+// dangerous now, one may have been when the sandbox was made, so the setting itself is
+// listed.
 func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	var lines []string
 	look := func(source string, writable bool) {

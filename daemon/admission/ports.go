@@ -17,11 +17,11 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// localhost is where ports are published that name no address.
+// localhost is the default address of published ports.
 const localhost = "127.0.0.1"
 
-// checkPorts refuses a new sandbox one of whose ports of the host is in use, before
-// anything is made. Whoever takes a port later is only noticed at the start.
+// checkPorts refuses a new sandbox if one of its host ports is in use, before anything is
+// made. If a port is taken later, only the start fails.
 func (c *Controller) checkPorts(ctx context.Context, id string, spec *agboxv1.CreateSpec) error {
 	ports := chosenPorts(spec)
 	if len(ports) == 0 {
@@ -47,7 +47,7 @@ func (c *Controller) checkPorts(ctx context.Context, id string, spec *agboxv1.Cr
 	return nil
 }
 
-// chosenPorts are the mappings of all containers that name a port of the host.
+// chosenPorts returns the mappings of all containers that name a host port.
 func chosenPorts(spec *agboxv1.CreateSpec) []*agboxv1.PortMapping {
 	var chosen []*agboxv1.PortMapping
 	add := func(ports []*agboxv1.PortMapping) {
@@ -64,7 +64,7 @@ func chosenPorts(spec *agboxv1.CreateSpec) []*agboxv1.PortMapping {
 	return chosen
 }
 
-// oursHas looks for the port among sandboxes that run or are about to.
+// oursHas looks for the port among sandboxes that run or will run.
 func (c *Controller) oursHas(wanted *agboxv1.PortMapping) error {
 	for _, sb := range c.sandboxes.Sandboxes() {
 		if sb.State != machine.Pending && sb.State != machine.Ready {
@@ -88,9 +88,9 @@ func sameAddress(a, b *agboxv1.PortMapping) bool {
 	return x == y || (x.IsUnspecified() || y.IsUnspecified()) && x.Is4() == y.Is4()
 }
 
-// tryPort listens for a moment. What it is not allowed to try, such as ports below
-// 1024 without being root, it lets pass. As the engine does, it listens on addresses of
-// one family only: "0.0.0.0" alone would mean all of both.
+// tryPort listens on a port for a moment. It accepts ports that it may not try, such as
+// ports below 1024 for an unprivileged user. Like the engine, it listens on one address
+// family only: plain "0.0.0.0" would mean all addresses of both.
 func tryPort(ctx context.Context, p *agboxv1.PortMapping) error {
 	host := cmp.Or(p.GetHostIp(), localhost)
 	address := net.JoinHostPort(host, strconv.Itoa(int(p.GetHostPort())))

@@ -14,20 +14,21 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
-// SpecError is a spec with problems. They go to programs as a detail of the status.
+// SpecError is the error of a spec with problems. Programs get them as a detail of the
+// status.
 type SpecError struct {
 	fault *fault.Error
-	// Problems are the first of them, MaxTold at most.
+	// Problems are the first MaxTold problems.
 	Problems []*agboxv1.SpecProblem
 }
 
 func (e *SpecError) Error() string { return e.fault.Error() }
 
-// Unwrap shows the fault, which has class and reason.
+// Unwrap returns the fault, which has class and reason.
 func (e *SpecError) Unwrap() error { return e.fault }
 
-// MaxTold bounds the problems in one error: some clients take headers of a few
-// kilobytes only. Controller.Resolve tells all.
+// MaxTold bounds the problems in one error, because some clients accept headers of only a
+// few kilobytes. Controller.Resolve returns all problems.
 const MaxTold = 10
 
 func accepted(result *spec.Result) (*agboxv1.CreateSpec, error) {

@@ -92,7 +92,7 @@ type attachment struct {
 	// sending is for Send.
 	// Held across I/O: a stream takes one message at a time, and three goroutines send.
 	sending sync.Mutex
-	// over is true once the last message was sent; guarded by sending.
+	// over is true once the last message was sent. sending guards it.
 	over bool
 
 	// mu guards the fields below.

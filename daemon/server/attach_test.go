@@ -19,15 +19,16 @@ import (
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
-// attachable answers calls about the exec "e" in the READY sandbox "a", which runs
-// and has written something.
+// attachable answers calls about the exec "e" in the READY sandbox "a". The exec runs and
+// has written something.
 func attachable(t *testing.T) *execCalls {
 	t.Helper()
 	s, _ := attachableTo(t, &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "e", Command: []string{"cat"}})
 	return s
 }
 
-// attachableTo is attachable with an exec of the request, and with its supervisor's end.
+// attachableTo is attachable with the given exec, and returns the bench of its
+// supervisor.
 func attachableTo(t *testing.T, exec *agboxv1.CreateExecRequest) (*execCalls, *guesttest.Bench) {
 	t.Helper()
 	b := guesttest.New(t)
@@ -56,8 +57,8 @@ func attachableTo(t *testing.T, exec *agboxv1.CreateExecRequest) (*execCalls, *g
 	}, b
 }
 
-// closedInput is a supervisor whose execs take no input any more, and which does not
-// know how much they were given.
+// closedInput is a supervisor whose execs no longer accept input, and which does not know
+// how much they received.
 type closedInput struct{ guestv1.SupervisorService }
 
 func (closedInput) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
@@ -76,7 +77,7 @@ func (closedInput) WriteStdin(context.Context, *guestv1.WriteStdinRequest) (*gue
 	return new(guestv1.WriteStdinResponse), nil
 }
 
-// answers is the call of a client that says what it wants and looks at the first answer.
+// answers is the call of a client that sends its request and reads the first answer.
 type answers struct {
 	grpc.ServerStream
 	ctx   context.Context
@@ -103,7 +104,7 @@ func (s *answers) Recv() (*agboxv1.AttachExecRequest, error) {
 	return nil, s.ctx.Err()
 }
 
-// A client counts what it has written. It must not be held against a count that nobody
+// A client counts what it has written. That must not be compared with a count that nobody
 // keeps any more.
 func TestWhoAttachesToAClosedInputGetsNoRightToType(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T, *guesttest.Bench){
@@ -145,8 +146,8 @@ func TestWhoAttachesToAClosedInputGetsNoRightToType(t *testing.T) {
 	}
 }
 
-// stuckStream is the call of a client that says what it wants, takes the answer,
-// and then takes nothing until the call is over.
+// stuckStream is the call of a client that sends its request, reads the answer, and then
+// reads nothing until the call ends.
 type stuckStream struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -174,7 +175,7 @@ func (s *stuckStream) Recv() (*agboxv1.AttachExecRequest, error) {
 	return nil, context.Canceled
 }
 
-// There is news of its input too, which waits for its turn.
+// A message about its input is also waiting.
 func TestATypistThatTakesNothingIsLeft(t *testing.T) {
 	s := attachable(t)
 	s.slowReader = time.Millisecond

@@ -12,12 +12,12 @@ import (
 	"github.com/agbox/agbox/internal/version"
 )
 
-// About is what a daemon says of itself.
+// About has the daemon's information about itself.
 type About struct {
 	InstallID string
 	StartedAt time.Time
 	DataDir   string
-	// UpgradeError is why this daemon had to go on after an upgrade; mostly empty.
+	// UpgradeError is the error of a failed upgrade, usually empty.
 	UpgradeError string
 }
 
@@ -29,7 +29,7 @@ type daemonCalls struct {
 	upgrade  func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
 }
 
-// Ping tells which daemon answers and how it is.
+// Ping returns the identity and the state of the daemon.
 func (s *daemonCalls) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.PingResponse, error) {
 	engine := s.loop.Health()
 	health := &agboxv1.EngineStatus{
@@ -58,8 +58,7 @@ func (s *daemonCalls) Doctor(ctx context.Context, req *agboxv1.DoctorRequest) (*
 	return s.examiner.Examine(ctx, req.GetFix())
 }
 
-// UpgradeDaemon has the new binary checked and returns; the daemon changes
-// after that.
+// UpgradeDaemon checks the new binary and returns. The replacement follows.
 func (s *daemonCalls) UpgradeDaemon(ctx context.Context, req *agboxv1.UpgradeDaemonRequest) (*agboxv1.UpgradeDaemonResponse, error) {
 	return s.upgrade(ctx, req.GetBinary())
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// Engine is what the API asks of the engine itself. What changes sandboxes is the
-// loop's alone.
+// Engine is the engine as the API needs it. Only the loop changes sandboxes.
 type Engine interface {
-	// Inventory lists everything that carries the install's label.
+	// Inventory lists all objects with the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// ContainerUsage measures one container.
 	ContainerUsage(ctx context.Context, id string) (runtime.Usage, error)
@@ -29,49 +28,49 @@ type Engine interface {
 	BuildImage(ctx context.Context, opts runtime.BuildOptions, context io.Reader, output func(string) error) (id string, err error)
 }
 
-// Loop is what the API needs of the loop that moves sandboxes.
+// Loop is the loop as the API needs it.
 type Loop interface {
-	// Health is what was last heard of the engine.
+	// Health returns the last known health of the engine.
 	Health() reconcile.EngineHealth
-	// Probe tells whether the engine can be worked with now.
+	// Probe reports whether the engine is usable now.
 	Probe(ctx context.Context) error
-	// Enqueue has the loop look at a sandbox.
+	// Enqueue schedules a look at a sandbox.
 	Enqueue(sandboxID string)
-	// Interrupt is Enqueue for an intent that a step under way must not hold up.
+	// Interrupt is Enqueue for a request that must not wait for the current step.
 	Interrupt(sandboxID string)
-	// Condition is what is known of a sandbox apart from its record.
+	// Condition returns what is known about a sandbox besides its record.
 	Condition(sb ledger.Sandbox) reconcile.Condition
 	// Containers returns the sandbox's containers as they were last seen.
 	Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container
-	// ServiceLogs writes a service's own output until ctx ends.
+	// ServiceLogs writes the output of a service until ctx ends.
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 }
 
-// Execs is what the API needs to run commands.
+// Execs runs commands.
 type Execs interface {
-	// Create accepts an exec; started is closed once it was started or could not be.
+	// Create accepts an exec. started is closed once it was started or failed to start.
 	Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error)
 	// Cancel ends a running exec, with SIGKILL after grace.
 	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
 	// Signal sends a signal to the process group of a running exec.
 	Signal(ctx context.Context, sandboxID, execID string, signal int32) error
-	// WriteStdin writes input of a writer from offset on. written counts all of its
-	// bytes; open is false once the exec takes no input any more.
+	// WriteStdin writes input of a writer from offset on. written is the total of its
+	// bytes. open is false once the exec no longer accepts input.
 	WriteStdin(ctx context.Context, sandboxID, execID, writer string, offset uint64, data []byte, eof bool) (written uint64, open bool, err error)
 	// Resize sets the window size of an exec's terminal.
 	Resize(ctx context.Context, sandboxID, execID string, rows, columns uint32) error
 }
 
-// Files is what the API needs of the files of sandboxes.
+// Files makes file calls to sandboxes.
 type Files interface {
-	// Call makes a small call about files.
+	// Call makes a small file call.
 	Call(ctx context.Context, sandboxID string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error)
-	// Transfer begins a transfer; done must be called at its end.
+	// Transfer starts a transfer. done must be called at its end.
 	Transfer(ctx context.Context, sandboxID string, req *guestv1.TransferRequest) (t *guest.Transfer, done func(), err error)
 }
 
-// Examiner answers Doctor.
+// Examiner implements Doctor.
 type Examiner interface {
-	// Examine reports what is out of order, and mends what can be mended if fix is set.
+	// Examine reports problems, and repairs what it can if fix is set.
 	Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error)
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// code is the one place where classes of errors become gRPC codes.
+// code is the only place that maps classes of errors to gRPC codes.
 func code(err error) codes.Code {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -47,8 +47,8 @@ func code(err error) codes.Code {
 	return codes.Internal
 }
 
-// status makes the error of a call: code, sentence and ErrorInfo. What has no
-// published reason is a fault of ours and is logged here.
+// status makes the error of a call: code, sentence and ErrorInfo. An error without a
+// published reason is an internal error and is logged here.
 func (g *guard) status(method string, err error) error {
 	if err == nil {
 		return nil

@@ -11,24 +11,24 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 )
 
-// eventPage is how many events are read at a time. No read transaction lasts
+// eventPage is the maximum number of events read at a time. No read transaction is open
 // while events are sent.
 const eventPage = 256
 
-// passedAfter is how long a watch that has passed events which are not selected goes
-// without a word of it; it hears earlier after eventPage of them, and when the daemon
-// stops. It is well below the minute for which retention keeps an exec however many
-// there are, so that also after a crash no such event is missing where it goes on.
+// passedAfter is the maximum time until a watch reports that it has passed events that
+// are not selected. It reports them earlier after eventPage events and when the daemon
+// stops. It is much shorter than the minute for which retention keeps every exec, so even
+// after a crash no such event is missing where the watch resumes.
 const passedAfter = 10 * time.Second
 
-// eventCalls answers the calls that stream events.
+// eventCalls implements the calls that stream events.
 type eventCalls struct {
 	ledger *ledger.Ledger
 	life   *lifetime
 }
 
-// SubscribeSandboxEvents replays and follows one sandbox. Replay and live are the
-// same reading after a cursor, so there is neither gap nor duplicate between.
+// SubscribeSandboxEvents replays and follows one sandbox. Both are the same read after a
+// cursor, so there is neither a gap nor a duplicate between them.
 func (s *eventCalls) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsRequest, stream grpc.ServerStreamingServer[agboxv1.SandboxEvent]) error {
 	ctx := stream.Context()
 	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
@@ -76,8 +76,8 @@ func (s *eventCalls) SubscribeSandboxEvents(req *agboxv1.SubscribeSandboxEventsR
 	}
 }
 
-// sendSnapshot sends the present state: the newest event again, and one event for
-// each exec that runs.
+// sendSnapshot sends the current state: the newest event again, and one event for each
+// running exec.
 func (s *eventCalls) sendSnapshot(stream grpc.ServerStreamingServer[agboxv1.SandboxEvent], sb ledger.Sandbox, view eventView) error {
 	newest, err := s.ledger.NewestEvent(stream.Context(), sb, view.visible)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 	}
 	choose := s.selector(ctx, req.GetLabelSelector())
 	told := at.At
-	var due <-chan time.Time // when to tell what was passed; nil: nothing was
+	var due <-chan time.Time // when to report what was passed; nil: nothing to report
 	tell := func() error {
 		told, due = at.At, nil
 		return stream.Send(&agboxv1.WatchEventsResponse{Position: told})
@@ -149,7 +149,7 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 			err = tell()
 		case <-s.life.stopping:
 			if at.At > told {
-				_ = tell() // whom it does not reach cannot be told why the stream ends either
+				_ = tell() // if it fails, the reason for the end cannot be sent either
 			}
 			err = errStopping()
 		case <-ctx.Done():
@@ -161,8 +161,8 @@ func (s *eventCalls) WatchEvents(req *agboxv1.WatchEventsRequest, stream grpc.Se
 	}
 }
 
-// selector tells whether a sandbox carries the labels. Labels never change, so
-// each answer is kept for the stream.
+// selector reports whether a sandbox has the labels. Labels never change, so the stream
+// keeps each result.
 func (s *eventCalls) selector(ctx context.Context, labels map[string]string) func(string) bool {
 	if len(labels) == 0 {
 		return func(string) bool { return true }

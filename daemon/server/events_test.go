@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// watched is a server with the READY sandboxes "mine" and "other", labelled so.
+// watched is a server with the READY sandboxes "mine" and "other" with different labels.
 // Their events have the positions 1 to 4.
 func watched(t *testing.T) *eventCalls {
 	t.Helper()
@@ -47,7 +47,7 @@ func watched(t *testing.T) *eventCalls {
 	return s
 }
 
-// ranExec has a command run in a sandbox, which makes two events.
+// ranExec runs a command in a sandbox, which makes two events.
 func ranExec(t *testing.T, s *eventCalls, sandboxID, execID string) {
 	t.Helper()
 	_, err := s.ledger.AcceptExec(t.Context(), &agboxv1.CreateExecRequest{SandboxId: sandboxID, ExecId: execID, Command: []string{"x"}}, "boot")
@@ -59,7 +59,7 @@ func ranExec(t *testing.T, s *eventCalls, sandboxID, execID string) {
 	}
 }
 
-// watchStream is the call of a client that takes all it is sent.
+// watchStream is the call of a client that receives everything.
 type watchStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -82,7 +82,7 @@ func (s *watchStream) Send(m *agboxv1.WatchEventsResponse) error {
 	return nil
 }
 
-// want compares what has come once there is nothing more to do.
+// want compares what has arrived once nothing more happens.
 func (s *watchStream) want(t *testing.T, when string, events, passed []uint64) {
 	t.Helper()
 	synctest.Wait()
@@ -93,7 +93,8 @@ func (s *watchStream) want(t *testing.T, when string, events, passed []uint64) {
 	}
 }
 
-// watch begins a call for the events of "mine"; what it returns ends it.
+// watch starts a call for the events of "mine". The function that it returns ends the
+// call.
 func watch(t *testing.T, s *eventCalls, after uint64) (*watchStream, func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,27 +14,27 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 )
 
-// firstOwnType is where the event types begin that the published contract does not
-// have. Published clients cannot decode them.
+// firstOwnType is the first event type that is not in the published contract. Published
+// clients cannot decode these types.
 const firstOwnType = agboxv1.EventType_SANDBOX_RESUME_REQUESTED
 
-// preparing are the phases that stand for our own event types in a published one.
+// preparing has the phases that stand for our own event types in SANDBOX_PREPARING.
 var preparing = map[agboxv1.EventType]string{
 	agboxv1.EventType_SANDBOX_REVIVED:         "revived",
 	agboxv1.EventType_SANDBOX_SERVICE_STARTED: "service",
 	agboxv1.EventType_SANDBOX_FILES_COPIED:    "copied",
 }
 
-// eventView is what a subscriber wants to see of a sandbox's events.
+// eventView selects what a subscriber sees of a sandbox's events.
 type eventView struct {
-	// exact gives our own event types as they are.
+	// exact sends our own event types unchanged.
 	exact bool
-	// main gives the events of the image's own command.
+	// main sends the events of the image's own command.
 	main bool
 }
 
-// show turns a stored event, which it may change, into what the subscriber gets; nil
-// if it is hidden.
+// show converts a stored event, which it may modify, for the subscriber. It returns nil
+// if the event is hidden.
 func (v eventView) show(ev *agboxv1.SandboxEvent) *agboxv1.SandboxEvent {
 	typ := ev.GetEventType()
 	switch {
@@ -57,11 +57,11 @@ func (v eventView) show(ev *agboxv1.SandboxEvent) *agboxv1.SandboxEvent {
 	return ev
 }
 
-// visible tells whether show gives anything.
+// visible reports whether show returns an event.
 func (v eventView) visible(ev *agboxv1.SandboxEvent) bool { return v.main || !ev.GetExec().GetMain() }
 
-// running are the execs of the snapshot of a sandbox, each as the event that started
-// it, with the sequence of the newest event.
+// running returns the running execs for the snapshot of a sandbox, each as the event that
+// started it, with the sequence of the newest event.
 func (v eventView) running(sb ledger.Sandbox) []*agboxv1.SandboxEvent {
 	execs := slices.SortedFunc(maps.Values(sb.Execs), func(a, b machine.Exec) int { return cmp.Compare(a.Sequence, b.Sequence) })
 	var events []*agboxv1.SandboxEvent

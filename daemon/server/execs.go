@@ -20,14 +20,14 @@ import (
 	"github.com/agbox/agbox/logs/notify"
 )
 
-// execCalls answers the calls about execs, their output and their input.
+// execCalls implements the calls about execs, their output and their input.
 type execCalls struct {
 	ledger *ledger.Ledger
 	execs  Execs
 	paths  paths.Install
 	// logs wakes followers of log files.
 	logs *notify.Notifier
-	// slowReader is how long a client may take nothing; 0: the default.
+	// slowReader is how long a client may read nothing. 0 means the default.
 	slowReader time.Duration
 	life       *lifetime
 	// typing knows who may type.
@@ -43,7 +43,7 @@ func (s *execCalls) CreateExec(ctx context.Context, req *agboxv1.CreateExecReque
 	select {
 	case <-started:
 	case <-s.life.stopping:
-		// It is committed; if it has not been started yet, the next daemon does so.
+		// It is committed. If it has not been started, the next daemon starts it.
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -68,8 +68,8 @@ func (s *execCalls) RunExec(req *agboxv1.CreateExecRequest, stream grpc.ServerSt
 	return s.follow(stream, resolved.GetSandboxId(), resolved.GetExecId(), logs.Cursor{}, true)
 }
 
-// createExec commits a command that is on its way to being started, and returns
-// the request with the ids that it was given.
+// createExec commits a command and starts sending it to its supervisor. It returns the
+// request with its ids.
 func (s *execCalls) createExec(ctx context.Context, req *agboxv1.CreateExecRequest) (*agboxv1.CreateExecRequest, <-chan struct{}, error) {
 	if err := admission.CheckCommand(req); err != nil {
 		return nil, nil, err
@@ -180,7 +180,7 @@ func (s *execCalls) ListExecs(ctx context.Context, req *agboxv1.ListExecsRequest
 		return nil, err
 	}
 	resp := new(agboxv1.ListExecsResponse)
-	if len(page) > size { // one more than asked for: there is a next page
+	if len(page) > size { // there is one more than requested, so there is a next page
 		page = page[:size]
 		resp.NextPageToken = page[size-1].GetExecId()
 	}
@@ -205,7 +205,7 @@ func (s *execCalls) logPaths(sandboxID, execID string) (stdout, stderr string) {
 	return filepath.Join(dir, logs.StdoutName(execID)), filepath.Join(dir, logs.StderrName(execID))
 }
 
-// newestFirst sorts a list by a time, and what has the same one by id.
+// newestFirst sorts a list by time, and elements with the same time by id.
 func newestFirst[T any](all []T, at func(T) *timestamppb.Timestamp, id func(T) string) {
 	slices.SortFunc(all, func(a, b T) int {
 		return cmp.Or(at(b).AsTime().Compare(at(a).AsTime()), cmp.Compare(id(a), id(b)))

@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// fileCalls answers FileService.
+// fileCalls implements FileService.
 type fileCalls struct {
 	agboxv1.UnimplementedFileServiceServer
 	ledger *ledger.Ledger
@@ -25,7 +25,7 @@ type fileCalls struct {
 	life   *lifetime
 }
 
-// file makes a small call about files.
+// file makes a small file call.
 func (f fileCalls) file(ctx context.Context, sandbox string, op guest.FileOp, req *guestv1.FileRequest) (*guestv1.FileReply, error) {
 	sb, err := f.ledger.FindSandbox(ctx, sandbox)
 	if err != nil {
@@ -45,8 +45,8 @@ func (f fileCalls) Stat(ctx context.Context, req *agboxv1.StatFileRequest) (*agb
 	return &agboxv1.StatFileResponse{File: fileInfo(reply.GetFiles()[0])}, nil
 }
 
-// maxFilePage is the largest number of entries in a page of List, and
-// maxFilePageBytes about the most that they take.
+// maxFilePage is the maximum number of entries in a page of List, and maxFilePageBytes
+// about the maximum size.
 const (
 	maxFilePage      = 1000
 	maxFilePageBytes = 1 << 20
@@ -80,7 +80,8 @@ func (f fileCalls) List(ctx context.Context, req *agboxv1.ListFilesRequest) (*ag
 		if reply.GetEnd() {
 			return resp, nil
 		}
-		// A supervisor that gives nothing and does not move would be asked for ever.
+		// A supervisor that returns nothing and does not advance would be queried
+		// forever.
 		stuck := reply.GetCursor() == cursor
 		cursor = reply.GetCursor()
 		if stuck || len(resp.GetFiles()) >= size || bytes >= maxFilePageBytes {
@@ -116,7 +117,7 @@ func (f fileCalls) Move(ctx context.Context, req *agboxv1.MoveFileRequest) (*agb
 	return new(agboxv1.MoveFileResponse), err
 }
 
-// fileInfo makes the description for the outside.
+// fileInfo converts the description of a file.
 func fileInfo(st *guestv1.FileStat) *agboxv1.FileInfo {
 	if st == nil {
 		return nil
@@ -136,7 +137,7 @@ func fileInfo(st *guestv1.FileStat) *agboxv1.FileInfo {
 	return info
 }
 
-// text shows a name, which Linux takes to be bytes, as text.
+// text converts a name, which consists of bytes in Linux, to text.
 func text(name []byte) string { return strings.ToValidUTF8(string(name), "\uFFFD") }
 
 func fileType(mode uint32) agboxv1.FileType {

@@ -17,49 +17,48 @@ import (
 )
 
 const (
-	// chunkSize is the most that one message of a log stream carries, in bytes: with
-	// what is around it, 256 KiB.
+	// chunkSize is the maximum data in one message of a log stream, in bytes. With its
+	// envelope, a message has 256 KiB.
 	chunkSize = 256<<10 - 256
-	// batchLength is how many chunks one message carries at most.
+	// batchLength is the maximum number of chunks in one message.
 	batchLength = 256
-	// slowReader is how long a client may take nothing while there is something
-	// for it. A stream that is ended then costs no more than one message.
+	// slowReader is how long a client may read nothing while data is waiting for it.
+	// Ending its stream then discards at most one message.
 	slowReader = 10 * time.Second
 	// restAfter is how long a follower of a quiet log keeps its files open.
 	restAfter = time.Second
-	// movedEvery is how many bytes of what a client does not want are passed over
-	// until it is told.
+	// movedEvery is how many skipped bytes it takes until the client is informed about
+	// the new position.
 	movedEvery = 16 << 20
 )
 
-// chunks lends buffers to followers while they have something to send: a
-// follower of a quiet log holds none.
+// chunks pools the buffers of followers. A follower of a quiet log holds none.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// follower is one log stream. The handler's goroutine owns it, but while deliver
-// runs: then a goroutine does that reads and sends.
+// follower is one log stream. It is owned by the handler's goroutine, except during
+// deliver: then by the goroutine that reads and sends.
 type follower struct {
 	s                 *execCalls
 	to                outputSender
 	sandboxID, execID string
 	// done is closed when the exec has ended.
 	done <-chan struct{}
-	// at is what the client knows of where the stream is.
+	// at is the position of the stream as the client knows it.
 	at logs.Cursor
-	// batches tells that the client takes several chunks in one message; held are
-	// those that are not sent yet.
+	// batches means that the client accepts several chunks in one message. held are
+	// chunks that are not sent yet.
 	batches bool
 	held    []*agboxv1.LogChunk
-	// part is what to give, where selective says that it is not all.
+	// part is the part to send, if selective is set.
 	part      logs.Part
 	selective bool
 
 	reader *logs.Reader
 	watch  *notify.Watch
-	// sends is odd while a message is being sent, and counts them.
+	// sends is odd while a message is being sent, and counts the messages.
 	sends atomic.Int64
-	// left tells that a client took nothing, and the goroutine that tried to send
-	// closes everything.
+	// left means that the client read nothing. The goroutine that was sending then closes
+	// everything.
 	left bool
 }
 
@@ -78,14 +77,14 @@ func (f *follower) release() {
 	}
 }
 
-// run sends what is there, waits for more if asked to, and closes with the
-// status. What the process wrote before it ended is all sent before its status.
+// run sends existing output, waits for more if requested, and ends with the status.
+// Everything that the process wrote before its end is sent before its status.
 func (f *follower) run(ctx context.Context, follow bool) error {
 	if err := f.subscribe(follow); err != nil {
 		return err
 	}
 	for {
-		// In this order: what is in the log once the end is known is complete.
+		// In this order: once the end is known, the log is complete.
 		last := !follow || f.ended() || f.expired()
 		if err := f.deliver(ctx, last); err != nil {
 			return err
@@ -108,11 +107,11 @@ func (f *follower) ended() bool {
 	}
 }
 
-// expired tells whether nothing that is written from now on is wanted.
+// expired reports whether the part excludes everything that is written from now on.
 func (f *follower) expired() bool { return !f.part.Until.IsZero() && !time.Now().Before(f.part.Until) }
 
-// subscribe has the follower woken by every write from now on. It comes before
-// anything is read, so that no write goes unnoticed.
+// subscribe makes every later write wake the follower. It must come before the first
+// read, so that no write is missed.
 func (f *follower) subscribe(follow bool) (err error) {
 	if !follow {
 		return nil
@@ -127,9 +126,9 @@ func (f *follower) subscribe(follow bool) (err error) {
 	return err
 }
 
-// deliver sends all that is there. A client that takes nothing for a while is left:
-// nothing may wait for it for ever. With last set deliver stops where the log ended
-// when it was called: children in the background may write for ever.
+// deliver sends everything that is there. It abandons a client that reads nothing for a
+// while, because nothing may wait for it forever. With last set, it stops where the log
+// ended when it was called, because background processes may write forever.
 func (f *follower) deliver(ctx context.Context, last bool) error {
 	delivered := make(chan error, 1)
 	f.s.life.senders.Go(func() { delivered <- f.read(ctx, last) })
@@ -157,8 +156,8 @@ func (f *follower) deliver(ctx context.Context, last bool) error {
 	}
 }
 
-// wait returns when there may be more to do. A follower that waits long closes
-// its files: a thousand of them need no descriptor.
+// wait returns when there may be more to do. A follower that waits long closes its files,
+// so a thousand of them need no descriptors.
 func (f *follower) wait(ctx context.Context) error {
 	rest := time.NewTimer(restAfter)
 	defer rest.Stop()
@@ -191,7 +190,7 @@ func (f *follower) wait(ctx context.Context) error {
 	}
 }
 
-// finish closes the stream with the exec as it is.
+// finish ends the stream with the current exec.
 func (f *follower) finish(ctx context.Context) error {
 	status, err := f.s.execStatus(ctx, f.sandboxID, f.execID)
 	if err != nil {
@@ -210,7 +209,7 @@ func (f *follower) finish(ctx context.Context) error {
 	return f.to.sendEnd(end)
 }
 
-// isShort tells whether output is missing that the process wrote before it ended.
+// isShort reports whether the log lacks output that the process wrote before its end.
 func (f *follower) isShort(status *agboxv1.ExecStatus) bool {
 	return !f.selective && !reached(f.at, logs.Cursor{Stdout: status.GetStdoutBytes(), Stderr: status.GetStderrBytes()})
 }

@@ -28,10 +28,10 @@ import (
 
 var errCallOver = errors.New("the call is over")
 
-// fakeClient takes what it is sent, or nothing until it is let go.
+// fakeClient receives everything, or nothing until it is released.
 type fakeClient struct {
 	data  []byte
-	stuck chan struct{} // nil: takes all
+	stuck chan struct{} // nil: receives everything
 }
 
 func (c *fakeClient) sendChunk(chunk *agboxv1.LogChunk) error {
@@ -45,7 +45,7 @@ func (c *fakeClient) sendChunk(chunk *agboxv1.LogChunk) error {
 
 func (c *fakeClient) sendEnd(*agboxv1.LogEnd) error { return nil }
 
-// followed makes a log and a follower of it whose exec never ends.
+// followed makes a log and a follower of it. The exec never ends.
 func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *logs.Writer) {
 	t.Helper()
 	s := &execCalls{paths: paths.Install{Data: t.TempDir()}, slowReader: slow, life: newLifetime()}
@@ -71,7 +71,7 @@ func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *lo
 	return &follower{s: s, to: to, sandboxID: "a", execID: "e1", done: make(chan struct{})}, w
 }
 
-// batchClient also takes batches, and notes what comes as a line.
+// batchClient also accepts batches. It records each as a line.
 type batchClient struct {
 	fakeClient
 	came []string
@@ -165,7 +165,7 @@ func TestGapsAreSentWhereTheyAre(t *testing.T) {
 	}
 }
 
-// A batch holds no more than fits into a buffer, and not too many chunks.
+// A batch must fit into a buffer and has a bounded number of chunks.
 func TestBatchesAreBoundedAndWhole(t *testing.T) {
 	for _, size := range []int{1, chunkSize / 5} {
 		c := &batchClient{}
@@ -193,7 +193,7 @@ func TestBatchesAreBoundedAndWhole(t *testing.T) {
 	}
 }
 
-// What is left out is told between the chunks that it lies between.
+// Skipped output is reported between the chunks around it.
 func TestABatchIsSentBeforeWhatIsLeftOutIsTold(t *testing.T) {
 	c := &batchClient{}
 	f, w := followed(t, 0, c)
@@ -212,8 +212,8 @@ func TestABatchIsSentBeforeWhatIsLeftOutIsTold(t *testing.T) {
 	}
 }
 
-// The call of a client that takes nothing ends, though the sending hangs; what
-// hung is tidied up with the call.
+// The call of a client that reads nothing ends although the send blocks. The blocked send
+// ends with the call.
 func TestAClientThatTakesNothingIsLeft(t *testing.T) {
 	c := &fakeClient{stuck: make(chan struct{})}
 	f, w := followed(t, time.Millisecond, c)
@@ -230,7 +230,7 @@ func TestAClientThatTakesNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Also of a log that was quiet for so long that its files were closed.
+// Also after the log was quiet for so long that its files were closed.
 func TestAFollowerThatRestedMissesNothing(t *testing.T) {
 	c := &fakeClient{}
 	f, w := followed(t, 0, c)
@@ -256,7 +256,7 @@ func TestAMissingDescriptorIsOverloadAndNoLostLog(t *testing.T) {
 	}
 }
 
-// followStream is the call of a client that takes all it is sent.
+// followStream is the call of a client that receives everything.
 type followStream struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -272,8 +272,8 @@ func (s *followStream) Send(m *agboxv1.FollowExecLogsResponse) error {
 	return nil
 }
 
-// The index falls behind the output when the supervisor is killed between the two,
-// or the host goes down.
+// The index lags behind the output if the supervisor is killed between the two writes, or
+// the host crashes.
 func TestWhatNoRecordTellsOfIsGivenOnceNobodyWritesAnyMore(t *testing.T) {
 	const lost, late = "hello", "lost\nlast\n"
 	ended := func(state agboxv1.ExecState, d *agboxv1.ExecEventDetails) *agboxv1.ExecEventDetails {
@@ -293,7 +293,7 @@ func TestWhatNoRecordTellsOfIsGivenOnceNobodyWritesAnyMore(t *testing.T) {
 	}
 	parts := map[string]struct {
 		req              *agboxv1.FollowExecLogsRequest
-		indexed, covered string // what comes with the rest and without it
+		indexed, covered string // what is sent with the rest and without it
 	}{
 		"all":        {&agboxv1.FollowExecLogsRequest{}, lost + late, lost},
 		"a tail":     {&agboxv1.FollowExecLogsRequest{TailLines: new(uint64(1))}, "last\n", lost},

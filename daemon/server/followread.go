@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// read is the work of deliver.
+// read does the work of deliver.
 func (f *follower) read(ctx context.Context, last bool) error {
 	if err := f.open(ctx); err != nil || f.reader == nil {
 		return err
@@ -35,8 +35,8 @@ func (f *follower) read(ctx context.Context, last bool) error {
 	return f.flush()
 }
 
-// give sends what is in the log, or with last set what is before its end. In the
-// end it may still hold chunks, which lie in buf.
+// give sends what is in the log or, with last set, what is before end. Afterwards some
+// chunks may still be held; their data is in buf.
 func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
 	free := buf
 	for !last || !reached(f.reader.Cursor(), end) {
@@ -53,7 +53,7 @@ func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
 		case err != nil:
 			return unreadable(f.execID, err)
 		case last && pastEnd(chunk, end) && f.reader.Ordered():
-			return nil // written after the end; what was before it has all been given
+			return nil // written after the end; everything before it was sent
 		}
 		if err := f.send(chunk); err != nil {
 			return err
@@ -68,9 +68,9 @@ func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
 	return f.move(f.reader.Cursor())
 }
 
-// giveGaps sends the gaps behind the last byte. There is one if output was dropped
-// until the exec ended, and one for each time that a process in the background
-// continued. A supervisor does not write more than maxGaps.
+// giveGaps sends the gaps after the last byte. There is one if output was dropped until
+// the exec ended, and one for each time that a background process continued. A supervisor
+// writes at most maxGaps.
 func (f *follower) giveGaps() error {
 	const maxGaps = 16
 	for range maxGaps {
@@ -85,10 +85,10 @@ func (f *follower) giveGaps() error {
 	return nil
 }
 
-// reached tells whether nothing before end is missing at a cursor.
+// reached reports whether a cursor has reached end in both streams.
 func reached(at, end logs.Cursor) bool { return at.Stdout >= end.Stdout && at.Stderr >= end.Stderr }
 
-// pastEnd tells whether a chunk begins behind end. A gap at end does not.
+// pastEnd reports whether a chunk starts after end. A gap at end does not.
 func pastEnd(chunk logs.Chunk, end logs.Cursor) bool {
 	last := end.Stdout
 	if chunk.Stream == logs.Stderr {
@@ -97,8 +97,8 @@ func pastEnd(chunk logs.Chunk, end logs.Cursor) bool {
 	return chunk.Offset > last || chunk.Offset == last && chunk.Dropped == 0
 }
 
-// open opens the files once they are there. An exec that could not be started
-// has none, and an end without output is no failure.
+// open opens the files once they exist. An exec that could not be started has none, which
+// is not an error.
 func (f *follower) open(ctx context.Context) error {
 	if f.reader != nil && !f.reader.Suspended() {
 		return nil
@@ -127,17 +127,17 @@ func (f *follower) open(ctx context.Context) error {
 	case f.at != logs.Cursor{}:
 		return f.gone()
 	}
-	f.part.Tail = false // all that is written later is new
+	f.part.Tail = false // all later output is new
 	return nil
 }
 
-// choose has the reader give what is asked for only.
+// choose restricts the reader to the requested part.
 func (f *follower) choose(ctx context.Context) error {
 	if !f.selective {
 		return nil
 	}
 	if f.part.Tail && f.ended() {
-		// The last lines may be such as no record tells of.
+		// The last lines may not be in the index.
 		status, err := f.s.execStatus(ctx, f.sandboxID, f.execID)
 		if err != nil {
 			return err
@@ -150,13 +150,13 @@ func (f *follower) choose(ctx context.Context) error {
 	if !f.part.Tail {
 		return nil
 	}
-	// A client that comes again needs it, also before it has got a byte.
+	// A client that resumes needs the position, even before it has received a byte.
 	return f.moveTo(f.reader.Cursor())
 }
 
-// giveUnindexed sends what the process wrote and no record tells of. It has no
-// time, so since and until leave nothing of it out; but where a record was met that
-// is beyond until, all of it is.
+// giveUnindexed sends output that no record of the index covers. Its time is unknown, so
+// since and until do not exclude it. But if a record beyond until was found, everything
+// after that is excluded.
 func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus) error {
 	if f.reader == nil || f.reader.Over() || !f.giveUp(status) {
 		return nil
@@ -164,10 +164,10 @@ func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus
 	return f.deliver(ctx, true)
 }
 
-// giveUp has the reader wait for no further record, if none comes for output that
-// there is. A process in the background of an exec that exited may write on: there,
-// only the output that was counted is known to be written for good. Of an exec that
-// was lost, or killed with its container, nobody counted it, and nobody writes.
+// giveUp stops waiting for index records that will never cover existing output. A
+// background process of an exec that exited may continue to write; then only the output
+// that was counted at its end is sure to be complete. If the exec was lost, or killed
+// with its container, nobody counted its output, and nobody writes any more.
 func (f *follower) giveUp(status *agboxv1.ExecStatus) bool {
 	if status.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		return false

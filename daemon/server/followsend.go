@@ -9,25 +9,26 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// outputSender is where a follower sends what it reads. A chunk's data is lent
-// until sendChunk returns. One that is also a mover is told of what is left out;
-// one whose follower makes batches is also a batchSender.
+// outputSender receives what a follower reads. It may use a chunk's data only until
+// sendChunk returns. If it is also a mover, it is informed about skipped output. If its
+// follower makes batches, it is also a batchSender.
 type outputSender interface {
 	sendChunk(*agboxv1.LogChunk) error
 	sendEnd(*agboxv1.LogEnd) error
 }
 
-// mover is told where the stream goes on after bytes were left out.
+// mover is informed where the stream continues after skipped bytes.
 type mover interface {
 	sendMoved(*agboxv1.LogCursor) error
 }
 
-// batchSender takes several chunks at once, lent until sendBatch returns.
+// batchSender accepts several chunks at once. It may use them only until sendBatch
+// returns.
 type batchSender interface {
 	sendBatch([]*agboxv1.LogChunk) error
 }
 
-// logSender answers FollowExecLogs and RunExec.
+// logSender sends the responses of FollowExecLogs and RunExec.
 type logSender struct {
 	stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]
 }
@@ -48,7 +49,8 @@ func (l logSender) sendEnd(end *agboxv1.LogEnd) error {
 	return l.stream.Send(&agboxv1.FollowExecLogsResponse{Item: &agboxv1.FollowExecLogsResponse_End{End: end}})
 }
 
-// move tells the client where the stream is if it does not know.
+// move informs the client about the position of the stream if the client does not know
+// it.
 func (f *follower) move(to logs.Cursor) error {
 	if to == f.at {
 		return nil
@@ -74,8 +76,8 @@ func cursorMessage(at logs.Cursor) *agboxv1.LogCursor {
 	return &agboxv1.LogCursor{StdoutOffset: at.Stdout, StderrOffset: at.Stderr}
 }
 
-// send sends a chunk, or holds it for a batch. What was left out before it is told
-// first, where that is in the same stream or has become much.
+// send sends a chunk, or holds it for a batch. It first reports skipped output if that is
+// in the same stream or is large.
 func (f *follower) send(chunk logs.Chunk) error {
 	after := f.reader.Cursor()
 	before, known, other := after, &f.at.Stdout, after.Stderr-f.at.Stderr
@@ -107,7 +109,7 @@ func (f *follower) send(chunk logs.Chunk) error {
 	return f.flush()
 }
 
-// flush sends the chunks that are held.
+// flush sends the held chunks.
 func (f *follower) flush() error {
 	held := f.held
 	f.held = f.held[:0]

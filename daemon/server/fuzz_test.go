@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// requests are the requests of all methods, in the order of the service, as gRPC
+// requests returns the request types of all methods, in the order of the service, as gRPC
 // decodes them.
 func requests(f *testing.F) []protoreflect.MessageType {
 	var all []protoreflect.MessageType
@@ -32,9 +32,9 @@ func requests(f *testing.F) []protoreflect.MessageType {
 	return all
 }
 
-// FuzzRequest decodes any bytes as a request of any method and takes them as far
-// as a server without rooms does. What it lets through has only ids from which
-// paths may be built.
+// FuzzRequest decodes any bytes as a request of any method and handles it as far as a
+// server without dependencies can. Requests that pass must have only ids from which paths
+// may be built.
 func FuzzRequest(f *testing.F) {
 	kinds := requests(f)
 	for i, seed := range []proto.Message{
@@ -75,7 +75,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// checkIDs looks at all fields that name a sandbox or an exec.
+// checkIDs checks all fields that name a sandbox or an exec.
 func checkIDs(t *testing.T, m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if f.Name() != "sandbox_id" && f.Name() != "exec_id" {

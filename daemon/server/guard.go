@@ -19,8 +19,8 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// guard stands before every call: it checks requests, turns failures into statuses, and
-// counts the unary calls under way.
+// guard wraps every call: it checks requests, converts errors into statuses, and counts
+// the running unary calls.
 type guard struct {
 	// rules are those of the .proto files.
 	rules protovalidate.Validator
@@ -29,7 +29,7 @@ type guard struct {
 	calls inFlight
 }
 
-// unary checks the request, and makes every failure a status with a reason.
+// unary checks the request and converts every error into a status with a reason.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
 	g.calls.begin()
 	defer g.calls.end()
@@ -55,7 +55,7 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	}()
 	checked := &checkedStream{ServerStream: stream, check: g.check, stopping: g.life.stopping}
 	if !info.IsServerStream {
-		checked.stopping = nil // all it sends is the answer to what is done by then
+		checked.stopping = nil // its only message is the answer to completed work
 	}
 	return handle(srv, checked)
 }
@@ -66,8 +66,8 @@ type checkedStream struct {
 	stopping <-chan struct{}
 }
 
-// SendMsg refuses when the daemon stops: a stream that always has something to
-// send would not notice otherwise.
+// SendMsg fails when the daemon stops. A stream that always has something to send would
+// not notice otherwise.
 func (c *checkedStream) SendMsg(m any) error {
 	select {
 	case <-c.stopping:
@@ -84,15 +84,15 @@ func (c *checkedStream) RecvMsg(m any) error {
 	return c.check(m)
 }
 
-// panicked turns a fault of ours into an error of one call: the daemon owns
-// other people's work and goes on.
+// panicked turns a panic into an error of one call: the daemon owns other work and must
+// continue.
 func (g *guard) panicked(method string, r any) error {
 	g.log.Error("a handler panicked", "method", method, "panic", r, "stack", string(debug.Stack()))
 	return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 		"The daemon made a mistake; its log has the details, please report it.")
 }
 
-// check holds the request against the rules in the .proto files.
+// check checks the request against the rules in the .proto files.
 func (g *guard) check(req any) error {
 	msg, ok := req.(proto.Message)
 	if !ok {
@@ -117,8 +117,8 @@ func (g *guard) check(req any) error {
 	return invalid("%s", strings.Join(sentences, " "))
 }
 
-// withoutSpec leaves the spec of a request out, which package spec checks: with
-// the files, and so that all problems are told at once.
+// withoutSpec removes the spec from a request. Package spec checks it, together with the
+// files, so that all problems are reported at once.
 func withoutSpec(msg proto.Message) proto.Message {
 	switch req := msg.(type) {
 	case *agboxv1.ResolveSpecRequest:
@@ -132,8 +132,8 @@ func withoutSpec(msg proto.Message) proto.Message {
 	return msg
 }
 
-// sentence says in plain words what is wrong with a field where the rule itself
-// would show a regular expression.
+// sentence describes the problem of a field in plain words. The rule itself would show a
+// regular expression.
 func sentence(v *protovalidate.Violation) string {
 	if v.Proto.GetRuleId() != "string.pattern" {
 		return v.Proto.GetMessage()
@@ -158,8 +158,8 @@ func sentence(v *protovalidate.Violation) string {
 	return got + "has characters that are not allowed here"
 }
 
-// refersToExec tells whether a field names an exec that exists. In a request to
-// create one the id is chosen.
+// refersToExec reports whether a field names an existing exec. In a request to create
+// one, the id is chosen by the caller.
 func refersToExec(f protoreflect.FieldDescriptor) bool {
 	return f.Name() == "exec_id" && f.ContainingMessage() != (*agboxv1.CreateExecRequest)(nil).ProtoReflect().Descriptor()
 }

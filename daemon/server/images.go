@@ -13,7 +13,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// imageCalls answers the calls about images.
+// imageCalls implements the calls about images.
 type imageCalls struct {
 	engine Engine
 	life   *lifetime
@@ -34,7 +34,7 @@ func (s *imageCalls) ListImages(ctx context.Context, _ *agboxv1.ListImagesReques
 	return resp, nil
 }
 
-// PullImage pulls an image. It ends with its call, and with the daemon.
+// PullImage pulls an image. It ends with its call, and when the daemon stops.
 func (s *imageCalls) PullImage(req *agboxv1.PullImageRequest, stream grpc.ServerStreamingServer[agboxv1.PullImageResponse]) error {
 	ctx, done := s.life.context(stream.Context())
 	defer done()
@@ -60,7 +60,8 @@ func (s *imageCalls) PullImage(req *agboxv1.PullImageRequest, stream grpc.Server
 	return stream.Send(&agboxv1.PullImageResponse{Image: &agboxv1.Image{Id: pulled.ID, Platform: pulled.Platform, Names: []string{req.GetImage()}}})
 }
 
-// BuildImage hands a build to the engine. It ends with its call, and with the daemon.
+// BuildImage passes a build to the engine. It ends with its call, and when the daemon
+// stops.
 func (s *imageCalls) BuildImage(stream grpc.BidiStreamingServer[agboxv1.BuildImageRequest, agboxv1.BuildImageResponse]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -85,8 +86,8 @@ func (s *imageCalls) BuildImage(stream grpc.BidiStreamingServer[agboxv1.BuildIma
 	return stream.Send(&agboxv1.BuildImageResponse{ImageId: id})
 }
 
-// receiveContext writes what a client sends of a build context. It ends at the end
-// of that, with the call, or when nobody reads any more.
+// receiveContext writes the build context that a client sends. It ends at the end of the
+// context, with the call, or when nobody reads any more.
 func receiveContext(stream grpc.BidiStreamingServer[agboxv1.BuildImageRequest, agboxv1.BuildImageResponse], to io.Writer) error {
 	for {
 		m, err := stream.Recv()

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// flushWithin is how long the connections get to take what was written to them
-// once no unary call is under way. A client that does not read, such as a
-// pager's, would keep its connection for ever; it comes back with its cursor.
+// flushWithin is how long the connections get to send pending data once no unary call is
+// running. A client that does not read, such as one behind a pager, would keep its
+// connection forever. It continues later with its cursor.
 const flushWithin = 250 * time.Millisecond
 
-// inFlight counts the unary calls under way.
+// inFlight counts the running unary calls.
 type inFlight struct {
 	// mu guards what follows.
 	mu sync.Mutex
 	n  int
-	// begun counts all calls there have been.
+	// begun counts all calls so far.
 	begun uint64
-	// idle is closed when no call is under way; nil while nobody waits for that.
+	// idle is closed when no call is running. It is nil if nobody waits for that.
 	idle chan struct{}
 }
 
@@ -29,7 +29,7 @@ func (f *inFlight) begin() {
 	f.begun++
 }
 
-// since returns how many calls there have been.
+// since returns the number of calls so far.
 func (f *inFlight) since() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,8 +50,8 @@ func (f *inFlight) closeQuietLocked() {
 	}
 }
 
-// quiet returns a channel that is closed once there is a moment without a call.
-// One goroutine may wait at a time.
+// quiet returns a channel that is closed once no call is running. Only one goroutine may
+// wait at a time.
 func (f *inFlight) quiet() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -61,8 +61,8 @@ func (f *inFlight) quiet() <-chan struct{} {
 	return idle
 }
 
-// await returns when done is closed, or earlier, when no more answers can be expected
-// to leave: there was no unary call for flushWithin, or ctx ended.
+// await returns when done is closed, or earlier if no more answers can be expected: no
+// unary call has run for flushWithin, or ctx ended.
 func (f *inFlight) await(ctx context.Context, done <-chan struct{}) {
 	flushed := time.NewTimer(flushWithin)
 	defer flushed.Stop()

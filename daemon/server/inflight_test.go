@@ -27,7 +27,7 @@ func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
 			calls.await(t.Context(), nil) // the connections never end by themselves
 			waited <- time.Since(begun)
 		}()
-		<-time.After(time.Second) // of the bubble's clock: the call takes that long
+		<-time.After(time.Second) // on the clock of the synctest bubble: the call takes that long
 		select {
 		case <-waited:
 			t.Fatal("await did not wait for the call")
@@ -35,7 +35,7 @@ func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
 		}
 		calls.end()
 		<-time.After(flushWithin / 2)
-		calls.begin() // one that had been on its way
+		calls.begin() // one that had already been sent
 		calls.end()
 		if took := <-waited; took != time.Second+2*flushWithin {
 			t.Errorf("await took %v, want the call's time and %v twice", took, flushWithin)
@@ -61,7 +61,7 @@ func TestDrainEndsWithTheConnectionsOrItsContext(t *testing.T) {
 	})
 }
 
-// endless is a stream that takes everything.
+// endless is a stream that accepts everything.
 type endless struct{ grpc.ServerStream }
 
 func (endless) SendMsg(any) error { return nil }
@@ -78,7 +78,7 @@ func TestAStreamThatAlwaysSendsNoticesTheEndOfTheDaemon(t *testing.T) {
 	}
 }
 
-// The client would do again, or take for undone, what has been done.
+// Otherwise the client would repeat completed work, or believe that it was not done.
 func TestTheAnswerToAnUploadIsSentAlsoWhenTheDaemonStops(t *testing.T) {
 	s := bare(t)
 	close(s.life.stopping)

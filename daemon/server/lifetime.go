@@ -11,19 +11,19 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// lifetime is what calls know of the end of the daemon, and what it waits for.
+// lifetime tells calls about the daemon's stop, and waits for their goroutines.
 type lifetime struct {
 	// stopping is closed when the daemon stops.
 	stopping chan struct{}
-	// receivers are the goroutines that receive what clients stream, senders those
-	// that send output.
+	// receivers are the goroutines that receive data from clients, senders those that
+	// send output.
 	receivers, senders sync.WaitGroup
 }
 
 func newLifetime() *lifetime { return &lifetime{stopping: make(chan struct{})} }
 
-// context returns a context that also ends when the daemon stops; its cause says so
-// then. cancel must be called.
+// context returns a context that also ends when the daemon stops. Its cause then says so.
+// cancel must be called.
 func (l *lifetime) context(ctx context.Context) (_ context.Context, cancel context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -38,8 +38,7 @@ func (l *lifetime) context(ctx context.Context) (_ context.Context, cancel conte
 	return ctx, func() { end(nil); <-ended }
 }
 
-// stopped is the error of a call whose context ended because the daemon stops; nil
-// if it did not.
+// stopped returns the error of a call that the daemon's stop has cancelled, or nil.
 func stopped(ctx context.Context) error {
 	if cause := context.Cause(ctx); fault.Of(cause) != nil {
 		return cause
@@ -47,7 +46,7 @@ func stopped(ctx context.Context) error {
 	return nil
 }
 
-// orStopped is err, or that the daemon stops where that ended the call.
+// orStopped returns err, or the error of stopped if the daemon's stop ended the call.
 func orStopped(ctx context.Context, err error) error {
 	if cause := stopped(ctx); err != nil && cause != nil {
 		return cause
@@ -55,7 +54,7 @@ func orStopped(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns when something has changed. The error is why to wait no longer.
+// wait returns when changed is closed. An error means that waiting must end.
 func (l *lifetime) wait(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:

@@ -11,26 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketBuffer is the size of the send and receive buffers of each connection
-// in bytes. With the kernel's default of 208 KiB some versions of grpc-go can
-// block both ends at several hundred concurrent calls (its issue 9330).
+// socketBuffer is the size of the send and receive buffers of each connection in bytes.
+// With the kernel's default of 208 KiB some versions of grpc-go can block both ends with
+// several hundred concurrent calls (its issue 9330).
 const socketBuffer = 4 << 20
 
-// Listener accepts connections from this daemon's own user and from root. The
-// socket's mode keeps others out already; this holds even if that was changed.
+// Listener accepts connections from the daemon's own user and from root. The socket's
+// mode already excludes other users; this check works even if somebody has changed the
+// mode.
 type Listener struct {
 	*net.UnixListener
 	log *slog.Logger
 
-	// pausing is closed to end the accepting, parked when it has ended, and closed
-	// when the listener is.
+	// pausing is closed to stop accepting, parked when that has happened, and closed when
+	// the listener is closed.
 	pausing, parked, closed chan struct{}
 	park, closing           sync.Once
-	// unserved counts connections that were accepted but not touched yet.
+	// unserved counts accepted connections that were not used yet.
 	unserved sync.WaitGroup
 }
 
-// NewListener takes over a listener. Log is told of connections that are refused.
+// NewListener takes over a listener. It logs refused connections.
 func NewListener(lis *net.UnixListener, log *slog.Logger) *Listener {
 	return &Listener{
 		UnixListener: lis, log: log,
@@ -38,14 +39,13 @@ func NewListener(lis *net.UnixListener, log *slog.Logger) *Listener {
 	}
 }
 
-// pause ends the accepting: further connections wait in the queue of the socket,
-// for whoever listens on it next. It returns when every connection that was
-// accepted is being served: grpc closes those that it finds while it stops,
-// which their callers would see as a refusal. To be called once, while Accept is
-// being called.
+// pause stops accepting. Further connections wait in the socket's queue for the next
+// listener. It returns when every accepted connection is being served: connections that
+// grpc gets while it stops are closed, and their callers would see a refusal. It must be
+// called once, while Accept is running.
 func (l *Listener) pause() {
 	close(l.pausing)
-	_ = l.SetDeadline(time.Unix(1, 0)) // fails on a closed listener only
+	_ = l.SetDeadline(time.Unix(1, 0)) // fails only on a closed listener
 	select {
 	case <-l.parked:
 		l.unserved.Wait()
@@ -53,14 +53,14 @@ func (l *Listener) pause() {
 	}
 }
 
-// Close ends the listening of this process.
+// Close stops listening.
 func (l *Listener) Close() error {
 	l.closing.Do(func() { close(l.closed) })
 	return l.UnixListener.Close()
 }
 
-// Accept returns the next connection of a user who may speak with the daemon.
-// When it is paused it returns with the closing of the listener.
+// Accept returns the next connection of a permitted user. After pause it blocks until the
+// listener is closed.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.AcceptUnix()
@@ -90,7 +90,7 @@ func (l *Listener) acceptFailed(err error) error {
 	}
 }
 
-// served is a connection that tells when it is touched for the first time.
+// served is a connection that reports its first use.
 type served struct {
 	*net.UnixConn
 	once  sync.Once

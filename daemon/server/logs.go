@@ -32,7 +32,7 @@ func (s *execCalls) FollowExecLogs(req *agboxv1.FollowExecLogsRequest, stream gr
 	return f.run(ctx, req.GetFollow())
 }
 
-// partOf is what a request asks for; some tells whether that is not all.
+// partOf returns the part that a request selects. some means that it is not everything.
 func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
 	part = logs.Part{Tail: req.TailLines != nil, Lines: req.GetTailLines()}
 	if req.GetSince() != nil {
@@ -47,7 +47,7 @@ func partOf(req *agboxv1.FollowExecLogsRequest) (part logs.Part, some bool) {
 	return part, part.Tail || req.GetSince() != nil || req.GetUntil() != nil || len(part.Streams) > 0
 }
 
-// follow sends the output of an exec, and at its end the status.
+// follow sends the output of an exec and, at its end, the status.
 func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse], sandboxID, execID string, at logs.Cursor, follow bool) error {
 	f := s.newFollower(logSender{stream}, sandboxID, execID, at)
 	f.batches = true
@@ -55,7 +55,7 @@ func (s *execCalls) follow(stream grpc.ServerStreamingServer[agboxv1.FollowExecL
 	return f.run(stream.Context(), follow)
 }
 
-// newFollower makes the reading of one exec's output; its close must be called.
+// newFollower makes the follower of one exec's output. Its close must be called.
 func (s *execCalls) newFollower(to outputSender, sandboxID, execID string, at logs.Cursor) *follower {
 	return &follower{
 		s: s, to: to, sandboxID: sandboxID, execID: execID,
@@ -73,7 +73,7 @@ func unreadable(execID string, cause error) error {
 		"The log of exec %s cannot be read: %s", execID, cause).With("exec_id", execID).Because(cause)
 }
 
-// errSlow ends the stream of a client that has taken nothing for a while.
+// errSlow ends the stream of a client that has read nothing for a while.
 func errSlow(execID string, after time.Duration) error {
 	return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
 		"The output of exec %s was not read for %v; go on from the cursor you have got to.", execID, after).With("exec_id", execID)

@@ -6,7 +6,7 @@ import (
 	"buf.build/go/protovalidate"
 )
 
-// askFor says what to give where a request leaves a field empty, by the field's name.
+// askFor says what to give for an empty field, by the field's name.
 var askFor = map[string]string{
 	"sandbox_id":     "a sandbox: its id, the beginning of its id, or its name",
 	"exec_id":        "an exec: its id, the beginning of its id, or its name, alone or as SANDBOX/NAME",
@@ -20,8 +20,8 @@ var askFor = map[string]string{
 	"item":           "what the message is: its fields are all unset",
 }
 
-// missing is the sentence for a field that is empty and must not be; empty if the
-// violation is another one.
+// missing returns the sentence for a required field that is empty, or "" for any other
+// violation.
 func missing(v *protovalidate.Violation) string {
 	switch v.Proto.GetRuleId() {
 	case "string.pattern", "string.min_len":

@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/ids"
 )
 
-// sandboxCalls answers the calls about sandboxes.
+// sandboxCalls implements the calls about sandboxes.
 type sandboxCalls struct {
 	ledger    *ledger.Ledger
 	loop      Loop
@@ -37,7 +37,7 @@ func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSan
 	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
 }
 
-// ResolveSpec says what CreateSandbox would make of a request.
+// ResolveSpec returns what CreateSandbox would store for a request.
 func (s *sandboxCalls) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpecRequest) (*agboxv1.ResolveSpecResponse, error) {
 	result := s.admission.Resolve(ctx, req.GetCreate())
 	return &agboxv1.ResolveSpecResponse{
@@ -60,7 +60,7 @@ func (s *sandboxCalls) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRe
 	}, nil
 }
 
-// ListSandboxes returns the sandboxes that carry all selected labels.
+// ListSandboxes returns the sandboxes with all selected labels.
 func (s *sandboxCalls) ListSandboxes(ctx context.Context, req *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {
 	resp := new(agboxv1.ListSandboxesResponse)
 	if req.GetIncludeDeleted() {
@@ -71,7 +71,7 @@ func (s *sandboxCalls) ListSandboxes(ctx context.Context, req *agboxv1.ListSandb
 		for _, id := range past {
 			sb, err := s.ledger.Past(ctx, id)
 			if err != nil {
-				continue // unreadable, or gone since it was listed
+				continue // unreadable, or removed since it was listed
 			}
 			if selected(sb.Spec, req.GetLabelSelector()) {
 				resp.Sandboxes = append(resp.Sandboxes, s.handle(sb))
@@ -116,7 +116,7 @@ func (s *sandboxCalls) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSan
 	return s.wish(ctx, req.GetSandboxId(), s.ledger.RequestDelete)
 }
 
-// wish records what the user wants and has the loop see to it.
+// wish records a request of the user and enqueues the sandbox.
 func (s *sandboxCalls) wish(ctx context.Context, ref string, record func(context.Context, string) (ledger.Sandbox, error)) (*agboxv1.AcceptedResponse, error) {
 	sb, err := s.ledger.FindSandbox(ctx, ref)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *sandboxCalls) wish(ctx context.Context, ref string, record func(context
 	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
-// DeleteSandboxes removes all sandboxes that carry the selected labels.
+// DeleteSandboxes removes all sandboxes with the selected labels.
 func (s *sandboxCalls) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteSandboxesRequest) (*agboxv1.DeleteSandboxesResponse, error) {
 	resp := new(agboxv1.DeleteSandboxesResponse)
 	var failed error

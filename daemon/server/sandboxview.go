@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// handle shows a sandbox at a glance.
+// handle returns the summary of a sandbox.
 func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 	condition := s.loop.Condition(sb)
 	return &agboxv1.SandboxHandle{
@@ -37,7 +37,7 @@ func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 	}
 }
 
-// serviceStatus shows the services in the order of the spec.
+// serviceStatus returns the services in the order of the spec.
 func serviceStatus(sb ledger.Sandbox) []*agboxv1.ServiceStatus {
 	var shown []*agboxv1.ServiceStatus
 	for _, rule := range machine.ServiceRules(sb.Spec) {
@@ -71,7 +71,7 @@ func (s *sandboxCalls) containers(ctx context.Context, sb ledger.Sandbox) []*agb
 		return nil
 	}
 	containers := slices.Clone(s.loop.Containers(ctx, sb))
-	// The primary, which has no service, comes first.
+	// The primary comes first, because its service is empty.
 	slices.SortFunc(containers, func(a, b runtime.Container) int { return cmp.Compare(a.Service, b.Service) })
 	var shown []*agboxv1.ContainerStatus
 	for _, c := range containers {
@@ -90,7 +90,7 @@ func (s *sandboxCalls) containers(ctx context.Context, sb ledger.Sandbox) []*agb
 	return shown
 }
 
-// publishedPorts shows the ports of a container.
+// publishedPorts returns the ports of a container.
 func publishedPorts(ports []runtime.PublishedPort) []*agboxv1.PublishedPort {
 	shown := make([]*agboxv1.PublishedPort, 0, len(ports))
 	for _, p := range ports {

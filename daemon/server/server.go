@@ -1,6 +1,6 @@
-// Package server answers the public API. A handler checks its request, asks the
-// ledger or the rooms that act, and turns the answer into messages; it decides
-// nothing about sandboxes itself.
+// Package server implements the public API. A handler checks its request, calls the
+// ledger or the package that does the work, and converts the answer into messages. It
+// makes no decisions about sandboxes itself.
 package server
 
 import (
@@ -26,30 +26,30 @@ import (
 	"github.com/agbox/agbox/logs/notify"
 )
 
-// MaxMessage bounds one message of the API in bytes: a log chunk or a page of
-// events stays far below it.
+// MaxMessage is the maximum size of one message of the API in bytes. A log chunk or a
+// page of events is much smaller.
 const MaxMessage = 4 << 20
 
-// messageSizes are the sizes of the buffers for messages, as powers of two. Left
-// alone, gRPC takes 1 MiB for whatever is longer than 32 KiB, and holds two or
-// three of them for each client that does not read.
+// messageSizes are the sizes of the message buffers, as powers of two. By default gRPC
+// uses 1 MiB for everything longer than 32 KiB, and holds two or three of these for each
+// client that does not read.
 var messageSizes = []uint8{8, 12, 14, 15, 16, 17, 18, 19, 20, 22}
 
-// maxStreams bounds the calls under way on one connection.
+// maxStreams bounds the concurrent calls on one connection.
 const maxStreams = 4096
 
-// writeBuffer is how much is gathered for one write to a connection, in bytes.
+// writeBuffer is how much is collected for one write to a connection, in bytes.
 const writeBuffer = 512 << 10
 
-// What a client may send ahead: of one stream enough for the input of a pipe to
-// flow, of a connection so much that streams that stand still hold up no other.
-// Fixed sizes also spare a local socket gRPC's estimates of a network.
+// The flow-control windows. That of a stream suffices for the input of a pipe. That of a
+// connection is so large that blocked streams do not delay others. With fixed sizes, gRPC
+// does not estimate the bandwidth, which a local socket does not need.
 const (
 	inputWindow = 512 << 10
 	connWindow  = 16 << 20
 )
 
-// Options are what a Server is made of.
+// Options are the dependencies of a Server.
 type Options struct {
 	About  About
 	Ledger *ledger.Ledger
@@ -57,17 +57,17 @@ type Options struct {
 	Loop   Loop
 	Execs  Execs
 	Files  Files
-	// Examiner answers Doctor.
+	// Examiner implements Doctor.
 	Examiner Examiner
 	// Admission decides about sandboxes before they have a record.
 	Admission *admission.Controller
-	// Rules are the rules of the .proto files, which requests are checked against.
+	// Rules are the rules of the .proto files, for checking requests.
 	Rules protovalidate.Validator
 	// Logs wakes followers of log files.
 	Logs  *notify.Notifier
 	Paths paths.Install
-	// Upgrade checks a binary, empty for the default one, and has the daemon
-	// become it after the answer.
+	// Upgrade checks a binary and replaces the daemon by it after the answer. An empty
+	// path means the default one.
 	Upgrade func(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error)
 	Log     *slog.Logger
 }
@@ -81,7 +81,7 @@ type Server struct {
 	stopOnce sync.Once
 }
 
-// sandboxService is SandboxService: its calls in groups, each with what it needs.
+// sandboxService is SandboxService: groups of calls, each with its own dependencies.
 type sandboxService struct {
 	unanswered
 	*daemonCalls
@@ -92,8 +92,8 @@ type sandboxService struct {
 	*statsCalls
 }
 
-// unanswered answers what no group does. It lies one level deeper than these, so that
-// their methods count.
+// unanswered handles calls that no group implements. It is embedded one level deeper than
+// the groups, so that their methods take precedence.
 type unanswered struct {
 	agboxv1.UnimplementedSandboxServiceServer
 }
@@ -109,7 +109,7 @@ func newSandboxService(o Options, life *lifetime) sandboxService {
 	}
 }
 
-// New makes a server with reflection and health checks; Serve starts it.
+// New makes a server with reflection and health checks. Serve starts it.
 func New(o Options) (*Server, error) {
 	buffers, err := mem.NewBinaryTieredBufferPool(messageSizes...)
 	if err != nil {
@@ -126,7 +126,7 @@ func New(o Options) (*Server, error) {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StaticStreamWindowSize(inputWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		// A log goes out in few, long writes; idle connections share what that takes.
+		// Logs are sent in few, long writes. Idle connections share the buffers.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.SharedWriteBuffer(true),
 		experimental.BufferPool(buffers),
@@ -147,14 +147,14 @@ func New(o Options) (*Server, error) {
 // Serve answers calls until Stop.
 func (s *Server) Serve(lis *Listener) error { return s.grpc.Serve(lis) }
 
-// Pause ends the accepting of connections on the socket that Serve was given;
-// those that are there are served on. Stop follows.
+// Pause stops accepting connections on the socket of Serve. Existing connections are
+// still served. Stop follows.
 func (s *Server) Pause(lis *Listener) { lis.pause() }
 
-// Stop refuses new calls, ends streams with a status that has clients come
-// back, and waits for the calls under way, at most until ctx ends. Then it cuts the
-// connections, also those whose peer does not read. ended is closed when no call is
-// left: one that waits for a path of this machine may never end.
+// Stop refuses new calls, ends streams with a status that makes clients resume, and waits
+// for the running calls, at most until ctx ends. Then it closes the connections, even
+// those whose peer does not read. ended is closed when no call is left: one that waits
+// for a path of this machine may never end.
 func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 	s.stopOnce.Do(func() {
 		s.health.Shutdown()
@@ -169,7 +169,7 @@ func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 	all := make(chan struct{})
 	go func() { // ends with the calls
 		defer close(all)
-		s.grpc.Stop() // waits for GracefulStop where all peers have gone
+		s.grpc.Stop() // waits for GracefulStop if all peers have gone
 		<-done
 		s.life.receivers.Wait()
 		s.life.senders.Wait()

@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// bare is a guard of calls that nobody answers.
+// bare is a guard without handlers.
 func bare(t *testing.T) *guard {
 	t.Helper()
 	rules, err := protovalidate.New()

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// ServiceLogs streams what a service has put out itself.
+// ServiceLogs streams the output of a service.
 func (s *sandboxCalls) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]) error {
 	ctx, cancel := s.life.context(stream.Context())
 	defer cancel()
@@ -26,8 +26,8 @@ func (s *sandboxCalls) ServiceLogs(req *agboxv1.ServiceLogsRequest, stream grpc.
 	return err
 }
 
-// serviceOutput sends what is written to it as one stream of a service. Its two
-// writers take turns: they are written to by one goroutine.
+// serviceOutput sends what is written to it as one stream of a service. Its two writers
+// are used by one goroutine, so they never run concurrently.
 type serviceOutput struct {
 	stream grpc.ServerStreamingServer[agboxv1.ServiceLogsResponse]
 	kind   agboxv1.LogStream

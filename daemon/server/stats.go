@@ -18,16 +18,17 @@ import (
 )
 
 const (
-	// statsEvery is the time from one round to the next, statsFirst that between the
-	// first two: it takes two to know how busy a processor is.
+	// statsEvery is the time between two samples, statsFirst that between the first two.
+	// Processor usage needs two samples.
 	statsEvery, statsFirst = time.Second, 500 * time.Millisecond
-	// statsWithin bounds one round.
+	// statsWithin bounds one sample of all containers.
 	statsWithin = 30 * time.Second
-	// statsAtOnce bounds the questions to the engine at a time, statsAnswer each of them.
+	// statsAtOnce bounds the concurrent queries to the engine, statsAnswer the time of
+	// each.
 	statsAtOnce, statsAnswer = 16, 5 * time.Second
 )
 
-// statsCalls answers the calls about what containers use.
+// statsCalls implements the calls about resource usage.
 type statsCalls struct {
 	ledger    *ledger.Ledger
 	engine    Engine
@@ -36,8 +37,8 @@ type statsCalls struct {
 	life      *lifetime
 }
 
-// WatchStats tells what containers use. Each round asks for the containers anew,
-// so that nothing is held for those that come and go.
+// WatchStats streams the resource usage of containers. Each sample lists the containers
+// anew, so no state is kept for those that are removed.
 func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.ServerStreamingServer[agboxv1.WatchStatsResponse]) error {
 	ctx, done := s.life.context(stream.Context())
 	defer done()
@@ -68,7 +69,7 @@ func (s *statsCalls) WatchStats(req *agboxv1.WatchStatsRequest, stream grpc.Serv
 	}
 }
 
-// statsOf finds the sandboxes that are meant; nil are all.
+// statsOf returns the ids of the requested sandboxes; nil means all.
 func (s *statsCalls) statsOf(ctx context.Context, refs []string) ([]string, error) {
 	var found []string
 	for _, ref := range refs {
@@ -81,14 +82,14 @@ func (s *statsCalls) statsOf(ctx context.Context, refs []string) ([]string, erro
 	return found, nil
 }
 
-// meter measures containers round by round.
+// meter samples the usage of containers.
 type meter struct {
 	calls *statsCalls
-	// before has what was measured last, by the container's id.
+	// before has the previous samples by container id.
 	before map[string]runtime.Usage
 }
 
-// over tells that none of the sandboxes that were named is left.
+// over reports whether none of the requested sandboxes exists any more.
 func (m *meter) over(wanted []string) bool {
 	return len(wanted) > 0 && !slices.ContainsFunc(wanted, func(id string) bool {
 		_, living := m.calls.ledger.Sandbox(id)
@@ -96,7 +97,7 @@ func (m *meter) over(wanted []string) bool {
 	})
 }
 
-// measured is a container of ours with its usage.
+// measured is a container with its usage.
 type measured struct {
 	sandbox   ledger.Sandbox
 	container runtime.Container
@@ -134,14 +135,14 @@ func (m *meter) round(ctx context.Context, wanted []string) (*agboxv1.WatchStats
 		resp.Containers = append(resp.Containers, stats(one, m.before[one.container.ID]))
 	}
 	if failed != nil && len(now) == 0 {
-		return nil, failed // of one among others there are no figures this time
+		return nil, failed // if only some fail, they are left out of this sample
 	}
 	m.before = now
 	slices.SortFunc(resp.Containers, byContainer)
 	return resp, nil
 }
 
-// measure asks for all, some at a time.
+// measure queries all containers, some concurrently.
 func (m *meter) measure(ctx context.Context, all []*measured) {
 	next := make(chan *measured)
 	var workers sync.WaitGroup
@@ -159,7 +160,7 @@ func (m *meter) measure(ctx context.Context, all []*measured) {
 	workers.Wait()
 }
 
-// ask measures one container. One that hangs must not keep the figures of the others.
+// ask measures one container. One that does not answer must not block the others.
 func (m *meter) ask(ctx context.Context, containerID string) (runtime.Usage, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsAnswer)
 	defer cancel()
@@ -180,7 +181,7 @@ func stats(one *measured, before runtime.Usage) *agboxv1.ContainerStats {
 	return out
 }
 
-// byContainer puts the containers of a sandbox together, its primary first.
+// byContainer sorts by sandbox, with the primary first.
 func byContainer(a, b *agboxv1.ContainerStats) int {
 	key := func(c *agboxv1.ContainerStats) []string {
 		return []string{c.GetSandboxName(), c.GetSandboxId(), c.GetService()}

@@ -15,7 +15,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// sulking is an engine that does not measure some containers.
+// sulking is an engine that fails to measure some containers.
 type sulking struct {
 	*runtimetest.Fake
 	silent map[string]bool

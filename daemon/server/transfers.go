@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// transfer begins a transfer of files.
+// transfer starts a file transfer.
 func (f fileCalls) transfer(ctx context.Context, sandbox string, req *guestv1.TransferRequest) (*guest.Transfer, func(), error) {
 	sb, err := f.ledger.FindSandbox(ctx, sandbox)
 	if err != nil {
@@ -23,7 +23,7 @@ func (f fileCalls) transfer(ctx context.Context, sandbox string, req *guestv1.Tr
 	return f.files.Transfer(ctx, sb.ID, req)
 }
 
-// pull hands everything that a transfer gives to send.
+// pull passes every message of a transfer to send.
 func (f fileCalls) pull(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func(*guest.Transfer) error) error {
 	ctx, cancel := f.life.context(ctx)
 	defer cancel()
@@ -45,8 +45,8 @@ func (f fileCalls) pull(ctx context.Context, sandbox string, req *guestv1.Transf
 	}
 }
 
-// bytes hands all bytes of a transfer to send, which must be done with them when
-// it returns.
+// bytes passes all bytes of a transfer to send, which must not keep them after it
+// returns.
 func (f fileCalls) bytes(ctx context.Context, sandbox string, req *guestv1.TransferRequest, begun func(*guestv1.FileStat) error, send func([]byte) error) error {
 	moved := new(bulk.Meter)
 	defer moved.Close()
@@ -119,8 +119,8 @@ func sendChanges(stream grpc.ServerStreamingServer[agboxv1.WatchFilesResponse], 
 	return stream.Send(&agboxv1.WatchFilesResponse{Item: &agboxv1.WatchFilesResponse_Overflow{Overflow: text([]byte(p.GetOverflow()))}})
 }
 
-// push hands all that a client sends to a transfer, and finishes it when the
-// client has closed its side. A client that breaks off leaves it unfinished.
+// push sends everything that a client sends to a transfer, and finishes it when the
+// client has closed its side. If the client breaks off, the transfer stays unfinished.
 func push(t *guest.Transfer, recv func() ([]byte, error)) (*guestv1.TransferEnd, error) {
 	moved := new(bulk.Meter)
 	defer moved.Close()

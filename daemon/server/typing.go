@@ -7,31 +7,31 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// typing knows who may type into which exec. It lives in memory: after a restart
-// of the daemon clients say that they typed, and get the right back.
+// typing knows who may type into which exec. It is only in memory: after a restart of the
+// daemon, clients report that they typed, and get the right back.
 type typing struct {
-	// mu guards execs and everything in them; map work only.
+	// mu guards execs and everything in them. It is held only for map operations.
 	mu    sync.Mutex
 	execs map[string]*seats
 }
 
-// seats are the clients attached to one exec that type or would like to.
+// seats are the clients attached to one exec that type or want to.
 type seats struct {
-	// typists may type. More than one do only when all but one share.
+	// typists may type. There are several only if all but one share.
 	typists []*seat
-	// waiting get the right when it is free, the one that waits longest first.
+	// waiting get the right when it becomes free, the one that waits longest first.
 	waiting []*seat
 }
 
-// seat is one attached client's place.
+// seat is the place of one attached client.
 type seat struct {
 	execID string
 	writer string
-	// mode is how it asked for the right.
+	// mode is the mode of its request.
 	mode agboxv1.InputMode
-	// held is true when only TAKE_OVER takes the right away, not typed.
+	// held means that only TAKE_OVER takes the right away, not typed.
 	held bool
-	// changed gets a value when the right may have been given or taken.
+	// changed gets a value when the right may have been granted or revoked.
 	changed chan struct{}
 }
 
@@ -42,8 +42,9 @@ func (s *seat) wake() {
 	}
 }
 
-// enter gives a client its place. typed says that it had the right when its
-// connection broke: it then wins over who only got it because it was free.
+// enter gives a client a seat. typed means that it had the right when its connection
+// broke. It then takes precedence over a client that got the right only because it was
+// free.
 func (t *typing) enter(execID, writer string, mode agboxv1.InputMode, typed bool) *seat {
 	s := &seat{
 		execID: execID, writer: writer, mode: mode, changed: make(chan struct{}, 1),
@@ -60,7 +61,7 @@ func (t *typing) enter(execID, writer string, mode agboxv1.InputMode, typed bool
 		t.execs[execID] = at
 	}
 	if i := slices.IndexFunc(at.typists, s.isAgain); i >= 0 {
-		at.revoke(at.typists[i]) // its own connection of before, not yet seen to be broken
+		at.revoke(at.typists[i]) // its own earlier connection, whose loss is not known yet
 	}
 	switch {
 	case mode == agboxv1.InputMode_INPUT_MODE_TAKE_OVER:
@@ -83,7 +84,7 @@ func (s *seat) shares() bool { return s.mode == agboxv1.InputMode_INPUT_MODE_SHA
 
 func (s *seat) insists() bool { return s.held && !s.shares() }
 
-// replace has those who type wait for their turn again.
+// replace makes the selected typists wait again.
 func (at *seats) replace(which func(*seat) bool) {
 	for _, other := range slices.Clone(at.typists) {
 		if which(other) {
@@ -109,7 +110,7 @@ func (at *seats) revoke(s *seat) {
 	s.wake()
 }
 
-// wakeAll tells everybody, because all are told who types.
+// wakeAll wakes all clients, because all are told who types.
 func (at *seats) wakeAll() {
 	for _, s := range at.typists {
 		s.wake()
@@ -119,8 +120,8 @@ func (at *seats) wakeAll() {
 	}
 }
 
-// leave gives the place up; whoever waits longest gets a right that is free now.
-// A place that was given up may be given up again.
+// leave gives the seat up. A right that becomes free goes to the client that waits
+// longest. Leaving again has no effect.
 func (t *typing) leave(s *seat) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +136,7 @@ func (t *typing) leave(s *seat) {
 	}
 	if !slices.ContainsFunc(at.typists, (*seat).insists) {
 		for _, other := range slices.Clone(at.waiting) {
-			if other.shares() { // it waits for who took over only
+			if other.shares() { // it waits only for the client that took over
 				at.grantWaiting(other)
 			}
 		}
@@ -146,7 +147,7 @@ func (t *typing) leave(s *seat) {
 	}
 }
 
-// may tells whether a place may type, and the writer of who may.
+// may reports whether a client may type, and returns the writer who may.
 func (t *typing) may(s *seat) (granted bool, typist string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +155,7 @@ func (t *typing) may(s *seat) (granted bool, typist string) {
 	return at != nil && slices.Contains(at.typists, s), t.typistLocked(s.execID)
 }
 
-// typist is the writer of who may type into an exec; empty if nobody may.
+// typist returns the writer who may type into an exec, or "".
 func (t *typing) typist(execID string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ const (
 	shared   = agboxv1.InputMode_INPUT_MODE_SHARED
 )
 
-// wantTypists checks who of some places may type, by their writers.
+// wantTypists checks which of the seats may type.
 func wantTypists(t *testing.T, ty *typing, all []*seat, want ...string) {
 	t.Helper()
 	may := make(map[string]bool)
@@ -26,7 +26,7 @@ func wantTypists(t *testing.T, ty *typing, all []*seat, want ...string) {
 	}
 }
 
-// told tells whether a place was woken, and forgets it.
+// told reports whether a seat was woken, and resets that.
 func told(s *seat) bool {
 	select {
 	case <-s.changed:
