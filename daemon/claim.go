@@ -15,29 +15,29 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// claim is what makes a process the daemon of an install: its lock and its
-// listening socket. An upgrade hands both on, so that nobody else can slip in
-// and connections wait in the accept queue meanwhile.
+// claim is what makes a process the daemon of an install: its lock and its listening
+// socket. An upgrade hands both on. So no other daemon can start in between, and
+// connections wait in the accept queue.
 type claim struct {
 	install paths.Install
 	lock    *os.File
-	// socket is a listening descriptor that outlives the listeners made from it;
-	// -1 while there is none. It is no os.File: that would make it blocking, and
-	// the listeners with it.
+	// socket is a listening descriptor that outlives the listeners made from it. It is -1
+	// while there is none. It is not an os.File, which would make it and the listeners
+	// blocking.
 	socket int
-	// activated tells that systemd made the socket and keeps it.
+	// activated means that systemd made the socket and keeps it.
 	activated bool
-	// handedOver tells that the daemon before this one ended in order and handed
-	// on what it had begun.
+	// handedOver means that the previous daemon was upgraded and handed its work over.
 	handedOver bool
-	// supervisor is what was handed on about the supervisor's binary.
+	// supervisor is what the previous daemon handed on about the supervisor's binary.
 	supervisor supervisorFile
-	// left are closed when what a generation of this process left behind has ended.
+	// left has channels that are closed when work that an earlier generation abandoned
+	// has ended.
 	left []<-chan struct{}
 }
 
-// takeClaim takes over what the process was handed, by the daemon that it was
-// before or by systemd, and otherwise takes the lock.
+// takeClaim takes over the claim that the previous daemon of this process or systemd
+// passed on. Otherwise it takes the lock.
 func takeClaim(ctx context.Context, install paths.Install, log *slog.Logger) (*claim, error) {
 	c, err := inherit(install)
 	if err != nil {
@@ -58,14 +58,14 @@ func takeClaim(ctx context.Context, install paths.Install, log *slog.Logger) (*c
 	return c, nil
 }
 
-// release gives the claim up for good.
+// release gives the claim up permanently.
 func (c *claim) release() {
 	c.leaveSocket()
 	_ = c.lock.Close()
 }
 
-// leaveSocket ends the listening, so that new callers see that nobody does. A
-// socket of systemd's stays, and its connections wait for the next daemon.
+// leaveSocket stops listening, so that new callers see that no daemon runs. A socket of
+// systemd stays, and its connections wait for the next daemon.
 func (c *claim) leaveSocket() {
 	if c.socket == -1 {
 		return
@@ -77,8 +77,8 @@ func (c *claim) leaveSocket() {
 	c.socket = -1
 }
 
-// listen returns a listener on the socket of the claim, which is made if there
-// is none. Closing the listener leaves the socket as it is.
+// listen returns a listener on the socket of the claim, and makes the socket if there is
+// none. Closing the listener does not close the socket.
 func (c *claim) listen(ctx context.Context, log *slog.Logger) (*server.Listener, error) {
 	if c.socket == -1 {
 		made, err := makeSocket(ctx, c.install, log)
@@ -120,15 +120,15 @@ func duplicate(lis *net.UnixListener) (fd int, err error) {
 // activationStart is the first descriptor that systemd passes (sd_listen_fds(3)).
 const activationStart = 3
 
-// activation returns the listening socket that systemd passed; -1 if it did not.
+// activation returns the listening socket that systemd passed, or -1 if it passed none.
 //
 // github.com/coreos/go-systemd/activation is not used: it returns an os.File, which
-// closes its descriptor when it is collected. A place keeps the number, which outlives
-// an upgrade. The checks of the socket are ours in any case.
+// closes its descriptor when it is garbage-collected. A claim keeps the descriptor's
+// number, which outlives an upgrade. The checks of the socket are needed in any case.
 func activation(install paths.Install) (fd int, err error) {
 	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
-		_ = os.Unsetenv(name) // not for our children
+		_ = os.Unsetenv(name) // child processes must not inherit it
 	}
 	if pid != strconv.Itoa(os.Getpid()) || count == "" || count == "0" {
 		return -1, nil
@@ -140,16 +140,16 @@ func activation(install paths.Install) (fd int, err error) {
 		return -1, fmt.Errorf("the socket that systemd passed cannot be used (%w); agboxd.socket needs ListenStream=%s", err, install.Socket())
 	}
 	unix.CloseOnExec(activationStart)
-	// Again, so that the kernel names us to clients as the process behind the
-	// socket (unix(7), SO_PEERCRED): "agbox daemon stop" goes by that.
+	// Listen again, so that the kernel reports this process to clients as the one behind
+	// the socket (unix(7), SO_PEERCRED). "agbox daemon stop" depends on that.
 	if err := unix.Listen(activationStart, unix.SOMAXCONN); err != nil {
 		return -1, fmt.Errorf("listen on the socket that systemd passed: %w", err)
 	}
 	return activationStart, nil
 }
 
-// checkListening tells whether fd is a stream socket that listens on path, and
-// whether path still leads to it as far as that can be told.
+// checkListening checks that fd is a stream socket that listens on path and, as far as
+// possible, that path still refers to it.
 func checkListening(fd int, path string) error {
 	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package daemon puts the rooms together and gives them their lifetimes.
+// Package daemon creates the parts of a daemon and owns their lifetimes.
 //
-// The order matters: the lock of the install comes first and goes last, the
-// store opens before anything that reads it, and the socket opens when all can
-// answer. On the way down no sandbox is touched.
+// The order matters: the lock of the install is taken first and released last, the store
+// is opened before its readers, and the socket is opened once all parts can answer.
+// Stopping does not change any sandbox.
 package daemon
 
 import (
@@ -43,37 +43,36 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Config is what an operator can set.
+// Config has the settings of an operator.
 type Config struct {
 	Paths paths.Install
-	// EngineHost is the engine's address, for example unix:///run/docker.sock;
-	// empty: DOCKER_HOST, else the engine's default.
+	// EngineHost is the engine's address, for example unix:///run/docker.sock. Empty
+	// means DOCKER_HOST, or else the engine's default.
 	EngineHost string
-	// SubnetRanges are where the networks of sandboxes are taken from; empty:
-	// the adapter's default.
+	// SubnetRanges are the address ranges for the networks of sandboxes. Empty means the
+	// adapter's default.
 	SubnetRanges []netip.Prefix
-	// Revival is the policy of sandboxes whose spec names none; unspecified: fail.
+	// Revival is the policy for sandboxes whose spec has none. Unspecified means fail.
 	Revival agboxv1.RevivalPolicy
-	// PendingRecovery says what becomes of sandboxes that a daemon was making when it
+	// PendingRecovery is the policy for sandboxes that a daemon was making when it
 	// crashed or was stopped.
 	PendingRecovery machine.PendingRecovery
-	// Resync is the pause between two full looks at the engine; 0: 10 s.
+	// Resync is the maximum pause between two full looks at the engine. 0 means 10 s.
 	Resync time.Duration
-	// Retention says what is kept for how long; of its fields, 0 is the default:
-	// 24 h, 24 h, 1000 execs and 10000 events.
+	// Retention says what is kept for how long. A field that is 0 has its default: 24 h,
+	// 24 h, 1000 execs and 10000 events.
 	Retention machine.Retention
-	// OrphanGrace is how long an engine object of this install that belongs to no
-	// sandbox is left alone; 0: 10 min.
+	// OrphanGrace is how long an orphan in the engine is left alone. 0 means 10 min.
 	OrphanGrace time.Duration
-	// MaxExecLog and MaxSandboxLog are the bytes of output that new sandboxes keep of
-	// each stream of an exec, and of all execs together; 0: no limit.
+	// MaxExecLog and MaxSandboxLog limit the bytes of output that new sandboxes keep, per
+	// stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
-	// CheckDatabase makes the command that checks a database in a process of
-	// its own after an unclean stop.
+	// CheckDatabase makes the command that checks a database in a separate process after
+	// an unclean stop.
 	CheckDatabase func(path string) *exec.Cmd
-	// Arguments are those that the daemon was started with; the binary of an
-	// upgrade gets the same.
+	// Arguments are the daemon's own arguments. After an upgrade the new binary gets the
+	// same.
 	Arguments []string
 	Log       *slog.Logger
 }
@@ -83,16 +82,16 @@ const (
 	defaultOrphanGrace = 10 * time.Minute
 	// readyWithin is how long a supervisor may take to answer.
 	readyWithin = 30 * time.Second
-	// quiesceWithin bounds the wait for the engine before an upgrade; a stop of a
+	// quiesceWithin bounds the wait for the engine before an upgrade. Stopping a
 	// container takes up to 10 s.
 	quiesceWithin = 20 * time.Second
-	// stopWithin bounds the end of calls under way when the daemon stops.
+	// stopWithin bounds the wait for running calls when the daemon stops.
 	stopWithin = 5 * time.Second
 )
 
-// Run is the life of a daemon: it returns when ctx has ended, or SIGTERM or SIGINT
-// has come, and all is down, or when it cannot start. In an upgrade the process
-// becomes another program and Run does not return.
+// Run is the life of a daemon. It returns when ctx has ended or SIGTERM or SIGINT has
+// arrived and everything is stopped, or when the daemon cannot start. In an upgrade the
+// process becomes another program, and Run does not return.
 func Run(ctx context.Context, cfg Config) error {
 	stop := catchStop(ctx)
 	defer func() { stop.release() }()
@@ -107,7 +106,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return notStarted(stop.ctx, cfg.Log, err)
 	}
 	defer claim.release()
-	// For the whole life: between two generations a SIGHUP must not end it.
+	// For the whole life: a SIGHUP between two generations must not end the process.
 	hangup := make(chan os.Signal, 1)
 	defer signal.Stop(hangup)
 	for failure := ""; ; {
@@ -120,7 +119,7 @@ func Run(ctx context.Context, cfg Config) error {
 			cfg.Log.Error("the daemon did not end in order before its upgrade", "error", err)
 		}
 		cfg.Log.Info("this agboxd has made room", "binary", next.binary)
-		// The new program would know nothing of a signal that was caught here.
+		// The new program would not know about a signal that was caught here.
 		if stop.release() || ctx.Err() != nil {
 			cfg.Log.Info("agboxd was told to stop and does not become the new one")
 			return err
@@ -133,9 +132,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 }
 
-// generation opens everything, serves until ctx ends or an upgrade was accepted,
-// and closes everything but the claim. next is what to become; nil if the
-// daemon is to end. failure is why the last upgrade came to nothing.
+// generation opens everything, serves until ctx ends or an upgrade was accepted, and
+// closes everything except the claim. next is the binary to become, or nil if the daemon
+// must end. failure says why the last upgrade failed.
 func generation(ctx context.Context, cfg Config, claim *claim, hangup <-chan os.Signal, failure string) (next *successor, err error) {
 	started := time.Now()
 	db, err := store.Open(ctx, store.Options{
@@ -167,7 +166,7 @@ func generation(ctx context.Context, cfg Config, claim *claim, hangup <-chan os.
 	return rooms.run(ctx, lis, claim, hangup)
 }
 
-// notStarted is the error of a start that did not succeed: none if it was told to stop.
+// notStarted returns the error of a failed start, or nil if the daemon was told to stop.
 func notStarted(ctx context.Context, log *slog.Logger, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -196,14 +195,14 @@ type rooms struct {
 	log      *slog.Logger
 }
 
-// origin tells how a daemon came to be.
+// origin says how a daemon was started.
 type origin struct {
 	started time.Time
-	// supervisor is what is known already of the supervisor's binary.
+	// supervisor is what is already known about the supervisor's binary.
 	supervisor supervisorFile
-	// handedOver: the daemon before it ended in order, for this one.
+	// handedOver: the previous daemon was upgraded to this one.
 	handedOver bool
-	// upgradeError is why this one had to follow itself; mostly empty.
+	// upgradeError is the error if the previous upgrade failed. It is usually empty.
 	upgradeError string
 }
 
@@ -279,10 +278,9 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	return r, nil
 }
 
-// run serves until ctx ends or the upgrader has chosen a binary, which it
-// returns: first no new calls, then no new steps, then no links. Commits under
-// way are finished in between. What does not end is left behind; it finds the rooms
-// closed.
+// run serves until ctx ends or the upgrader has chosen a binary, which run returns. It
+// first stops new calls, then new steps, then links. Running commits are completed. Work
+// that does not end is abandoned; it finds the parts closed.
 func (r *rooms) run(ctx context.Context, lis *server.Listener, claim *claim, hangup <-chan os.Signal) (next *successor, err error) {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -321,7 +319,8 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, claim *claim, han
 	return next, err
 }
 
-// quiesce has the engine end what it is at, so that the next daemon finds it done.
+// quiesce waits until the engine has completed its calls, so that the next daemon sees
+// the results.
 func (r *rooms) quiesce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, quiesceWithin)
 	defer cancel()

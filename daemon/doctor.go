@@ -15,8 +15,8 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// Doctor examines an install whose daemon does not run, and with fix set adopts
-// what a lost database knew. Nothing is made where there is no install.
+// Doctor examines an install whose daemon does not run. With fix set it adopts the
+// sandboxes of a lost database. If there is no install, it makes nothing.
 func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorResponse, err error) {
 	if _, err := os.Stat(cfg.Paths.Data); !errors.Is(err, fs.ErrNotExist) {
 		lock, err := lockInstall(ctx, cfg.Paths, cfg.Log)

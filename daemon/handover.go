@@ -14,30 +14,30 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// handoverVariable tells the next binary what it inherits. It is read once and
-// removed, so that no child takes it for its own.
+// handoverVariable tells the next binary what it inherits. It is read once and removed,
+// so that no child process uses it.
 const handoverVariable = "AGBOX_HANDOVER"
 
-// handover is the content of the variable, in JSON. Later versions may add
-// fields; these keep their meaning.
+// handover is the content of the variable, in JSON. Later versions may add fields; these
+// keep their meaning.
 type handover struct {
-	// PID is the process that it is meant for.
+	// PID is the process for which it is meant.
 	PID int `json:"pid"`
 	// Lock and Socket are descriptors.
 	Lock   int `json:"lock"`
 	Socket int `json:"socket"`
-	// Path is where the socket listens; Device and Inode are of the file there.
+	// Path is the path of the socket. Device and Inode identify the file there.
 	Path   string `json:"path"`
 	Device uint64 `json:"device"`
 	Inode  uint64 `json:"inode"`
-	// Activated tells that systemd keeps the socket.
+	// Activated means that systemd keeps the socket.
 	Activated bool `json:"activated"`
-	// Supervisor is what the check of the new binary has found.
+	// Supervisor is the result of the check of the new binary.
 	Supervisor supervisorFile `json:"supervisor"`
 }
 
-// inherit returns the claim that the process was handed in an upgrade; nil if
-// it was handed none. A socket that does not fit any more is left out.
+// inherit returns the claim that the process got in an upgrade, or nil if it got none. It
+// leaves out a socket that is no longer valid.
 func inherit(install paths.Install) (*claim, error) {
 	text, ok := os.LookupEnv(handoverVariable)
 	if !ok {
@@ -51,7 +51,7 @@ func inherit(install paths.Install) (*claim, error) {
 		return nil, fmt.Errorf("read %s: %w", handoverVariable, err)
 	}
 	if h.PID != os.Getpid() {
-		return nil, nil // somebody else's
+		return nil, nil // meant for another process
 	}
 	lock, err := inheritLock(h.Lock, install)
 	if err != nil {
@@ -80,7 +80,7 @@ func inheritLock(fd int, install paths.Install) (*os.File, error) {
 		return nil, fmt.Errorf("the descriptor of the lock is not %s", install.Lock())
 	}
 	unix.CloseOnExec(fd)
-	// Held already by this open file, whoever opened it; else it is taken now.
+	// The lock is held already through this open file, or it is taken now.
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", install.Lock(), err)
 	}
@@ -109,8 +109,8 @@ func identity(path string) (device, inode uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// become replaces this process by the binary and hands the claim on. It returns
-// only if that fails, with the claim as it was.
+// become replaces this process by the binary and hands the claim on. It returns only if
+// that fails, with the claim unchanged.
 func (c *claim) become(next *successor, arguments []string) error {
 	if c.left = slices.DeleteFunc(c.left, ended); len(c.left) > 0 {
 		return errLeft
@@ -119,7 +119,7 @@ func (c *claim) become(next *successor, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	// The new program starts with these until it has set up its own: a SIGHUP in
+	// The new program starts with this setting until it has set up its own: a SIGHUP in
 	// between must not end it.
 	signal.Ignore(syscall.SIGHUP)
 	if err := errors.Join(keepOnExec(c.lock.Fd(), true), keepOnExec(uintptr(c.socket), true)); err != nil {
@@ -135,7 +135,7 @@ func (c *claim) handoverEnv(next *successor) ([]string, error) {
 		PID: os.Getpid(), Lock: int(c.lock.Fd()), Socket: c.socket,
 		Path: c.install.Socket(), Activated: c.activated, Supervisor: next.supervisor,
 	}
-	// A socket file that is gone is the next one's matter: it makes a new one.
+	// If the socket file is missing, the next daemon makes a new one.
 	h.Device, h.Inode, _ = identity(h.Path)
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -144,7 +144,8 @@ func (c *claim) handoverEnv(next *successor) ([]string, error) {
 	return append(os.Environ(), handoverVariable+"="+string(text)), nil
 }
 
-// keepOnExec says whether a descriptor stays open in a program that this process becomes.
+// keepOnExec sets whether a descriptor stays open when this process becomes another
+// program.
 func keepOnExec(fd uintptr, keep bool) error {
 	flags := unix.FD_CLOEXEC
 	if keep {

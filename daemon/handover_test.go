@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newClaim claims a new install and listens there.
+// newClaim claims a new install and listens on its socket.
 func newClaim(t *testing.T) *claim {
 	t.Helper()
 	home, err := os.MkdirTemp("/tmp", "abd")
@@ -51,8 +51,8 @@ func newClaim(t *testing.T) *claim {
 	return p
 }
 
-// handOn puts into the environment what become would, with descriptors of their
-// own as the next program would have them.
+// handOn sets the environment as become would, with duplicated descriptors as the next
+// program would have them.
 func handOn(t *testing.T, p *claim, change func(*handover)) {
 	t.Helper()
 	env, err := p.handoverEnv(&successor{})
@@ -92,7 +92,7 @@ func TestTheNextDaemonInheritsLockAndSocket(t *testing.T) {
 	if !next.handedOver || next.activated || os.Getenv(handoverVariable) != "" {
 		t.Errorf("the next claim is %+v, and the variable is %q", next, os.Getenv(handoverVariable))
 	}
-	// As if the old program were gone.
+	// As if the old program had ended.
 	_ = old.lock.Close()
 	_ = unix.Close(old.socket)
 	old.socket = -1
@@ -120,7 +120,7 @@ func TestAHandoverThatDoesNotFitIsNotUsed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*handover)
-		// runs: the lock is free for this process only if the handover was taken.
+		// runs: this process can take the lock only if the handover was accepted.
 		runs, socket bool
 	}{
 		{"for another process", func(h *handover) { h.PID++ }, true, false},

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// leaveAfter is how long calls that were cut, and steps whose context has ended, get
-// to notice. Only what waits for the kernel does not, such as for a path on a file
-// system that does not answer. Replaced by tests.
+// leaveAfter is how long abandoned calls, and steps whose context has ended, get to
+// notice that. Only a blocked system call does not notice, for example on a file system
+// that does not answer. Tests replace it.
 var leaveAfter = 5 * time.Second
 
-// errLeft is why a process must not become another program: execve waits for the end
-// of all its threads, and not even SIGKILL ends one that waits for a dead file system.
-// Until then nobody would be served, and no other daemon could have the lock.
+// errLeft says why a process must not become another program: execve waits for the end of
+// all its threads, and not even SIGKILL ends one that waits for a dead file system. Until
+// then nobody would be served, and no other daemon could get the lock.
 var errLeft = errors.New("something that agboxd is at does not end, perhaps because a file system of this machine does not answer; its log says what")
 
-// within tells whether a channel was closed in time.
+// within reports whether a channel was closed within the limit.
 func within(limit time.Duration, ch <-chan struct{}) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -29,7 +29,7 @@ func within(limit time.Duration, ch <-chan struct{}) bool {
 	}
 }
 
-// waited returns a channel that is closed when a group has ended.
+// waited returns a channel that is closed when a group is done.
 func waited(group *sync.WaitGroup) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() { // ends with the group
@@ -39,7 +39,7 @@ func waited(group *sync.WaitGroup) <-chan struct{} {
 	return ended
 }
 
-// ended tells whether a channel was closed.
+// ended reports whether a channel is closed.
 func ended(ch <-chan struct{}) bool {
 	select {
 	case <-ch:
@@ -49,7 +49,7 @@ func ended(ch <-chan struct{}) bool {
 	}
 }
 
-// stacks says where every goroutine is, as far as 64 KiB go.
+// stacks returns the stacks of all goroutines, at most 64 KiB.
 func stacks() string {
 	buf := make([]byte, 64<<10)
 	return string(buf[:runtime.Stack(buf, true)])

@@ -13,28 +13,28 @@ import (
 // than a client waits for a daemon that it has started.
 var outliveWithin = 10 * time.Second
 
-// outlivePause lies between two tries. What the process holds ends without a signal
-// to anybody: its id is a zombie's before, and may be given to another.
+// outlivePause is the pause between two attempts. No signal announces that a process has
+// closed its files: its id belongs to a zombie before that, and may be reused after it.
 const outlivePause = 5 * time.Millisecond
 
-// inTheWay tells of a process that still holds something and no longer lives.
+// inTheWay is the error that a process still holds a file although it no longer lives.
 type inTheWay struct {
-	// pid is 0 while the holder has not yet written its id.
+	// pid is 0 if the holder has not written its id yet.
 	pid int
 	// what is the path of the file that it holds.
 	what string
 }
 
-// Error says what to do where waiting did not help.
+// Error says what to do if waiting did not help.
 func (e *inTheWay) Error() string {
 	return fmt.Sprintf("The agboxd that held %s (pid %d) was killed, but the kernel has not ended it in %v, most likely because a disk does not answer. Start agboxd again when that process is gone.",
 		e.what, e.pid, outliveWithin)
 }
 
-// Unwrap counts the process as a daemon that runs: it may still be writing.
+// Unwrap treats the process as a running daemon, because it may still be writing.
 func (e *inTheWay) Unwrap() error { return ErrRuns }
 
-// outlive calls try until it returns something else than an inTheWay, for at most
+// outlive calls try until it returns something other than an inTheWay, for at most
 // outliveWithin.
 func outlive(ctx context.Context, log *slog.Logger, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, outliveWithin)

@@ -12,7 +12,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Successor is what a running daemon asks of the binary that is to follow it.
+// Successor is what a running daemon tells the binary that will follow it.
 type Successor struct {
 	// Schema is the version of the open database.
 	Schema uint32
@@ -20,9 +20,8 @@ type Successor struct {
 	Data, Socket string
 }
 
-// Check finds out whether this binary can take over, and says so on out. It
-// changes nothing of the running daemon's and does not touch the database, which
-// is in use.
+// Check checks whether this binary can take over, and reports that on out. It changes
+// nothing of the running daemon's and does not open the database, which is in use.
 func (s Successor) Check(install paths.Install, out io.Writer) error {
 	switch {
 	case s.Data != install.Data:
@@ -33,7 +32,7 @@ func (s Successor) Check(install paths.Install, out io.Writer) error {
 		return fmt.Errorf("the database has schema %d, and this agboxd (%s) knows up to %d: it is older than what is running",
 			s.Schema, version.Version, store.SchemaVersion)
 	}
-	// One more file among the supervisors does no harm if nothing comes of it.
+	// An unused file among the supervisors does no harm.
 	supervisor, err := installSupervisor(install, supervisorFile{})
 	if err != nil {
 		return err
@@ -41,7 +40,7 @@ func (s Successor) Check(install paths.Install, out io.Writer) error {
 	return json.NewEncoder(out).Encode(Preflight{Daemon: "agboxd", Version: version.Version, Supervisor: supervisor})
 }
 
-// tellSystemd says that the daemon is ready, where systemd has asked to be told
+// tellSystemd reports that the daemon is ready if systemd has requested that
 // (sd_notify(3)).
 func tellSystemd() error {
 	path := os.Getenv("NOTIFY_SOCKET")

@@ -16,17 +16,17 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 )
 
-// life is a daemon without an engine, to be run in the test's own process.
+// life is a daemon without an engine that runs in the test's own process.
 type life struct {
 	slog.Handler
 	Config
-	// at is called when the daemon logs a line, with its error if it has one, in the
-	// goroutine that does.
+	// at has functions that are called when the daemon logs a certain line, in the
+	// logging goroutine, with the error of the line if there is one.
 	at map[string]func(error)
 }
 
-// newLife sets up an install, and as its next binary one that passes the check and
-// cannot be executed after that.
+// newLife makes an install whose next binary passes the check and then cannot be
+// executed.
 func newLife(t *testing.T) *life {
 	t.Helper()
 	home, err := os.MkdirTemp("/tmp", "abd")
@@ -123,7 +123,8 @@ func TestAStopDuringTheStartIsNoFailure(t *testing.T) {
 	}
 }
 
-// stuck has the first generation of a daemon hang in a step. then is called right before that.
+// stuck makes the first generation of a daemon hang in a step. It calls then right
+// before.
 func (l *life) stuck(t *testing.T, then func()) {
 	old := leaveAfter
 	leaveAfter = time.Millisecond
@@ -157,7 +158,7 @@ func TestWhereAStepNeverEndsTheDaemonDoesNotBecomeAnother(t *testing.T) {
 	starts := 0
 	l.at["agboxd is ready"] = func(error) {
 		switch starts++; starts {
-		case 2: // what hangs belongs to a generation that is gone
+		case 2: // the hanging step belongs to an earlier generation
 			if err := os.Chmod(startedFrom, 0o755); err != nil {
 				t.Error(err)
 			}

@@ -22,11 +22,11 @@ import (
 	"github.com/agbox/agbox/internal/process"
 )
 
-// ErrRuns says that another daemon has the install.
+// ErrRuns means that another daemon runs for the install.
 var ErrRuns = errors.New("another daemon runs")
 
-// makeDirs makes the folders of the install, private to this user. A folder
-// under a shared temporary directory may have been made by somebody else.
+// makeDirs makes the folders of the install, private to this user. A folder in a shared
+// temporary directory may have been made by somebody else.
 func makeDirs(install paths.Install) error {
 	for _, dir := range []string{install.Data, install.Run, install.Logs(), install.Supervisors()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -49,9 +49,9 @@ func makeDirs(install paths.Install) error {
 	return nil
 }
 
-// lockInstall makes this the one daemon of the install; the lock file names it.
-// The lock ends with the process, whatever ends it. A holder that lives is refused
-// at once; one that was killed or is exiting is waited for.
+// lockInstall makes this process the only daemon of the install. The lock file has its
+// process id. The lock ends with the process, however it ends. If the holder lives,
+// lockInstall fails at once. If the holder was killed or is exiting, it waits.
 func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (*os.File, error) {
 	f, err := os.OpenFile(install.Lock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -79,8 +79,8 @@ func lockInstall(ctx context.Context, install paths.Install, log *slog.Logger) (
 	return f, nil
 }
 
-// readHolder returns the process id that the holder of the lock wrote; 0 between its
-// locking and its writing.
+// readHolder returns the process id that the holder of the lock wrote. It is 0 between
+// locking and writing.
 func readHolder(f *os.File) int {
 	text := make([]byte, 32)
 	n, _ := f.ReadAt(text, 0)
@@ -106,8 +106,8 @@ func running(format string, args ...any) error {
 	return fault.New(errdefs.ErrConflict, agboxv1.ErrorReason_INTERNAL_ERROR, format, args...).Because(ErrRuns)
 }
 
-// makeSocket opens the daemon's socket. A stale file is replaced under a lock; a
-// socket that somebody answers on is left alone.
+// makeSocket opens the daemon's socket. It replaces a stale file, under a lock. It does
+// not touch a socket on which a process answers.
 func makeSocket(ctx context.Context, install paths.Install, log *slog.Logger) (*net.UnixListener, error) {
 	path := install.Socket()
 	lock, err := os.OpenFile(install.SocketLock(), os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC, 0o600)
@@ -121,7 +121,7 @@ func makeSocket(ctx context.Context, install paths.Install, log *slog.Logger) (*
 	if err := outlive(ctx, log, func() error { return dropStale(path) }); err != nil {
 		return nil, err
 	}
-	// The folder is private already; the mode holds also where it is not.
+	// The folder is private already. The mode protects the socket even if it is not.
 	old := unix.Umask(0o177)
 	lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
@@ -131,7 +131,7 @@ func makeSocket(ctx context.Context, install paths.Install, log *slog.Logger) (*
 	return lis, nil
 }
 
-// dropStale removes the socket of a daemon that is gone. One that is ending still
+// dropStale removes the socket of a daemon that has ended. One that is ending still
 // accepts connections and is reported as inTheWay.
 func dropStale(path string) error {
 	info, err := os.Lstat(path)

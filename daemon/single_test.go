@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waits is what a daemon logs when it waits for the one before it.
+// waits is what a daemon logs while it waits for the previous one.
 const waits = "the agboxd before this one is still ending and is waited for"
 
-// listenVariable has the test binary be the process that listens on descriptor 3, and end.
+// listenVariable makes the test binary listen on descriptor 3 and exit.
 const listenVariable = "AGBOXD_TEST_LISTEN"
 
 func listenAndEnd() int {
@@ -28,8 +28,8 @@ func listenAndEnd() int {
 	return 0
 }
 
-// zombie runs a command to its end and returns the id of its process, which nobody
-// has waited for before the test ends.
+// zombie runs a command to its end and returns the id of its process, which is not reaped
+// before the test ends.
 func zombie(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	cmd.Stderr = os.Stderr
@@ -44,7 +44,7 @@ func zombie(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.Process.Pid
 }
 
-// gone returns the id of a process that has ended and was waited for.
+// gone returns the id of a process that has ended and was reaped.
 func gone(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -54,8 +54,8 @@ func gone(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// hold takes the lock of an install, as if a process with the given text in the lock
-// file had it.
+// hold takes the lock of an install, as if a process with the given text in the lock file
+// held it.
 func (l *life) hold(t *testing.T, holder string) (release func()) {
 	t.Helper()
 	if err := makeDirs(l.Paths); err != nil {

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// stopSignals are caught for a daemon: SIGTERM and SIGINT end ctx.
+// stopSignals are the signals that stop a daemon: SIGTERM and SIGINT end ctx.
 type stopSignals struct {
 	ctx    context.Context
 	forget context.CancelFunc
-	// caught has what ctx may not show yet.
+	// caught has signals that may not have ended ctx yet.
 	caught chan os.Signal
 }
 
@@ -23,10 +23,10 @@ func catchStop(parent context.Context) *stopSignals {
 	return s
 }
 
-// release tells whether a signal was caught; those after it end the process, as
-// they do by default. So none is lost in between.
+// release reports whether a signal was caught. Later signals end the process, as by
+// default, so no signal is lost in between.
 func (s *stopSignals) release() (caught bool) {
 	s.forget()
-	signal.Stop(s.caught) // returns when all that was caught is in the channel
+	signal.Stop(s.caught) // when it returns, all caught signals are in the channel
 	return len(s.caught) > 0
 }

@@ -9,28 +9,28 @@ import (
 	"github.com/agbox/agbox/runtime/guest"
 )
 
-// supervisorFile is a supervisor binary and the copy of it in the data
-// directory. Comparing the two by content takes longer than all else in the
-// start of a daemon, so the check before an upgrade does it and hands this on.
+// supervisorFile is a supervisor binary and its copy in the data directory. Comparing
+// their contents takes longer than the rest of the daemon's start, so the check before an
+// upgrade compares them and hands the result on.
 type supervisorFile struct {
 	Source string `json:"source"`
 	Copy   string `json:"copy"`
-	// Size, Inode and the times of the last change tell whether the source is
-	// still the file that was compared.
+	// Size, Inode and the times of the last change show whether the source is still the
+	// file that was compared.
 	Size     int64  `json:"size"`
 	Inode    uint64 `json:"inode"`
 	Modified int64  `json:"modified"`
 	Changed  int64  `json:"changed"`
 }
 
-// installSupervisor has the supervisor that stands beside this binary in the
-// data directory. known is what was found before, if anything was.
+// installSupervisor copies the supervisor beside this binary to the data directory. known
+// is an earlier result, if there is one.
 func installSupervisor(install paths.Install, known supervisorFile) (supervisorFile, error) {
 	source, err := guest.FindBinary()
 	if err != nil {
 		return supervisorFile{}, err
 	}
-	// Looked at before it is read: a later change shows.
+	// Before reading it, so that a later change shows.
 	now, err := identify(source)
 	if err != nil {
 		return supervisorFile{}, err

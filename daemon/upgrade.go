@@ -28,20 +28,20 @@ import (
 // preflightWithin bounds the check of a new binary, which takes milliseconds.
 const preflightWithin = 15 * time.Second
 
-// upgrader has new binaries checked and picks the one that the daemon becomes.
+// upgrader checks new binaries and chooses the one that the daemon becomes.
 type upgrader struct {
 	install   paths.Install
 	schema    uint32
 	arguments []string
 	log       *slog.Logger
-	// turn is held by the one upgrade that is under way; after a successful check
-	// for good.
+	// turn is held by the upgrade in progress. After a successful check it is held
+	// permanently.
 	turn chan struct{}
-	// chosen carries what to become; it takes one.
+	// chosen passes the chosen binary on. Its capacity is 1.
 	chosen chan *successor
 }
 
-// successor is a binary that was found fit.
+// successor is a binary that has passed its check.
 type successor struct {
 	binary     string
 	supervisor supervisorFile
@@ -54,8 +54,8 @@ func newUpgrader(cfg Config, schema uint32) *upgrader {
 	}
 }
 
-// upgrade checks a binary, empty for the default one, and chooses it. The
-// daemon changes when it next looks at chosen.
+// upgrade checks a binary and chooses it. An empty path means the default binary. The
+// daemon changes when it next reads chosen.
 func (u *upgrader) upgrade(ctx context.Context, binary string) (*agboxv1.UpgradeDaemonResponse, error) {
 	if binary == "" {
 		binary = startedFrom
@@ -78,7 +78,7 @@ func (u *upgrader) upgrade(ctx context.Context, binary string) (*agboxv1.Upgrade
 	return &agboxv1.UpgradeDaemonResponse{OldVersion: version.Version, NewVersion: said.Version, Pid: uint32(os.Getpid())}, nil
 }
 
-// onHangup upgrades to the default binary with every SIGHUP until ctx ends.
+// onHangup upgrades to the default binary at every SIGHUP until ctx ends.
 func (u *upgrader) onHangup(ctx context.Context, hangup <-chan os.Signal) {
 	for {
 		select {
@@ -92,9 +92,9 @@ func (u *upgrader) onHangup(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// startedFrom is the path that this daemon was started from, a symbolic link as
-// it was given, so that what is installed there later is found. It is looked up
-// at once: a binary that was replaced in the meantime cannot be told any more.
+// startedFrom is the path from which this daemon was started, with symbolic links
+// unresolved, so that it leads to a binary that is installed there later. It is
+// determined at once: once the binary was replaced, its path is unknown.
 var startedFrom = findStart()
 
 func findStart() string {
@@ -112,19 +112,19 @@ func findStart() string {
 	return os.Args[0]
 }
 
-// Preflight is what a binary that is fit prints, in JSON, when it is run as
-// "agboxd preflight".
+// Preflight is the JSON output of a binary that has passed its check, run as "agboxd
+// preflight".
 type Preflight struct {
-	// Daemon is always "agboxd": a program that merely succeeds is none.
+	// Daemon is always "agboxd", to detect another program that exits with success.
 	Daemon  string `json:"daemon"`
 	Version string `json:"version"`
-	// Supervisor is in the data directory already.
+	// Supervisor is already in the data directory.
 	Supervisor supervisorFile `json:"supervisor"`
 }
 
-// preflight has the binary say for itself whether it can take over. The schema
-// goes as an argument, because the database is locked while it is open; the
-// flags of this daemon go along, because the new one is started with them.
+// preflight runs the binary's own check. The schema is an argument, because the database
+// is locked while it is open. The daemon's flags are also passed, because the new binary
+// will be started with them.
 func (u *upgrader) preflight(ctx context.Context, binary string) (Preflight, error) {
 	ctx, cancel := context.WithTimeout(ctx, preflightWithin)
 	defer cancel()
@@ -150,8 +150,7 @@ func (u *upgrader) preflight(ctx context.Context, binary string) (Preflight, err
 	return said, nil
 }
 
-// reason says why a check did not succeed: in the new binary's own words if it
-// has any.
+// reason says why a check failed, if possible in the new binary's own words.
 func reason(err error, stderr string) string {
 	text := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(stderr), "agboxd: "))
 	var exit *exec.ExitError
@@ -180,17 +179,17 @@ func refused(class error, format string, args ...any) *fault.Error {
 	return fault.New(class, agboxv1.ErrorReason_UPGRADE_REFUSED, format, args...)
 }
 
-// firstBytes keeps the beginning of what a program writes.
+// firstBytes keeps the start of a program's output.
 type firstBytes struct{ bytes.Buffer }
 
-// Write takes everything and keeps up to 4 KiB.
+// Write accepts everything and keeps up to 4 KiB.
 func (b *firstBytes) Write(p []byte) (int, error) {
 	const most = 4 << 10
 	b.Buffer.Write(p[:min(len(p), max(0, most-b.Len()))])
 	return len(p), nil
 }
 
-// ReadFrom hides the one of bytes.Buffer, which knows no limit.
+// ReadFrom hides the method of bytes.Buffer, which has no limit.
 func (b *firstBytes) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{b}, r)
 }

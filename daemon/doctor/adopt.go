@@ -18,14 +18,14 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// adoption is one sandbox that gets a record again.
+// adoption is one sandbox that gets a new record.
 type adoption struct {
 	ledger.Adopted
 	finding *agboxv1.DoctorFinding
 }
 
-// adoptAll plans the adoption of everything that the engine has of the install
-// and, with fix set, carries it out: all or nothing.
+// adoptAll plans the adoption of everything that the engine has of the install. With fix
+// set it also performs it, completely or not at all.
 func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, found runtime.Inventory, fix bool) error {
 	base := out.GetFindings()[0]
 	base.Action, base.NeedsPerson = adopt, false
@@ -64,9 +64,9 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 	return nil
 }
 
-// plan decides about one primary container. Labels can be copied; a container
-// that has this install's folders of its own sandbox mounted cannot be made
-// without access to them.
+// plan decides about one primary container. Labels can be copied. But only somebody with
+// access to this install's folders can have made a container that mounts the folders of
+// its own sandbox.
 func (o Offline) plan(ctx context.Context, c runtime.Container, installID string) (adoption, error) {
 	f := &agboxv1.DoctorFinding{Action: leave, Kind: container, Name: c.Name, Id: c.ID, SandboxId: c.SandboxID}
 	a := adoption{finding: f}
@@ -96,7 +96,7 @@ func (o Offline) plan(ctx context.Context, c runtime.Container, installID string
 	return a, nil
 }
 
-// adoptServices puts the services of the planned sandboxes into their specs.
+// adoptServices adds the services of the planned sandboxes to their specs.
 func (o Offline) adoptServices(ctx context.Context, found runtime.Inventory, plan []adoption) error {
 	for _, a := range plan {
 		var names []string
@@ -127,7 +127,7 @@ func (o Offline) describe(ctx context.Context, containerID string) (runtime.Desc
 	return o.Engine.DescribeContainer(ctx, containerID)
 }
 
-// distinctNames lets the first of two sandboxes keep a name.
+// distinctNames keeps the name of the first of two sandboxes with the same name.
 func distinctNames(plan []adoption) []adoption {
 	taken := make(map[string]bool)
 	for _, a := range plan {
@@ -141,7 +141,7 @@ func distinctNames(plan []adoption) []adoption {
 	return plan
 }
 
-// companions tells of everything that is not a primary container.
+// companions reports everything that is not a primary container.
 func (o Offline) companions(found runtime.Inventory, plan []adoption) []*agboxv1.DoctorFinding {
 	why := func(id runtime.Identity) string {
 		if slices.ContainsFunc(plan, func(a adoption) bool { return a.ID == id.SandboxID && a.Nonce == id.Nonce }) {
@@ -172,17 +172,16 @@ func (o Offline) companions(found runtime.Inventory, plan []adoption) []*agboxv1
 	return list
 }
 
-// adoptingSuffix marks a database that does not hold all adopted sandboxes yet.
+// adoptingSuffix marks a database that does not have all adopted sandboxes yet.
 const adoptingSuffix = ".adopting"
 
-// carryOut makes a database with all adopted sandboxes and gives it its name
-// last: a daemon must never find it without them, and take their containers for
-// orphans.
+// carryOut makes a database with all adopted sandboxes and renames it last. A daemon that
+// found it without them would treat their containers as orphans.
 func (o Offline) carryOut(ctx context.Context, plan []adoption) error {
 	path := o.Paths.Database()
 	temp := path + adoptingSuffix
 	clear := func() error { return removeAll(temp, temp+".clean", temp+".new") }
-	if err := clear(); err != nil { // of an adoption that was cut short
+	if err := clear(); err != nil { // left by an interrupted adoption
 		return err
 	}
 	if err := o.build(ctx, temp, plan); err != nil {

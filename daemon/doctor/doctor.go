@@ -1,11 +1,10 @@
-// Package doctor compares what the records say with what the engine and the
-// files show, and tells a person what the daemon does about each difference.
+// Package doctor compares the records with the engine and the files, and reports what the
+// daemon does about each difference.
 //
-// It decides nothing of its own: what becomes of a sandbox it asks machine.Next
-// by way of the loop, and whose an object is, the function by which the loop
-// removes orphans. Doctor looks at a running install; Offline, without a daemon,
-// at one whose database keeps the daemon from starting, and adopts what a lost
-// database knew.
+// It makes no decisions of its own. It asks the loop what machine.Next would do about a
+// sandbox, and whether an object is an orphan. Doctor examines a running install. Offline
+// examines an install whose daemon cannot start because of its database, and adopts the
+// sandboxes of a lost one.
 package doctor
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// Short names for what findings are made of.
+// Short names for the parts of findings.
 const (
 	leave  = agboxv1.DoctorAction_DOCTOR_ACTION_LEAVE
 	repair = agboxv1.DoctorAction_DOCTOR_ACTION_REPAIR
@@ -40,37 +39,37 @@ const (
 const (
 	// lookTimeout bounds a look at the whole engine.
 	lookTimeout = 10 * time.Second
-	// linkTimeout bounds the try to reach one supervisor.
+	// linkTimeout bounds the attempt to reach one supervisor.
 	linkTimeout = 2 * time.Second
-	// linksAtOnce bounds how many supervisors are tried at a time.
+	// linksAtOnce bounds how many supervisors are contacted concurrently.
 	linksAtOnce = 16
-	// repairWithin is how long the loop may take over one repair.
+	// repairWithin is how long the loop may take for one repair.
 	repairWithin = 15 * time.Second
 )
 
-// Engine is what a look at a running install needs of the engine.
+// Engine is the engine as a Doctor needs it.
 type Engine interface {
-	// Inventory lists everything that carries the install's label.
+	// Inventory lists all objects with the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// OtherInstalls counts the containers of other installs.
 	OtherInstalls(ctx context.Context, installID string) (int, error)
 }
 
-// Links tells which supervisors are linked.
+// Links reports which supervisors are linked.
 type Links interface {
-	// Connected tells whether the sandbox's supervisor is linked.
+	// Connected reports whether the sandbox's supervisor is linked.
 	Connected(sandboxID string) bool
 	// CheckLogs fails if the log folder of a linked sandbox was removed under it.
 	CheckLogs(sandboxID string) error
 }
 
-// Options are the rooms that a Doctor asks.
+// Options are the dependencies of a Doctor.
 type Options struct {
 	Engine Engine
 	Loop   *reconcile.Loop
 	Links  Links
-	// Greet tries the supervisor of a sandbox without linking it: the links are
-	// the loop's to make.
+	// Greet contacts the supervisor of a sandbox without linking it. Only the loop makes
+	// links.
 	Greet     func(ctx context.Context, sandboxID string) error
 	Ledger    *ledger.Ledger
 	Paths     paths.Install
@@ -90,7 +89,7 @@ type Doctor struct {
 	log       *slog.Logger
 }
 
-// New makes a Doctor; it holds nothing that would have to be closed.
+// New makes a Doctor. It needs no Close.
 func New(o Options) *Doctor {
 	return &Doctor{
 		engine: o.Engine, loop: o.Loop, links: o.Links, greet: o.Greet,
@@ -98,15 +97,15 @@ func New(o Options) *Doctor {
 	}
 }
 
-// examination is one look at everything.
+// examination is one examination of an install.
 type examination struct {
 	*Doctor
 	fix bool
-	// before and now are the living sandboxes before and after the look at the
-	// engine: what is not in both alike was on its way, and is not judged.
+	// before and now are the living sandboxes before and after the look at the engine. A
+	// sandbox that differs was changing, and is not judged.
 	before map[string]ledger.Sandbox
 	now    []ledger.Sandbox
-	// past are the ids of records that are not living.
+	// past are the ids of records of deleted sandboxes.
 	past []string
 	inv  runtime.Inventory
 	// trouble holds why supervisors cannot be reached or cannot do their work.
@@ -114,13 +113,12 @@ type examination struct {
 	findings []*agboxv1.DoctorFinding
 }
 
-// Examine looks at everything and, with fix set, does what it finds to be done.
-// It fails when engine or store cannot be read; a step that fails is told in its
-// finding.
+// Examine examines everything and, with fix set, performs the actions. It fails if engine
+// or store cannot be read. The error of an action is part of its finding.
 func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
 	x := &examination{Doctor: d, fix: fix, before: make(map[string]ledger.Sandbox)}
-	// Folders come before records and objects before records: whatever was made in
-	// between has a record by the time it is asked for.
+	// List folders before records, and objects before records. So whatever is made in
+	// between has a record when it is looked up.
 	logs, guests := listFolders(d.paths.Logs()), listFolders(d.paths.Guests())
 	for _, sb := range d.ledger.Sandboxes() {
 		x.before[sb.ID] = sb
@@ -157,13 +155,13 @@ func (x *examination) look(ctx context.Context) (others int, err error) {
 	return x.engine.OtherInstalls(ctx, x.installID)
 }
 
-// add keeps a finding and returns it, to be completed.
+// add stores a finding and returns it for completion.
 func (x *examination) add(f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	x.findings = append(x.findings, f)
 	return f
 }
 
-// do carries out what a finding says, if that was asked for.
+// do performs the action of a finding if fix is set.
 func (x *examination) do(f *agboxv1.DoctorFinding, deed func() error) {
 	if !x.fix {
 		return

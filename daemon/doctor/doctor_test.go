@@ -32,12 +32,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait; only a broken test runs into it.
+// patience bounds every wait. Only a broken test reaches it.
 const patience = 30 * time.Second
 
-// guests stands for the links: one stands where it was made and not cut.
+// guests simulates the links. There is a link if it was made and not cut.
 type guests struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	linked map[string]bool
 	// cut holds why a supervisor cannot be reached any more, logs why it cannot write
 	// its logs.
@@ -87,7 +87,7 @@ func (g *guests) lose(id string, why error) {
 	g.cut[id] = why
 }
 
-// life is a daemon's life, as far as the doctor needs one.
+// life is one life of a daemon, as far as the doctor needs it.
 type life struct {
 	t      *testing.T
 	engine *runtimetest.Fake
@@ -100,7 +100,7 @@ type life struct {
 	end    func()
 }
 
-// begin opens the install; the loop moves nothing before awake.
+// begin opens the install. The loop does nothing before awake.
 func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	t.Helper()
 	install := paths.Install{Data: dir, Config: dir, Run: dir}
@@ -132,7 +132,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	return l
 }
 
-// awake runs the loop until the function returned is called.
+// awake runs the loop until the returned function is called.
 func (l *life) awake() (asleep func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var loop sync.WaitGroup
@@ -195,7 +195,7 @@ func (l *life) examine(fix bool) *agboxv1.DoctorResponse {
 	return out
 }
 
-// short is a finding in a few words: what is done about what.
+// short formats a finding: action and object.
 func short(f *agboxv1.DoctorFinding) string {
 	text := strings.TrimPrefix(f.GetAction().String(), "DOCTOR_ACTION_") + " " + strings.TrimPrefix(f.GetKind().String(), "DOCTOR_KIND_")
 	if f.GetSandboxId() != "" {
@@ -213,7 +213,7 @@ func short(f *agboxv1.DoctorFinding) string {
 	return text
 }
 
-// wantFindings checks findings, in their order, by their few words.
+// wantFindings compares findings, in order, in their short form.
 func wantFindings(t *testing.T, out *agboxv1.DoctorResponse, want ...string) {
 	t.Helper()
 	var got []string
@@ -302,7 +302,7 @@ func TestARecordWhoseContainerIsDownIsRepairedByItsRules(t *testing.T) {
 			asleep := l.awake()
 			l.create("a", "")
 			asleep()
-			// A command that runs delays nothing: it ends on the way.
+			// A running command does not prevent the step: it ends with it.
 			job := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "job", Command: []string{"true"}}
 			if _, err := l.ledger.AcceptExec(t.Context(), job, "boot"); err != nil {
 				t.Fatal(err)
@@ -323,7 +323,7 @@ func TestARecordWhoseContainerIsDownIsRepairedByItsRules(t *testing.T) {
 func TestFixHasTheLoopRepair(t *testing.T) {
 	engine := runtimetest.NewFake()
 	l := begin(t, engine, t.TempDir())
-	engine.Hang(runtimetest.VerbEvents) // so that nobody but the doctor tells the loop
+	engine.Hang(runtimetest.VerbEvents) // so only the doctor enqueues
 	l.awake()
 	l.create("a", "")
 	engine.Vanish(engine.Containers()[0].ID)
@@ -378,7 +378,7 @@ func TestWhatIsOnItsWayIsNotJudged(t *testing.T) {
 			goruntime.Gosched()
 		}
 	}
-	awaitLooks(1) // the loop's own, at its start
+	awaitLooks(1) // the loop's own look at its start
 	release := engine.Hang(runtimetest.VerbInventory)
 	answered := make(chan *agboxv1.DoctorResponse)
 	go func() {
@@ -441,7 +441,7 @@ func TestASupervisorThatWasTamperedWithNeedsAPerson(t *testing.T) {
 	l.create("c", "")
 	l.guests.lose("a", fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_TAMPERED, "It lies."))
 	l.guests.lose("b", errors.New("nobody answers"))
-	// The link of c still stands, but the next one would go elsewhere.
+	// The link of c still exists, but the next one would connect elsewhere.
 	socket := filepath.Join(l.paths.GuestLink("c"), paths.LinkSocket)
 	if err := os.Remove(socket); err != nil {
 		t.Fatal(err)
@@ -514,7 +514,7 @@ func damageEvents(t *testing.T, database, sandboxID string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The text of event_id, which is the first field: its tag and length go.
+	// The text of event_id, the first field. Its tag and length are overwritten.
 	mark := []byte("\x0a\x03" + sandboxID + "/1")
 	text := strings.ReplaceAll(string(raw), string(mark), "\xff\xff"+sandboxID+"/1")
 	if text == string(raw) {

@@ -14,7 +14,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// errTampered is the class of what a container has put in the way.
+// errTampered is the class of errors about files that a container has replaced.
 var errTampered = errdefs.ErrFailedPrecondition
 
 // orphans judges the engine's objects that belong to no living sandbox.
@@ -39,8 +39,8 @@ func (x *examination) orphans(ctx context.Context) {
 	}
 }
 
-// orphan completes the finding about an object; nil if it is one of a living
-// sandbox, which was told already.
+// orphan completes the finding about an object. It returns nil if the object belongs to a
+// living sandbox, which has its own finding.
 func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv1.DoctorFinding) *agboxv1.DoctorFinding {
 	f.SandboxId = id.SandboxID
 	if x.ledger.Unreadable()[id.SandboxID] != nil {
@@ -55,8 +55,8 @@ func (x *examination) orphan(ctx context.Context, id runtime.Identity, f *agboxv
 	return x.add(f)
 }
 
-// logFolders judges the log folders that no record speaks of. The daemon itself
-// never removes one: somebody may still want to read it.
+// logFolders judges the log folders without a record. The daemon never removes one
+// itself, because somebody may still want to read it.
 func (x *examination) logFolders(ctx context.Context, names []string) {
 	for _, id := range names {
 		if x.known(id) {
@@ -75,8 +75,8 @@ func (x *examination) logFolders(ctx context.Context, names []string) {
 	}
 }
 
-// guestFolders judges the folders of supervisors whose sandboxes are gone. There
-// is nothing of a user in them.
+// guestFolders judges the folders of supervisors whose sandboxes are gone. They have no
+// user data.
 func (x *examination) guestFolders(names []string) {
 	for _, id := range names {
 		if _, living := x.ledger.Sandbox(id); living || x.ledger.Unreadable()[id] != nil {
@@ -95,12 +95,11 @@ func (x *examination) guestFolders(names []string) {
 	}
 }
 
-// listFolders returns the names in a folder that are sandbox ids. Whatever else
-// stands there is not ours to judge.
+// listFolders returns the names in a folder that are sandbox ids. It ignores other names.
 func listFolders(root string) []string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil // not made yet, as far as anybody needs to know
+		return nil // not made yet, or not readable
 	}
 	var names []string
 	for _, e := range entries {

@@ -18,16 +18,16 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Describer is what a look without a daemon needs of the engine. It has no verb
-// that changes anything.
+// Describer is the engine as an examination without a daemon needs it. It cannot change
+// anything.
 type Describer interface {
 	Engine
-	// DescribeContainer tells what a container was made from.
+	// DescribeContainer returns what a container was made from.
 	DescribeContainer(ctx context.Context, id string) (runtime.Description, error)
 }
 
-// Offline examines an install whose daemon does not run. Whoever calls it holds
-// the lock of the install.
+// Offline examines an install whose daemon does not run. The caller must hold the lock of
+// the install.
 type Offline struct {
 	Engine Describer
 	Paths  paths.Install
@@ -37,9 +37,9 @@ type Offline struct {
 	Log           *slog.Logger
 }
 
-// Examine says what keeps the daemon from starting. With fix set it adopts what
-// a lost database knew; a damaged one it never touches. It fails when the engine
-// cannot be read: without its list nothing can be adopted.
+// Examine reports what prevents the daemon from starting. With fix set it adopts the
+// sandboxes of a lost database. It never changes a damaged one. It fails if the engine
+// cannot be read, because nothing can be adopted without its list.
 func (o Offline) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse, error) {
 	out := &agboxv1.DoctorResponse{Offline: true}
 	var known bool
@@ -81,7 +81,7 @@ func (o Offline) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	return out, nil
 }
 
-// look lists what the engine has of the install.
+// look lists the engine's objects of the install.
 func (o Offline) look(ctx context.Context, out *agboxv1.DoctorResponse) (runtime.Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (o Offline) look(ctx context.Context, out *agboxv1.DoctorResponse) (runtime
 	return found, err
 }
 
-// leftAlone lists what waits for the database to be mended.
+// leftAlone lists objects that must wait until the database is repaired.
 func leftAlone(found runtime.Inventory) []*agboxv1.DoctorFinding {
 	const why = "It waits until the database is there again; nothing touches it."
 	var list []*agboxv1.DoctorFinding

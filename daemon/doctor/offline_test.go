@@ -38,7 +38,7 @@ func examineOffline(t *testing.T, o Offline, fix bool) *agboxv1.DoctorResponse {
 	return out
 }
 
-// files are the contents of all files of an install.
+// files returns the contents of all files of an install.
 func files(t *testing.T, install paths.Install) map[string][]byte {
 	t.Helper()
 	found := make(map[string][]byte)
@@ -69,8 +69,8 @@ func wantSameFiles(t *testing.T, got, want map[string][]byte) {
 	}
 }
 
-// populated is an install with a running sandbox "a", named demo, and a stopped
-// one "b", whose daemon has ended.
+// populated is an install with a running sandbox "a", named demo, and a stopped one "b".
+// Its daemon has ended.
 func populated(t *testing.T) (*runtimetest.Fake, paths.Install, string) {
 	t.Helper()
 	engine := runtimetest.NewFake()
@@ -213,7 +213,7 @@ func TestServicesAreAdoptedWithTheirSandboxAndStartAgainWithIt(t *testing.T) {
 	nonce := l.await("a", machine.Ready).Nonce
 	l.end()
 	lose(t, l.paths)
-	// Whose labels say so, but whose name does not, is none of them.
+	// A container with our labels but another name is not adopted.
 	engine.AddForeign("stranger", runtime.Identity{InstallID: l.db.InstallID(), SandboxID: "a", Nonce: nonce, Role: runtime.RoleService, Service: "odd"})
 
 	out := examineOffline(t, offline(engine, l.paths), true)
@@ -275,7 +275,7 @@ func TestAnAdoptionThatBreaksOffLeavesTheDatabaseLost(t *testing.T) {
 	if err != nil || len(found.Containers) > 0 {
 		t.Fatal("the fake engine lists what has no install", err)
 	}
-	// Two of one id cannot both get a record: the whole of it fails.
+	// Two sandboxes with the same id cannot both get a record: the whole adoption fails.
 	twice := []adoption{{}, {}}
 	for i := range twice {
 		twice[i].ID, twice[i].Nonce, twice[i].Spec = "a", "n", &agboxv1.CreateSpec{}
@@ -285,7 +285,7 @@ func TestAnAdoptionThatBreaksOffLeavesTheDatabaseLost(t *testing.T) {
 	}
 	wantSameFiles(t, files(t, install), before)
 
-	// What a killed adoption leaves is no hindrance.
+	// The remains of a killed adoption do no harm.
 	if err := os.WriteFile(install.Database()+adoptingSuffix, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// foreign says why a container is not a sandbox of this install although its
-// labels say so; empty if it is one.
+// foreign says why a container with our labels is not a sandbox of this install. It
+// returns "" if it is.
 func (o Offline) foreign(c runtime.Container, d runtime.Description, installID string) string {
 	switch {
 	case c.InstallID != installID, !ids.Valid(c.SandboxID), !ids.Valid(c.Nonce):
@@ -39,8 +39,8 @@ func mounts(d runtime.Description, source, target string) bool {
 	return slices.ContainsFunc(d.Mounts, func(m runtime.Mount) bool { return m.Source == source && m.Target == target })
 }
 
-// rebuild makes a spec from what the engine and the supervisor's boot
-// configuration still tell, and says what they do not.
+// rebuild makes a spec from the information that the engine and the supervisor's boot
+// configuration still have. lost says what is missing.
 func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost string) {
 	spec = &agboxv1.CreateSpec{
 		Image: d.ImageName,
@@ -58,8 +58,8 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs and revival policy are lost.", known)
 }
 
-// rebuildCommand sets entrypoint and command so that the image runs the same main
-// command again.
+// rebuildCommand sets entrypoint and command so that the image runs the same main command
+// again.
 func rebuildCommand(spec *agboxv1.CreateSpec, command []string, image runtime.Image) {
 	own := len(image.Entrypoint)
 	switch {
@@ -71,8 +71,8 @@ func rebuildCommand(spec *agboxv1.CreateSpec, command []string, image runtime.Im
 	}
 }
 
-// rebuildService makes the spec of a service from its container. What kept a sandbox
-// from being READY is not known any more, so that nothing of it does.
+// rebuildService makes the spec of a service from its container. Which services were
+// required is no longer known, so none is.
 func rebuildService(d runtime.Description) *agboxv1.ServiceSpec {
 	s := &agboxv1.ServiceSpec{Name: d.Service, Image: d.ImageName, Envs: envs(d), Required: proto.Bool(false)}
 	if !slices.Equal(d.Cmd, d.Image.Cmd) {
@@ -91,7 +91,7 @@ func rebuildService(d runtime.Description) *agboxv1.ServiceSpec {
 		}
 	}
 	for _, v := range d.Volumes {
-		// Others are the image's own, which the engine makes anew.
+		// Other volumes are the image's own. The engine makes them again.
 		if name, ours := strings.CutPrefix(v.Volume, strings.TrimSuffix(runtime.VolumeName(d.SandboxID, "x"), "x")); ours && runtime.VolumeName(d.SandboxID, name) == v.Volume {
 			s.Volumes = append(s.Volumes, &agboxv1.VolumeSpec{Name: name, Target: v.Target, ReadOnly: v.ReadOnly})
 		}
@@ -108,7 +108,7 @@ var protocols = map[string]agboxv1.PortProtocol{
 	"tcp": agboxv1.PortProtocol_PORT_PROTOCOL_TCP, "udp": agboxv1.PortProtocol_PORT_PROTOCOL_UDP, "sctp": agboxv1.PortProtocol_PORT_PROTOCOL_SCTP,
 }
 
-// length is nil for what the engine's default counts for.
+// length returns nil for 0, which means the engine's default.
 func length(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -116,7 +116,7 @@ func length(d time.Duration) *durationpb.Duration {
 	return durationpb.New(d)
 }
 
-// envs is the environment that is not the image's.
+// envs returns the environment variables that do not come from the image.
 func envs(d runtime.Description) map[string]string {
 	var all map[string]string
 	for _, entry := range d.Env {

@@ -24,7 +24,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// sandbox judges one record, and lists what of it is in the engine.
+// sandbox judges one record and lists its objects in the engine.
 func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
 	inv := of(x.inv, sb)
 	f := x.add(&agboxv1.DoctorFinding{
@@ -56,7 +56,7 @@ func (x *examination) sandbox(ctx context.Context, sb ledger.Sandbox) {
 	}
 }
 
-// of is the part of an inventory that belongs to a sandbox.
+// of returns the part of an inventory that belongs to a sandbox.
 func of(inv runtime.Inventory, sb ledger.Sandbox) runtime.Inventory {
 	mine := func(id runtime.Identity) bool { return id.SandboxID == sb.ID && id.Nonce == sb.Nonce }
 	var part runtime.Inventory
@@ -78,13 +78,13 @@ func of(inv runtime.Inventory, sb ledger.Sandbox) runtime.Inventory {
 	return part
 }
 
-// unchanged tells whether the sandbox was the same before and after the look.
+// unchanged reports whether the sandbox was the same before and after the look.
 func (x *examination) unchanged(sb ledger.Sandbox) bool {
 	before, known := x.before[sb.ID]
 	return known && before.State == sb.State && before.Want == sb.Want && before.PendingSequence == sb.PendingSequence
 }
 
-// judge fills in what becomes of a sandbox and why.
+// judge sets the action for a sandbox and the reason.
 func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, inv runtime.Inventory) {
 	trouble := x.loop.Condition(sb).Degraded
 	switch {
@@ -135,7 +135,7 @@ func containerSentence(c runtime.Container) string {
 	return fmt.Sprintf("It is the container of service %s of the sandbox and is %s.", c.Service, state)
 }
 
-// aboutServices tells whether a step is about nothing but services.
+// aboutServices reports whether a step is only about services.
 func aboutServices(step machine.Step) bool {
 	switch step.Do {
 	case machine.MakeServices, machine.StartServices, machine.StopServices, machine.RunHook:
@@ -146,8 +146,8 @@ func aboutServices(step machine.Step) bool {
 	return false
 }
 
-// served tells whether nothing is to be done about the services any more, or
-// nothing before a pause.
+// served reports whether nothing must be done about the services, or nothing before a
+// pause.
 func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
 	after, living := x.ledger.Sandbox(sb.ID)
 	if !living {
@@ -161,7 +161,7 @@ func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
 	return err == nil && !aboutServices(step)
 }
 
-// emit is a record that the rules bring in line with what the engine shows.
+// emit completes the finding about a record that the rules update to match the engine.
 func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb ledger.Sandbox, ev *agboxv1.SandboxEvent) {
 	phase := ev.GetSandboxPhase()
 	f.Action = repair
@@ -170,9 +170,9 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 		f.Why = "The daemon marks it failed. " + phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_REVIVED:
 		f.Why = "The daemon starts its container again, as its revival policy says. " + phase.GetReason()
-	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED: // as its revival policy says, or idle and due
+	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED: // according to the revival policy, or idle and due
 		f.Why = fmt.Sprintf("The daemon deletes it: %s.", phase.GetReason())
-	default: // an idle sandbox that is due just now
+	default: // an idle sandbox that has just become due
 		f.Action, f.Why = leave, "The daemon stops it: "+phase.GetReason()+"."
 		return
 	}
@@ -186,11 +186,11 @@ func (x *examination) emit(ctx context.Context, f *agboxv1.DoctorFinding, sb led
 
 var errSlow = errors.New("the daemon has not come to it yet; look again in a moment")
 
-// repaired has the loop look at the sandbox and waits until that shows.
+// repaired enqueues the sandbox and waits until shows is true.
 func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, repairWithin)
 	defer cancel()
-	again := time.NewTicker(100 * time.Millisecond) // not all of it is an event
+	again := time.NewTicker(100 * time.Millisecond) // not every result is an event
 	defer again.Stop()
 	x.loop.Enqueue(sb.ID)
 	for {
@@ -207,7 +207,7 @@ func (x *examination) repaired(ctx context.Context, sb ledger.Sandbox, shows fun
 	}
 }
 
-// removed tells whether nothing of the sandbox is in the engine any more.
+// removed reports whether the engine has no object of the sandbox any more.
 func (x *examination) removed(ctx context.Context, sb ledger.Sandbox) bool {
 	inv, err := x.engine.Inventory(ctx, x.installID)
 	left := of(inv, sb)
@@ -251,8 +251,8 @@ func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (wh
 	return "It is ready, its container runs and its supervisor answers.", false
 }
 
-// reachSupervisors tries every supervisor that should be linked, and looks at
-// every socket: one that was replaced does not break a link that stands.
+// reachSupervisors contacts every supervisor that should be linked, and checks every
+// socket: replacing a socket does not break an existing link.
 func (x *examination) reachSupervisors(ctx context.Context) {
 	x.trouble = make(map[string]error)
 	var mu sync.Mutex // guards trouble
@@ -274,7 +274,7 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = tries.Wait() // no try returns an error
+	_ = tries.Wait() // the calls return no errors
 }
 
 // supervisorTrouble says why a supervisor cannot be reached, now or by the next daemon,
@@ -307,7 +307,7 @@ func (x *examination) checkSocket(sandboxID string) error {
 		"Something that is not a socket stands in the place of its supervisor's socket. Save what you need from its logs, then remove the sandbox.")
 }
 
-// unreadable lists the records that keep a sandbox from being served.
+// unreadable lists the records that prevent a sandbox from being served.
 func (x *examination) unreadable() {
 	bad := x.ledger.Unreadable()
 	for _, id := range x.past {
@@ -323,7 +323,7 @@ func (x *examination) unreadable() {
 	}
 }
 
-// known tells whether a record, readable or not, has the id.
+// known reports whether a record, readable or not, has the id.
 func (x *examination) known(sandboxID string) bool {
 	_, living := x.ledger.Sandbox(sandboxID)
 	return living || slices.Contains(x.past, sandboxID)

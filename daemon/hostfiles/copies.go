@@ -23,17 +23,17 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// Copy is one thing that is copied into a sandbox before it is READY.
+// Copy is one path or file that is copied into a sandbox before it is READY.
 type Copy struct {
-	// Field is where the spec asks for it, for people.
+	// Field is the field of the spec, for messages.
 	Field string
-	// Source is a path of the host; empty where Content is the file.
+	// Source is a path of the host. It is empty if Content is the file.
 	Source  string
 	Content string
-	// Target is where it goes; "~" is the home of the user of execs.
+	// Target is the path of the copy. "~" is the home of the user of execs.
 	Target string
-	// Excludes are patterns of what is left out, and Gitignore adds those of the
-	// .gitignore files in the source.
+	// Excludes are patterns of what to exclude. Gitignore adds those of the .gitignore
+	// files in the source.
 	Excludes  []string
 	Gitignore bool
 	// Owner is "uid" or "uid:gid"; root when empty. If ForUser is set, the copy belongs
@@ -42,7 +42,7 @@ type Copy struct {
 	ForUser bool
 }
 
-// Copies are all that a spec wants copied, in their order.
+// Copies returns all copies of a spec, in order.
 func Copies(s *agboxv1.CreateSpec) []Copy {
 	var all []Copy
 	if w := s.GetWorkspace(); w != nil && !w.GetMount() {
@@ -72,7 +72,7 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 // Tree is an opened source.
 type Tree struct {
 	copied Copy
-	// dir is the folder itself, or the one that holds the file base.
+	// dir is the folder itself, or the one that has the file base.
 	dir  *os.File
 	base string
 }
@@ -101,7 +101,7 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 	return t, nil
 }
 
-// IsDir tells whether the source is a folder.
+// IsDir reports whether the source is a folder.
 func (t *Tree) IsDir() bool { return t.dir != nil && t.base == "" }
 
 // Close closes the source.
@@ -111,8 +111,8 @@ func (t *Tree) Close() {
 	}
 }
 
-// Pack writes the source to w as a tar archive in which it has the name, and
-// everything belongs to the owner. Errors of the host's files are fault.Errors.
+// Pack writes the source to w as a tar archive with the given name and owner. Errors of
+// the host's files are fault.Errors.
 func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive.Owner, progress func(files, bytes int64)) error {
 	if t.dir == nil {
 		return t.packContent(w, name, owner)
@@ -163,7 +163,7 @@ func Folders(w io.Writer, names []string, owner archive.Owner) error {
 	return errors.Join(failed, out.Close())
 }
 
-// Failed says which copy failed, if the error does not say more.
+// Failed adds the name of the copy to an error that does not have it.
 func (one Copy) Failed(err error) error {
 	what := fmt.Sprintf("Copying %s to %s (%s) failed: ", cmp.Or(one.Source, "a file of agbox"), one.Target, one.Field)
 	if f := fault.Of(err); f != nil {

@@ -11,15 +11,16 @@ import (
 	"github.com/agbox/agbox/internal/gitignore"
 )
 
-// maxIgnore bounds a .gitignore file, in bytes; git's own are far below.
+// maxIgnore is the maximum size of a .gitignore file, in bytes. Real ones are much
+// smaller.
 const maxIgnore = 1 << 20
 
-// filter leaves out what patterns name, while a tree is walked.
+// filter excludes what patterns name while a tree is walked.
 type filter struct {
-	// excludes come before all else, as git has it with what is said at the call.
+	// excludes take precedence, like command-line patterns in git.
 	excludes gitignore.Rules
-	// use tells whether .gitignore files count; found are those of the folder that
-	// was entered last and of the ones above it.
+	// use means that .gitignore files apply. found are those of the folder that was
+	// entered last and of its parents.
 	use   bool
 	found []ignoreFile
 }
@@ -51,8 +52,8 @@ func (f *filter) Enter(name string, dir int) error {
 	return err
 }
 
-// readIgnore reads a .gitignore in an open folder. As with git, one that is a
-// symbolic link, or no file, does not count.
+// readIgnore reads a .gitignore in an open folder. As in git, a symbolic link or a file
+// that is not regular is ignored.
 func readIgnore(dir int) (string, error) {
 	fd, err := unix.Openat(dir, ".gitignore", unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) {
@@ -70,13 +71,13 @@ func readIgnore(dir int) (string, error) {
 	return string(text), err
 }
 
-// Skip tells whether something is left out.
+// Skip reports whether a path is excluded.
 func (f *filter) Skip(name string, isDir bool) bool {
 	if decided, out := f.excludes.Decide(name, isDir); decided {
 		return out
 	}
 	if name == ".git" || strings.HasPrefix(name, ".git/") || strings.HasSuffix(name, "/.git") || strings.Contains(name, "/.git/") {
-		return false // git's own folder is no content: a branch may be called "build"
+		return false // git's own folder is not matched: a branch may be called "build"
 	}
 	for i := len(f.found) - 1; i >= 0; i-- {
 		if dir := f.found[i].dir; dir != "" && !within(name, dir) {

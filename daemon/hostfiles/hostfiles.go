@@ -1,12 +1,12 @@
-// Package hostfiles looks at what a sandbox takes from the host: the sources of
-// mounts, copies and the workspace. It refuses what is missing or dangerous, whatever
-// name it hides behind, and packs what is copied.
+// Package hostfiles checks what a sandbox takes from the host: the sources of mounts,
+// copies and the workspace. It refuses what is missing or dangerous, also through links
+// and other names, and packs copies.
 //
-// A source is checked when the sandbox is asked for and once more right before its
-// container is made, and the engine is given the path that was checked, with all
-// symbolic links followed. Whoever may change folders on that path in the moment
-// between the last check and the mount is not kept out: that takes the rights of the
-// daemon's own user, or a path through a folder that others can write to.
+// A source is checked when the sandbox is requested and again right before its container
+// is made. The engine gets the path that was checked, with all symbolic links resolved.
+// Somebody who can change folders on that path between the last check and the mount can
+// still replace the source. That needs the rights of the daemon's own user, or a path
+// through a folder that others can write to.
 package hostfiles
 
 import (
@@ -28,18 +28,18 @@ import (
 	"github.com/agbox/agbox/spec"
 )
 
-// Checker knows what of the host is not for sandboxes.
+// Checker knows which paths of the host are not for sandboxes.
 type Checker struct {
 	// Own are agbox's own folders.
 	Own []string
-	// Engine is the path of the engine's socket; empty if it has none.
+	// Engine is the path of the engine's socket, or empty.
 	Engine string
-	// Home is the caller's home; empty if it is not known.
+	// Home is the caller's home, or empty if unknown.
 	Home string
 }
 
-// EngineSocket is the path of the socket in an engine's address; empty if the
-// address has none.
+// EngineSocket returns the path of the socket in an engine's address, or "" if it has
+// none.
 func EngineSocket(address string) string {
 	if address == "" {
 		address = "unix:///var/run/docker.sock"
@@ -53,12 +53,12 @@ func EngineSocket(address string) string {
 
 // Problem is a source that cannot be used.
 type Problem struct {
-	// Path is the field of the spec: names and indexes, outermost first.
+	// Path is the path of the field in the spec: names and indexes, outermost first.
 	Path []any
 	Err  *fault.Error
 }
 
-// Spec checks all sources of a spec and tells all that is wrong.
+// Spec checks all sources of a spec and returns all problems.
 func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	var all []Problem
 	tell := func(err error, path ...any) {
@@ -80,8 +80,8 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	return all
 }
 
-// Workspace checks the source of a workspace. A copy is no way around what may not
-// be mounted either: a workspace is a project, and not somebody's keys.
+// Workspace checks the source of a workspace. Paths that must not be mounted must not be
+// copied either: a workspace is a project, not a folder with keys.
 func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) error {
 	doing := "Copying in"
 	if w.GetMount() {
@@ -100,14 +100,13 @@ func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) error {
 	return c.Copy(w.GetSource())
 }
 
-// Bind checks a source that is to be mounted and returns the path to mount: the
-// same, with all symbolic links followed. force allows what is dangerous, but not
-// what is missing.
+// Bind checks a source to mount and returns the path to mount: the source with all
+// symbolic links resolved. force permits a dangerous source, but not a missing one.
 func (c Checker) Bind(source string, force bool) (resolved string, err error) {
 	return c.allow("Mounting", source, force)
 }
 
-// allow is Bind for what is done with a source, a word such as "Mounting".
+// allow is Bind for another action. doing is a word such as "Mounting".
 func (c Checker) allow(doing, source string, force bool) (resolved string, err error) {
 	clean := filepath.Clean(source)
 	refused := func(why string) error {
@@ -139,8 +138,8 @@ func (c Checker) allow(doing, source string, force bool) (resolved string, err e
 	return resolved, nil
 }
 
-// Danger says why a source must not be mounted unless it is forced, as the end of a
-// sentence; "" if nothing is known against it, or it is not there.
+// Danger says why a source must not be mounted without force, as the end of a sentence.
+// It returns "" if nothing is known against it, or if it does not exist.
 func (c Checker) Danger(source string) string {
 	clean := filepath.Clean(source)
 	if why := c.known(clean); why != "" {
@@ -157,8 +156,8 @@ func (c Checker) Danger(source string) string {
 	return c.danger(resolved, st)
 }
 
-// danger says why a path without symbolic links must not be mounted, under any of
-// its names; "" if nothing is known against it.
+// danger says why a path without symbolic links must not be mounted, under any of its
+// names. It returns "" if nothing is known against it.
 func (c Checker) danger(resolved string, st os.FileInfo) string {
 	if why := c.known(resolved); why != "" {
 		return why
@@ -182,8 +181,8 @@ func (c Checker) danger(resolved string, st os.FileInfo) string {
 	return ""
 }
 
-// known is spec.DangerousSource, for a file system too that does not tell upper from
-// lower case: there ".SSH" is ".ssh".
+// known is spec.DangerousSource that also covers file systems that ignore case, on which
+// ".SSH" is ".ssh".
 func (c Checker) known(path string) string {
 	own := c.Own
 	if why := spec.DangerousSource(path, own, c.Home); why != "" {
@@ -198,8 +197,8 @@ func (c Checker) known(path string) string {
 	return ""
 }
 
-// sameFile tells whether two paths lead to the same file; replaced by tests, which
-// cannot count on a file system of the other kind.
+// sameFile reports whether two paths refer to the same file. Tests replace it, because
+// they cannot depend on a file system of the other kind.
 var sameFile = func(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
@@ -215,7 +214,7 @@ func (c Checker) isEngine(st os.FileInfo) bool {
 	return false
 }
 
-// Copy checks a source that is to be copied.
+// Copy checks a source to copy.
 func (c Checker) Copy(source string) error {
 	clean := filepath.Clean(source)
 	resolved, err := resolveLinks(clean)
@@ -275,7 +274,7 @@ func unusable(path string, err error) *fault.Error {
 	return refusal("%s cannot be used (%v): name another path.", path, plain(err)).Because(err)
 }
 
-// plain is an error without the path that its sentence names already.
+// plain returns an error without the path that its sentence already names.
 func plain(err error) error {
 	var in *fs.PathError
 	if errors.As(err, &in) {
@@ -284,7 +283,7 @@ func plain(err error) error {
 	return err
 }
 
-// Self names the user that the daemon runs as.
+// Self returns the name of the user that the daemon runs as.
 func Self() string {
 	id := strconv.Itoa(os.Geteuid())
 	if u, err := user.LookupId(id); err == nil {

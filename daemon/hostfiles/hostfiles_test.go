@@ -21,7 +21,7 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// host is a small machine: a home with keys, a project, and agbox's own folder.
+// host is a small host: a home with keys, a project, and agbox's own folder.
 type host struct {
 	Checker
 	root string
@@ -29,7 +29,7 @@ type host struct {
 
 func newHost(t *testing.T) *host {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agbox-host-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "agbox-host-") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestForceAllowsWhatIsDangerousAndNotWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A container's view of the host is not ours to change, so the table is written by hand.
+// A test cannot change the mounts of the host, so the table is written by hand.
 func TestASecondMountOfAFolderIsTheSameFolder(t *testing.T) {
 	h := newHost(t)
 	h.mkdir(t, "other/alias/id")
@@ -186,7 +186,7 @@ func TestASecondMountOfAFolderIsTheSameFolder(t *testing.T) {
 		"other/alias":       "is another name of " + h.path("people/me/.ssh"),
 		"other/alias/id":    "is another name of " + h.path("people/me/.ssh/id"),
 		"other/deep":        "is mounted in it at " + h.path("other/deep/keys"),
-		"people/me/src/sub": "", // of another file system, whatever it is called there
+		"people/me/src/sub": "", // on another file system, whatever its name there
 	} {
 		_, err := h.Bind(h.path(source), false)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
@@ -252,7 +252,7 @@ func TestProblemsNameTheirField(t *testing.T) {
 	}
 }
 
-// packed lists what a copy consists of.
+// packed lists the files of a copy.
 func packed(t *testing.T, h *host, one Copy) map[string]*tar.Header {
 	t.Helper()
 	tree, err := h.Open(one)

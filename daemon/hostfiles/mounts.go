@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// mounted is one line of /proc/self/mountinfo: what of which file system is seen where.
+// mounted is one line of /proc/self/mountinfo: which part of which file system is mounted
+// where.
 type mounted struct {
 	device string
-	// root is the part of the file system that is mounted, at is where.
+	// root is the part of the file system that is mounted, at is the mount point.
 	root, at string
 }
 
 type mountList []mounted
 
-// mountTable reads what is mounted in the daemon's view of the host; nothing where
-// the kernel has no such table.
+// mountTable reads the mounts of the daemon's mount namespace. It is empty if the kernel
+// has no such table.
 var mountTable = func() mountList {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -38,17 +39,17 @@ func parseMounts(text string) mountList {
 	return list
 }
 
-// unescape undoes the octal escapes of mountinfo.
+// unescape decodes the octal escapes of mountinfo.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// aliases are the other paths under which the same file is seen, because a part of
-// its file system is mounted a second time.
+// aliases returns the other paths of the same file. They exist if a part of its file
+// system is mounted more than once.
 func (l mountList) aliases(p string) []string {
 	at := -1
 	for i, m := range l {
-		// Of mounts at the same place the last one is on top.
+		// Of several mounts at the same path the last one is on top.
 		if within(p, m.at) && (at < 0 || len(m.at) >= len(l[at].at)) {
 			at = i
 		}
@@ -69,7 +70,7 @@ func (l mountList) aliases(p string) []string {
 	return all
 }
 
-// below are the places below a path at which something else is mounted.
+// below returns the mount points below a path.
 func (l mountList) below(p string) []string {
 	var all []string
 	for _, m := range l {
@@ -80,7 +81,7 @@ func (l mountList) below(p string) []string {
 	return all
 }
 
-// within tells whether a path is a folder or below it.
+// within reports whether a path is a folder or below it.
 func within(p, dir string) bool {
 	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }
