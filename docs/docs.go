@@ -1,4 +1,4 @@
-// Package docs holds documents that the programs print.
+// Package docs has documents that the programs print.
 package docs
 
 import _ "embed"
