@@ -1,8 +1,8 @@
 package main
 
-// ansiFilter takes escape sequences out of a stream that comes in pieces: those
-// that ECMA-48 names (colours, cursor, titles, links) in their 7-bit form. Line
-// breaks, tabs and all other bytes stay.
+// ansiFilter removes escape sequences from a stream that comes in pieces: those that
+// ECMA-48 names (colours, cursor, titles, links) in their 7-bit form. Line breaks, tabs
+// and all other bytes stay.
 type ansiFilter struct {
 	state ansiState
 }
@@ -17,15 +17,15 @@ const (
 	ansiMiddle
 	// ansiControl: ESC [ and parameters, until a byte from @ to ~.
 	ansiControl
-	// ansiString: a title, a link or the like, until BEL or ESC \.
+	// ansiString: a title, a link or another string, until BEL or ESC \.
 	ansiString
-	// ansiStringEscape: ESC within one.
+	// ansiStringEscape: ESC within a string.
 	ansiStringEscape
 )
 
 const (
 	bel = 0x07
-	can = 0x18 // gives a sequence up
+	can = 0x18 // cancels a sequence
 	sub = 0x1a // does the same
 	esc = 0x1b
 )
@@ -47,7 +47,7 @@ func (f *ansiFilter) filter(data []byte) []byte {
 	return out
 }
 
-// next is the state after b; keep tells that b belongs to no sequence.
+// next returns the state after b. keep means that b belongs to no sequence.
 func (s ansiState) next(b byte) (after ansiState, keep bool) {
 	switch {
 	case s == ansiString && b == bel:

@@ -18,11 +18,12 @@ import (
 // app is one run of the program. Its fields hold everything it uses of its process,
 // so tests run the same code.
 type app struct {
-	// stdin is nil where there is none.
+	// stdin is nil if there is none.
 	stdin  *os.File
 	stdout io.Writer
 	stderr io.Writer
-	// width of the terminal behind stderr; 0 when stderr is no terminal.
+	// width is the width of the terminal behind stderr. 0 means that stderr is no
+	// terminal.
 	width     func() int
 	now       func() time.Time
 	lookupEnv func(string) (string, bool)
@@ -31,7 +32,7 @@ type app struct {
 	// signals subscribes to signals; the returned function unsubscribes. All
 	// subscriptions share one channel: the next one receives what the last one left.
 	signals func(...os.Signal) (<-chan os.Signal, func())
-	// restore gives signals their default action back, whoever has subscribed to them.
+	// restore gives signals their default action again, whoever has subscribed to them.
 	restore func(...os.Signal)
 
 	// Global flags.
@@ -172,7 +173,7 @@ func (i interrupted) Error() string { return "interrupted by " + syscall.Signal(
 
 // interruptible cancels the context on the first SIGINT, SIGTERM or SIGHUP. The
 // second one has its default action and ends the program. After the returned function
-// was called, the cause of the context tells whether a signal came.
+// was called, the cause of the context says whether a signal came.
 func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	kinds := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
@@ -198,8 +199,8 @@ func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// answerGrace is how long, once a signal has come, the answer to a request is still
-// waited for: a request whose fate is not known may leave something behind.
+// answerGrace is how long, after a signal, a command still waits for the answer to a
+// request: a request whose result is unknown may leave something behind.
 var answerGrace = time.Second
 
 // outlasting returns a context that ends a while after ctx, with the same cause.
@@ -211,8 +212,9 @@ func outlasting(ctx context.Context, while time.Duration) (context.Context, cont
 	return longer, func() { forget(); end(nil) }
 }
 
-// orLeave does what no context can end, such as reading a file that is a pipe. When
-// ctx ends it returns the error of ctx; what do is at then ends with the process.
+// orLeave calls do, which no context can cancel, for example to read a file that is a
+// pipe. When ctx ends it returns the error of ctx; do then continues until the process
+// ends.
 func orLeave[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	type result struct {
 		value T

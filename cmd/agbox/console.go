@@ -119,7 +119,7 @@ func (c *console) attach(ctx context.Context, o client.AttachOptions, others *sy
 
 func (c *console) serve(ctx context.Context, sess *client.Session, others *sync.WaitGroup) error {
 	at := sess.Attached()
-	// Where the input is closed the command ends, and nobody is told who types.
+	// If the input is closed, the command is ending, and nobody is told who types.
 	c.right.Store(&rightToType{at.GetInput() || at.GetInputClosed(), at.GetTypist()})
 	if err := c.terminal.raw(); err != nil {
 		return fmt.Errorf("the terminal cannot be switched to raw mode: %w", err)
@@ -145,7 +145,7 @@ func (c *console) show(ctx context.Context, sess *client.Session) error {
 		case item.End != nil:
 			return endStatus{item.End}
 		case item.Dropped > 0:
-			continue // a sentence would spoil what is on the screen; the end tells
+			continue // a message would disturb the screen; the end reports the gap
 		}
 		_, _ = c.screen.Write(item.Data)
 		if err := c.put(ctx, c.app.stdout, item.Data); err != nil {
@@ -328,8 +328,8 @@ func (c *console) tellRights(ctx context.Context, told rightToType) {
 	}
 }
 
-// say tells who types, on a line of its own. The terminal is raw, so a new line needs a
-// carriage return too.
+// say prints who types, on a separate line. The terminal is raw, so a new line also needs
+// a carriage return.
 func (c *console) say(ctx context.Context, r rightToType) {
 	text := "You can type now."
 	if !r.granted {

@@ -38,8 +38,8 @@ func parseKey(word string) (byte, bool) {
 	return 0, false
 }
 
-// detachFilter finds the detach keys in typed input. It holds back the first keys of
-// the sequence until the next key shows whether the sequence goes on.
+// detachFilter finds the detach keys in typed input. It holds back the first keys of the
+// sequence until the next key shows whether the sequence continues.
 //
 // The proxy of github.com/moby/term is not used: it misses the keys if the first is
 // typed twice (ctrl-p ctrl-p ctrl-q), and it is a reader that must own the terminal.

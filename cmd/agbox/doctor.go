@@ -82,7 +82,7 @@ func (o *doctorOptions) offline(ctx context.Context, unreachable error) (*agboxv
 	return out, nil
 }
 
-// toDo tells whether a finding is left for --fix or for a person.
+// toDo reports whether a finding is left for --fix or for a person.
 func toDo(f *agboxv1.DoctorFinding) bool {
 	return f.GetNeedsPerson() || f.GetError() != "" || f.GetAction() != agboxv1.DoctorAction_DOCTOR_ACTION_LEAVE && !f.GetDone()
 }

@@ -183,7 +183,7 @@ func (s *session) createDetached(ctx context.Context, in *agboxv1.CreateExecRequ
 		s.app.say("%s", client.ExecError(e))
 		return exitStatus(execExitCode(e))
 	}
-	// It is accepted, so its id is printed whatever became of the question.
+	// The command was accepted, so print its id even if GetExec failed.
 	_, printErr := fmt.Fprintln(s.app.stdout, s.id)
 	if err != nil && ctx.Err() == nil {
 		s.app.say("The command was accepted, but agboxd does not say whether it could be started.")

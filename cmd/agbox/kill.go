@@ -66,7 +66,7 @@ func (o *killOptions) run(ctx context.Context, a *app, c *client.Client, refs []
 	return a.each(ctx, refs, func(ref string) error { return c.SignalExec(ctx, ref, sig) })
 }
 
-// end ends a command. One that has ended already is what was asked for.
+// end ends a command. It is not an error if the command has already ended.
 func (o *killOptions) end(ctx context.Context, a *app, c *client.Client, ref string) error {
 	err := c.CancelExec(ctx, ref, o.grace)
 	var failure *client.Error

@@ -59,7 +59,7 @@ type printedExec struct {
 
 // printedOutput is what is held of one output.
 type printedOutput struct {
-	// line is the held beginning of a line, begun its time. open tells that a part of
+	// line is the held beginning of a line, begun its time. open means that a part of
 	// the line was printed already.
 	line  []byte
 	begun time.Time
@@ -77,7 +77,7 @@ func (a *app) logPrinter(style logsStyle, f format) *logPrinter {
 // prefixes makes each line begin with its command.
 func (p *logPrinter) prefixes(colour bool) { p.prefix, p.colour = true, colour }
 
-// stdoutColours tells whether to use colours on stdout.
+// stdoutColours reports whether to use colours on stdout.
 func (a *app) stdoutColours() bool {
 	if value, set := a.lookupEnv("NO_COLOR"); set && value != "" {
 		return false
@@ -238,7 +238,7 @@ func (g *toldGaps) tell(a *app, who string, item client.LogItem) {
 	a.say("%s%d bytes of %s were dropped here, because the disk or the log was full.", who, item.Dropped, stream)
 }
 
-// all tells whether the user was told of every dropped byte of an exec.
+// all reports whether the user was told of every dropped byte of an exec.
 func (g *toldGaps) all(e *agboxv1.ExecStatus) bool {
 	return g[0] >= e.GetStdoutDroppedBytes() && g[1] >= e.GetStderrDroppedBytes()
 }

@@ -67,7 +67,7 @@ func (p *progress) preparing(d *agboxv1.SandboxPhaseDetails) {
 	p.put(d.GetPhase(), line, long)
 }
 
-// put shows a line; long tells that the phase may take long.
+// put shows a line. long means that the phase may take long.
 func (p *progress) put(phase, line string, long bool) {
 	if width := p.app.width(); width > 0 {
 		// A line that wraps could not be overwritten.

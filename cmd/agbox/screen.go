@@ -15,7 +15,7 @@ type screen struct {
 	mu sync.Mutex
 	// changed holds the private modes that differ from their defaults.
 	changed map[int]bool
-	// keypad tells that the keypad is in application mode.
+	// keypad means that the keypad is in application mode.
 	keypad bool
 	// entered is the offset in the output where the alternate screen began.
 	entered uint64
@@ -97,7 +97,7 @@ func (s *screen) set(mode int, on bool) {
 	s.changed[mode] = on
 }
 
-// alternate tells whether the program uses the alternate screen, as editors and pagers
+// alternate reports whether the program uses the alternate screen, as editors and pagers
 // do.
 func (s *screen) alternate() bool {
 	s.mu.Lock()

@@ -39,9 +39,9 @@ type session struct {
 	client *client.Client
 	// id is the exec's id. It is set even before the exec is accepted.
 	id string
-	// runsOn tells that the command keeps running after the user detaches.
+	// runsOn means that the command keeps running after the user detaches.
 	runsOn bool
-	// detached tells that signals end agbox and are not sent to the command.
+	// detached means that signals end agbox and are not sent to the command.
 	detached bool
 
 	leave context.CancelCauseFunc
@@ -64,7 +64,7 @@ func (a *app) newSession(c *client.Client, id string) *session {
 // start tells the session that the exec is accepted.
 func (s *session) start() { s.accept.Do(func() { close(s.started) }) }
 
-// accepted tells whether the exec is.
+// accepted reports whether the exec is accepted.
 func (s *session) accepted() bool {
 	select {
 	case <-s.started:
@@ -184,7 +184,7 @@ func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 	}
 }
 
-// stuck tells whether the daemon has not acknowledged a signal in time.
+// stuck reports whether the daemon has not acknowledged a signal in time.
 func (r *relay) stuck() bool {
 	r.passing = slices.DeleteFunc(r.passing, func(p passing) bool {
 		select {
@@ -307,7 +307,7 @@ func (s *session) copy(ctx context.Context, items iter.Seq2[client.LogItem, erro
 	return errors.New("the output ended without an exit status")
 }
 
-// ended prints what neither the exit code nor the notices about gaps tell, and returns
+// ended prints what neither the exit code nor the notices about gaps show, and returns
 // the exit code.
 func (a *app) ended(end *agboxv1.LogEnd, told toldGaps) error {
 	e := end.GetExec()

@@ -385,7 +385,7 @@ func problemLine(p *agboxv1.SpecProblem) string {
 	return printable(document.Line(p))
 }
 
-// hasFiles tells whether a request contains files.
+// hasFiles reports whether a request contains files.
 func hasFiles(in *agboxv1.CreateSandboxRequest) bool {
 	return in.GetConfigYaml() != nil || len(in.GetBaseFiles()) > 0
 }

@@ -13,7 +13,7 @@ import (
 // input reads standard input and can be stopped while it waits.
 type input struct {
 	fd int
-	// tty tells that it is a terminal.
+	// tty means that the input is a terminal.
 	tty bool
 	// stop closes stopWrite, which wakes the poll on stopRead.
 	stopRead, stopWrite *os.File
@@ -120,7 +120,7 @@ func (in *input) read(buf []byte) (int, error) {
 	}
 }
 
-// foreground tells whether our process group is the terminal's foreground group.
+// foreground reports whether our process group is the terminal's foreground group.
 func foreground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()

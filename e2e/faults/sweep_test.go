@@ -231,7 +231,7 @@ func (w *witness) verifyCreate(t *testing.T, id string) {
 	w.holds(id, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 }
 
-// exists tells whether the engine has a container of that name.
+// exists reports whether the engine has a container of that name.
 func exists(t *testing.T, name string) bool {
 	t.Helper()
 	_, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), name)

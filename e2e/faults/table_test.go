@@ -67,7 +67,7 @@ func (r *row) Note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// printTable prints all rows in the order of their numbers and tells whether
+// printTable prints all rows in the order of their numbers and reports whether
 // every one of them is green.
 func printTable(out io.Writer) (green bool) {
 	table.mu.Lock()

@@ -83,7 +83,7 @@ func (n *Node) what() string {
 	return shorten(n.Text)
 }
 
-// scalar tells whether a node is one word or none.
+// scalar reports whether a node is neither a list nor a map.
 func (n *Node) scalar() bool { return n.Kind != List && n.Kind != Map }
 
 // Origin says where a field of a message comes from.

@@ -356,7 +356,7 @@ func writeLine(w io.Writer, control *http.ResponseController, line []byte) error
 	return errors.Join(err, control.Flush())
 }
 
-// Matches tells whether a request has the method and a path of the pattern, in
+// Matches reports whether a request has the method and a path of the pattern, in
 // which "*" stands for an id.
 func Matches(r *http.Request, method, pattern string) bool {
 	have, want := strings.Split(Path(r), "/"), strings.Split(pattern, "/")

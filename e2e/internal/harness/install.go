@@ -31,7 +31,7 @@ type Install struct {
 	Env []string
 	// Engine looks at the engine that the install uses.
 	Engine *docker.Engine
-	// foreign tells that the folder is somebody else's to remove.
+	// foreign means that the folder is somebody else's to remove.
 	foreign bool
 }
 

@@ -9,7 +9,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
 
-// LeftStatus tells whether the status file of an exec in the folder of its sandbox's
+// LeftStatus reports whether the status file of an exec in the folder of its sandbox's
 // logs says that it has ended: a daemon need not be there.
 func LeftStatus(t testing.TB, folder, execID string) bool {
 	t.Helper()

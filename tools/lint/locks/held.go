@@ -67,7 +67,7 @@ func (p *program) ask(q question) *answer {
 	return a
 }
 
-// walk follows one block and tells whether the mutex is held at its end. It adds
+// walk follows one block and reports whether the mutex is held at its end. It adds
 // the I/O under the mutex to a, if a is given.
 func (p *program) walk(q question, block *ssa.BasicBlock, held bool, a *answer) bool {
 	for _, instr := range block.Instrs {
@@ -93,7 +93,7 @@ func (p *program) walk(q question, block *ssa.BasicBlock, held bool, a *answer) 
 	return held
 }
 
-// call tells whether the mutex is held after a call.
+// call reports whether the mutex is held after a call.
 func (p *program) call(q question, call ssa.CallInstruction, held bool, a *answer) bool {
 	if operation(call) != none {
 		return held
@@ -142,7 +142,7 @@ func (p *program) use(q question, a *answer, call ssa.CallInstruction, u use) {
 	}
 }
 
-// defersUnlock tells whether the function unlocks the mutex when it returns.
+// defersUnlock reports whether the function unlocks the mutex when it returns.
 func (p *program) defersUnlock(q question) bool {
 	for _, block := range q.fn.Blocks {
 		for _, instr := range block.Instrs {
@@ -161,7 +161,7 @@ func (p *program) defersUnlock(q question) bool {
 	return false
 }
 
-// mentions tells whether a function itself locks or unlocks the mutex.
+// mentions reports whether a function itself locks or unlocks the mutex.
 func (p *program) mentions(fn *ssa.Function, l *lock) bool {
 	for _, block := range fn.Blocks {
 		for _, instr := range block.Instrs {

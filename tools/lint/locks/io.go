@@ -78,7 +78,7 @@ func (p *program) callees(call ssa.CallInstruction) (callees []*ssa.Function, io
 	return callees, io
 }
 
-// declares tells whether an interface is one of ours.
+// declares reports whether an interface is one of ours.
 func (p *program) declares(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil {
@@ -106,13 +106,13 @@ func functionsIn(args []ssa.Value) []*ssa.Function {
 	return found
 }
 
-// isCancel tells whether a function value ends a context: it wakes who waits, and does nothing itself.
+// isCancel reports whether a function value ends a context: it wakes who waits, and does nothing itself.
 func isCancel(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	return ok && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "context"
 }
 
-// isIterator tells whether a function value was made by a function of a harmless package, as strings.SplitSeq does.
+// isIterator reports whether a function value was made by a function of a harmless package, as strings.SplitSeq does.
 func isIterator(v ssa.Value) bool {
 	call, ok := v.(*ssa.Call)
 	if !ok || call.Call.StaticCallee() == nil {
