@@ -108,7 +108,7 @@ type examination struct {
 	// past are the ids of records of deleted sandboxes.
 	past []string
 	inv  runtime.Inventory
-	// trouble holds why supervisors cannot be reached or cannot do their work.
+	// trouble says why supervisors cannot be reached or cannot do their work.
 	trouble  map[string]error
 	findings []*agboxv1.DoctorFinding
 }

@@ -39,7 +39,7 @@ const patience = 30 * time.Second
 type guests struct {
 	mu     sync.Mutex // guards the fields below
 	linked map[string]bool
-	// cut holds why a supervisor cannot be reached any more, logs why it cannot write
+	// cut says why a supervisor can no longer be reached, logs why it cannot write
 	// its logs.
 	cut, logs map[string]error
 }

@@ -781,8 +781,8 @@ type WorkspaceSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Folder of the host.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Where it is inside: an absolute path, or one below "~", which is the home of the
-	// user of execs; "/workspace" when empty.
+	// Path in the container: absolute, or below "~", the home of the user of execs. Empty
+	// means "/workspace".
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Mount the folder, writable, instead of copying it.
 	Mount *bool `protobuf:"varint,3,opt,name=mount,proto3,oneof" json:"mount,omitempty"`
@@ -1172,8 +1172,8 @@ type MountSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute, below "~", or relative to the folder of the file that names it.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Absolute path inside, or one below "~", which is the home of the user of execs; each
-	// only once, and none that the supervisor uses.
+	// Path in the container: absolute, or below "~", the home of the user of execs. It must
+	// be unique and not used by the supervisor.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// Allow writing to it. Otherwise it is read-only.
 	Writable      bool `protobuf:"varint,3,opt,name=writable,proto3" json:"writable,omitempty"`
@@ -1237,13 +1237,13 @@ type CopySpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute, below "~", or relative to the folder of the file that names it.
 	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
-	// Path inside of the copy itself: absolute, or below "~", which is the home of the user
-	// of execs.
+	// Path of the copy itself in the container: absolute, or below "~", the home of the
+	// user of execs.
 	Target string `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// What to exclude, in the syntax of .gitignore.
 	ExcludePatterns []string `protobuf:"bytes,3,rep,name=exclude_patterns,json=excludePatterns,proto3" json:"exclude_patterns,omitempty"`
-	// Owner of the copy, uid or uid:gid; when empty, the user of execs below "~" and root
-	// elsewhere.
+	// Owner of the copy, uid or uid:gid. Empty means the user of execs for a target below
+	// "~", and otherwise root.
 	Owner         string `protobuf:"bytes,50,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
