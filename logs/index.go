@@ -208,8 +208,9 @@ func (x *indexReader) walk(first, end int64) iter.Seq2[int64, record] {
 }
 
 // covered returns the end of the last record of each stream, at most the size of the
-// stream. If it meets a damaged record, it returns 0 for both. If the last scanned
-// records have none of a stream, it returns the stream's size.
+// stream. If it meets a damaged record, it returns 0 for both. For a stream without a
+// record it returns 0 if it has read the whole index, and the stream's size if it has
+// read only the last scanned records.
 func (x *indexReader) covered(sizes [2]uint64) [2]uint64 {
 	number, err := x.count()
 	if err != nil {

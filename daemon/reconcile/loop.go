@@ -202,7 +202,7 @@ type worker struct {
 	running bool
 	// giveUp cancels the interruptible part of the current step.
 	giveUp context.CancelFunc
-	// timer enqueues the sandbox at the time of the last step's Wake.
+	// timer enqueues the sandbox at the time that its last round returned.
 	timer *time.Timer
 	// looked is when the engine last showed the sandbox, or zero.
 	looked time.Time

@@ -25,8 +25,8 @@ const (
 
 // ErrorReason is the vocabulary of google.rpc.ErrorInfo.reason and of every error_code
 // field. ErrorInfo.metadata has ids that belong to the error, for example sandbox_id,
-// exec_id and from_sequence. Each comment ends with the gRPC code of a call that fails
-// for this reason.
+// exec_id and from_sequence. The comments name the gRPC codes of calls that fail for these
+// reasons.
 type ErrorReason int32
 
 const (

@@ -139,11 +139,11 @@ type InputMode int32
 const (
 	// Only watch.
 	InputMode_INPUT_MODE_NONE InputMode = 0
-	// Type unless another client has the right to type. Then watch.
+	// Type if no other client has the right to type. Otherwise watch.
 	InputMode_INPUT_MODE_IF_FREE InputMode = 1
 	// Take the right to type from the client that has it. That client then watches.
 	InputMode_INPUT_MODE_TAKE_OVER InputMode = 2
-	// Type together with other clients that use this mode.
+	// Type beside the clients that have the right to type.
 	InputMode_INPUT_MODE_SHARED InputMode = 3
 )
 
