@@ -67,11 +67,32 @@ func TestTheFolderOfASupervisorIsMadeAgainAtAStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.WantSame(t, "over the link that stands", in.Must(t, look...), before)
-	in.wantDoctor(t, "box", "The socket "+filepath.Join(folder, "link", "guest.sock")+" was removed")
+	in.wantDoctor(t, "box", "The file "+filepath.Join(folder, "link", "guest.sock")+" was removed")
 	in.Must(t, "stop", "box")
 	in.Must(t, "start", "box")
 	harness.WantSame(t, "after the start", in.Must(t, look...), before)
 	in.KillDaemon(t)
 	in.Must(t, "daemon", "start")
 	harness.WantSame(t, "after a restart of the daemon", in.Must(t, look...), before)
+}
+
+func TestAnExecBehindARemovedSocketFailsWithTheRemedy(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "daemon", "start")
+	id := in.Create(t, "box", harness.ImageBusybox)
+	folder := filepath.Join(in.Home, "data", "guest", id)
+	for _, file := range []string{filepath.Join("link", "guest.sock"), "boot.pb"} {
+		if err := os.Remove(filepath.Join(folder, file)); err != nil {
+			t.Fatal(err)
+		}
+		in.wantDoctor(t, "box", "The file "+filepath.Join(folder, file)+" was removed")
+		in.KillDaemon(t)
+		in.Must(t, "daemon", "start")
+		in.Agbox(t, "exec", "box", "--", "true").Want(t, 125).
+			WantOutput(t, "", "agbox: Files in "+folder+" were removed, so the daemon cannot reach sandbox "+id+": stop and start the sandbox, which makes them again.\n")
+		in.Must(t, "stop", "box")
+		in.Must(t, "start", "box")
+		harness.WantSame(t, "after the start", in.Must(t, "exec", "box", "--", "echo", "hello"), "hello")
+	}
 }

@@ -65,6 +65,8 @@ func (g *guests) CheckLogs(id string) error {
 	return g.logs[id]
 }
 
+func (g *guests) Fail(string, error) {}
+
 func (g *guests) Drop(string) {}
 
 func (g *guests) EndAll(context.Context, string) error { return nil }
@@ -468,8 +470,8 @@ func TestRemovedFoldersUnderARunningSandboxNeedAPerson(t *testing.T) {
 	}
 	for id, want := range map[string]string{
 		"a": "Its container runs and its supervisor answers. Its logs are gone.",
-		"b": "Its container runs and its supervisor answers. The socket " + filepath.Join(l.paths.GuestLink("b"), paths.LinkSocket) +
-			" was removed, so the sandbox cannot be reached after the next start of the daemon: stop and start the sandbox, which makes the socket again.",
+		"b": "Its container runs and its supervisor answers. The file " + filepath.Join(l.paths.GuestLink("b"), paths.LinkSocket) +
+			" was removed, so the sandbox cannot be reached after the next start of the daemon: stop and start the sandbox, which makes it again.",
 	} {
 		if text := why(t, l.examine(false), fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); text != want {
 			t.Errorf("of %s it says %q, want %q", id, text, want)

@@ -280,28 +280,34 @@ func (x *examination) reachSupervisors(ctx context.Context) {
 // supervisorTrouble says why a supervisor cannot be reached, now or by the next daemon,
 // or cannot run commands.
 func (x *examination) supervisorTrouble(ctx context.Context, sandboxID string) error {
-	linked := x.links.Connected(sandboxID)
-	err := x.checkSocket(sandboxID)
-	if fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED {
+	if err := socketTampered(x.paths.GuestLink(sandboxID)); err != nil {
 		return err
 	}
-	if !linked {
-		return x.greet(ctx, sandboxID)
+	if !x.links.Connected(sandboxID) {
+		if err := x.greet(ctx, sandboxID); err != nil {
+			return err
+		}
 	}
-	return cmp.Or(x.links.CheckLogs(sandboxID), err)
+	return cmp.Or(x.links.CheckLogs(sandboxID), x.missingFile(sandboxID))
 }
 
-// checkSocket looks at the name of the supervisor's socket alone and follows nothing.
-func (x *examination) checkSocket(sandboxID string) error {
-	socket := filepath.Join(x.paths.GuestLink(sandboxID), paths.LinkSocket)
-	info, err := os.Lstat(socket)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
-			"The socket %s was removed, so the sandbox cannot be reached after the next start of the daemon: "+
-				"stop and start the sandbox, which makes the socket again.", socket)
-	case err != nil || info.Mode()&os.ModeSocket != 0:
-		return nil // the link tells whether it answers
+// missingFile names a file without which the daemon cannot reach a supervisor anew.
+func (x *examination) missingFile(sandboxID string) error {
+	for _, file := range []string{filepath.Join(x.paths.GuestLink(sandboxID), paths.LinkSocket), x.paths.GuestBoot(sandboxID)} {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+				"The file %s was removed, so the sandbox cannot be reached after the next start of the daemon: "+
+					"stop and start the sandbox, which makes it again.", file)
+		}
+	}
+	return nil
+}
+
+// socketTampered looks at the name alone and follows nothing.
+func socketTampered(linkDir string) error {
+	info, err := os.Lstat(filepath.Join(linkDir, paths.LinkSocket))
+	if err != nil || info.Mode()&os.ModeSocket != 0 {
+		return nil // whether it is there and answers, the link tells
 	}
 	return fault.New(errTampered, agboxv1.ErrorReason_SUPERVISOR_TAMPERED,
 		"Something that is not a socket stands in the place of its supervisor's socket. Save what you need from its logs, then remove the sandbox.")

@@ -62,6 +62,8 @@ type Links interface {
 	Connect(ctx context.Context, sandboxID string) error
 	// Connected reports whether there is a link.
 	Connected(sandboxID string) bool
+	// Fail ends the waits for a link that nobody can make before something is repaired.
+	Fail(sandboxID string, why error)
 	// Drop breaks the link to a supervisor that is about to be replaced, and forgets why
 	// the last one could not be made. It is also called for a deleted sandbox.
 	Drop(sandboxID string)

@@ -37,6 +37,8 @@ type guests struct {
 	up     map[string]bool
 	linked map[string]bool
 	drops  int
+	failed error  // of the last call of Fail
+	lost   error  // why nobody answers, instead of the usual error
 	main   string // exec id of the container's own command; empty: none
 	told   bool   // it was recorded
 	hooks  []*agboxv1.CreateExecRequest
@@ -48,6 +50,9 @@ type guests struct {
 func (g *guests) Connect(_ context.Context, id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.lost != nil {
+		return g.lost
+	}
 	if !g.up[id] {
 		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "nobody answers")
 	}
@@ -58,7 +63,13 @@ func (g *guests) Connect(_ context.Context, id string) error {
 func (g *guests) Connected(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.linked[id] && g.up[id]
+	return g.linked[id] && g.up[id] && g.lost == nil
+}
+
+func (g *guests) Fail(_ string, why error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.failed = why
 }
 
 func (g *guests) Drop(id string) {

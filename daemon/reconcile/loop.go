@@ -222,10 +222,11 @@ type worker struct {
 	// startedFor.
 	startedAt  time.Time
 	startedFor uint64
-	// tampered says why the supervisor could not be trusted at the last connect. network
-	// describes a problem of the network at the last look. Both are empty if there is
-	// none.
-	tampered, network string
+	// unlinked says why the last connect failed if a retry is useless, else nil.
+	unlinked error
+	// network describes a problem of the network at the last look. It is empty if there
+	// is none.
+	network string
 	// since is the time after which a full look must have begun to be used in this round.
 	since    time.Time
 	failures int

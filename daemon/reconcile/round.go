@@ -64,7 +64,11 @@ func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Tim
 		if step.Do == machine.Rest {
 			w.failures = 0
 			l.watchHooks(w, sb)
-			l.setTrouble(w, restTrouble(o, w.tampered, w.network))
+			if o.ConnectFailed && w.unlinked != nil {
+				// The container runs, so no link will be made by itself.
+				l.links.Fail(w.id, w.unlinked)
+			}
+			l.setTrouble(w, restTrouble(o, w.unlinked, w.network))
 			return step.Wake
 		}
 		l.log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)

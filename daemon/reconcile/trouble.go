@@ -7,15 +7,15 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// restTrouble describes a problem of a sandbox that the loop cannot solve. fault says why
-// its supervisor cannot be trusted, network what is wrong with its network. Both are
-// empty if nothing is.
-func restTrouble(o machine.Observation, fault, network string) string {
+// restTrouble describes a problem of a sandbox that the loop cannot solve. unlinked says
+// why its supervisor cannot be linked, or is nil. network says what is wrong with its
+// network, or is empty.
+func restTrouble(o machine.Observation, unlinked error, network string) string {
 	switch {
 	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
 		return "The primary container is paused; unpause it with the engine's own tools."
-	case o.ConnectFailed && fault != "":
-		return fault
+	case o.ConnectFailed && unlinked != nil:
+		return unlinked.Error()
 	case o.ConnectFailed:
 		return "The supervisor cannot be reached; if it lasts, stop and start the sandbox."
 	}

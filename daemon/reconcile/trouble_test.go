@@ -1,10 +1,17 @@
 package reconcile
 
 import (
+	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
@@ -41,13 +48,43 @@ func TestANetworkThatIsTakenAwayIsNamedWithWhatMendsIt(t *testing.T) {
 func TestTheReasonOfASupervisorThatCannotBeTrustedIsShown(t *testing.T) {
 	t.Parallel()
 	failed := machine.Observation{ConnectFailed: true, Primary: &runtime.Container{State: runtime.StateRunning}}
-	if got := restTrouble(failed, "It is a link.", ""); got != "It is a link." {
+	if got := restTrouble(failed, errors.New("it is a link"), ""); got != "it is a link" {
 		t.Errorf("it says %q", got)
 	}
-	if got := restTrouble(failed, "", ""); !strings.Contains(got, "cannot be reached") {
+	if got := restTrouble(failed, nil, ""); !strings.Contains(got, "cannot be reached") {
 		t.Errorf("it says %q", got)
 	}
-	if got := restTrouble(machine.Observation{}, "It was a link.", ""); got != "" {
+	if got := restTrouble(machine.Observation{}, errors.New("it was a link"), ""); got != "" {
 		t.Errorf("linked again it says %q", got)
 	}
+}
+
+func TestAMissingSocketOfARunningSandboxIsReportedWithItsRemedy(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	set := func(lost error) {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		l.guests.lost = lost
+	}
+	set(fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "no socket").Because(fs.ErrNotExist))
+	l.loop.Enqueue("a")
+	var failed error
+	l.until("the end of waits for the link", func() bool {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		failed = l.guests.failed
+		return failed != nil
+	})
+	want := "Files in " + l.loop.paths.Guest("a") + " were removed, so the daemon cannot reach sandbox a: stop and start the sandbox, which makes them again."
+	if !errdefs.IsFailedPrecondition(failed) || errdefs.IsUnavailable(failed) || fault.ReasonOf(failed) != agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE || failed.Error() != want {
+		t.Errorf("the waits end with %v, want %q", failed, want)
+	}
+	sb, _ := l.ledger.Sandbox("a")
+	l.until("the reason to be shown", func() bool { return l.loop.Condition(sb).Degraded == want })
+	set(nil)
+	l.loop.Enqueue("a")
+	l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" })
 }

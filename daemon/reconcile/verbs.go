@@ -3,9 +3,12 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -154,11 +157,17 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 // connectPause is the pause before another attempt to reach a starting supervisor.
 const connectPause = 5 * time.Millisecond
 
+// socketPatience is how long the socket of a READY sandbox may be missing. A supervisor
+// that starts replaces the socket of the one before, and one that stops removes its own
+// a moment before the container ends.
+const socketPatience = time.Second
+
 // connect connects to the supervisor. It gives one that has just been started time to
 // open its socket, and checks the container meanwhile.
 func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
+	begun := l.now()
 	for {
 		err := l.links.Connect(ctx, sb.ID)
 		if err == nil && sb.Copied {
@@ -170,12 +179,10 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 			return nil
 		case tampered(err) && sb.State == machine.Pending:
 			return err
+		case sb.State != machine.Pending && errors.Is(err, fs.ErrNotExist) && l.now().Sub(begun) < socketPatience:
 		case sb.State != machine.Pending:
 			l.log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
-			o.ConnectFailed, w.tampered = true, ""
-			if tampered(err) {
-				w.tampered = fault.Of(err).Message
-			}
+			o.ConnectFailed, w.unlinked = true, l.unlinked(sb.ID, err)
 			return nil
 		}
 		select {
@@ -185,6 +192,20 @@ func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *mac
 			return nil
 		}
 	}
+}
+
+// unlinked returns the error for a supervisor that cannot be linked until somebody repairs
+// something; nil if a later attempt may succeed.
+func (l *Loop) unlinked(sandboxID string, err error) error {
+	switch {
+	case tampered(err):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE,
+			"Files in %s were removed, so the daemon cannot reach sandbox %s: stop and start the sandbox, which makes them again.",
+			l.paths.Guest(sandboxID), sandboxID)
+	}
+	return nil
 }
 
 func tampered(err error) bool {

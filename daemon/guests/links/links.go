@@ -156,14 +156,15 @@ func (l *Links) Connect(ctx context.Context, sandboxID string) error {
 	}
 	err := l.connect(ctx, sandboxID)
 	if err != nil {
-		l.fail(sandboxID, err)
+		l.Fail(sandboxID, err)
 	}
 	return err
 }
 
-// fail stores why a sandbox could not be linked, and wakes the calls that wait for the
-// link.
-func (l *Links) fail(sandboxID string, err error) {
+// Fail stores why a sandbox could not be linked. If err has the class
+// errdefs.ErrFailedPrecondition, nobody can link it before something is repaired, so the
+// calls that wait for the link get err.
+func (l *Links) Fail(sandboxID string, err error) {
 	if f := fault.Of(err); f != nil {
 		_ = f.With("sandbox_id", sandboxID)
 	}

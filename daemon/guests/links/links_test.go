@@ -212,6 +212,32 @@ func TestALogFolderThatWasRemovedUnderTheSandboxIsNoticed(t *testing.T) {
 	}
 }
 
+func TestAWaitEndsIfTheLoopSaysThatNobodyCanMakeTheLink(t *testing.T) {
+	links.SetWaitAtMost(t, time.Hour)
+	b := guesttest.New(t)
+	why := fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SUPERVISOR_UNREACHABLE, "Its socket was removed.")
+	for range 2 { // the second wait has the loop try again
+		end := waiting(t, b)
+		done := make(chan error, 1)
+		go func() {
+			_, err := end()
+			done <- err
+		}()
+		b.Links.Fail("a", why)
+		select {
+		case err := <-done:
+			if fault.Of(err) != why {
+				t.Errorf("the wait gives %v", err)
+			}
+		case <-b.Lost:
+			b.Links.Fail("a", why)
+			if err := <-done; fault.Of(err) != why {
+				t.Errorf("the wait gives %v", err)
+			}
+		}
+	}
+}
+
 func TestNothingIsKeptOfASandboxThatWasNeverLinked(t *testing.T) {
 	b := guesttest.New(t)
 	end := waiting(t, b)
