@@ -10,6 +10,7 @@ import (
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/internal/logfile"
+	"github.com/agbox/agbox/internal/loglimit"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -85,6 +86,6 @@ func (s *settings) load() (daemon.Config, error) {
 	cfg := s.cfg
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
-	cfg.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level}))
+	cfg.Log = slog.New(loglimit.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
 }

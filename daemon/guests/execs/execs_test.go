@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -491,5 +492,41 @@ func (b *bench) leave(rec *guestv1.ExecRecord) {
 	defer dir.Close()
 	if err := dir.WriteStatus("x", raw, logs.StatusOptions{Owner: logs.KeepOwner}); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// A supervisor may deny again and again that it knows an exec.
+func TestAFloodOfDenialsStartsAnExecOnce(t *testing.T) {
+	b := newBench(t)
+	b.serve(&supervisor{boot: "boot1"}) // the link breaks in Start
+	b.connect()
+	b.create()
+	<-b.lost
+	fence := &agboxv1.CreateExecRequest{SandboxId: "a", ExecId: "fence", Command: []string{"true"}}
+	if _, err := b.ledger.AcceptExec(t.Context(), fence, "boot1"); err != nil {
+		t.Fatal(err)
+	}
+	gate := make(chan struct{})
+	s := &supervisor{
+		boot: "boot1", known: map[string]*guestv1.ExecRecord{"fence": {ExecId: "fence", Phase: guestv1.ExecPhase_EXEC_PHASE_RUNNING, BootId: "boot1"}},
+		start: func(*guestv1.StartRequest) *guestv1.ExecRecord { <-gate; return exited(3) },
+	}
+	b.serve(s)
+	b.connect()
+	const flood = 3000
+	for range flood {
+		s.exits <- &guestv1.ExecRecord{ExecId: "x"}
+	}
+	s.exits <- &guestv1.ExecRecord{ExecId: "fence", Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED, BootId: "boot1"}
+	<-b.ledger.ExecDone("fence") // all denials before it have been handled
+	if n := runtime.NumGoroutine(); n > flood/10 {
+		t.Errorf("%d denials keep %d goroutines", flood, n)
+	}
+	close(gate)
+	if st := b.ended(); st.GetExitCode() != 3 {
+		t.Errorf("status %v", st)
+	}
+	if n := s.started(); n != 1 {
+		t.Errorf("%d denials started the exec %d times", flood, n)
 	}
 }

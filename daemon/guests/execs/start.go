@@ -118,12 +118,16 @@ func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *gue
 
 // Report handles a report of a supervisor.
 func (r *Runner) Report(ctx context.Context, lk *links.Link, rec *guestv1.ExecRecord) {
+	sb, _ := r.ledger.Sandbox(lk.SandboxID)
+	exec, running := sb.Execs[rec.GetExecId()]
+	if !running {
+		return // ended, or not ours: it costs no transaction
+	}
 	if rec.GetPhase() != guestv1.ExecPhase_EXEC_PHASE_UNKNOWN {
 		r.record(ctx, lk, rec)
 		return
 	}
-	sb, _ := r.ledger.Sandbox(lk.SandboxID)
-	if sb.Execs[rec.GetExecId()].Main { // only the supervisor starts it
+	if exec.Main { // only the supervisor starts it
 		r.end(ctx, lk.SandboxID, lostExec(rec.GetExecId(), "The supervisor of the sandbox knows nothing of its main command"))
 		return
 	}
@@ -134,6 +138,10 @@ func (r *Runner) Report(ctx context.Context, lk *links.Link, rec *guestv1.ExecRe
 // another goroutine than the link's, because the answer to Start arrives after all
 // reports that the link has not handled yet.
 func (r *Runner) Missed(_ context.Context, lk *links.Link, execID string) {
+	sb, _ := r.ledger.Sandbox(lk.SandboxID)
+	if _, running := sb.Execs[execID]; !running || !lk.Miss(execID) {
+		return // a flood of reports must not become a flood of starts
+	}
 	r.links.Go(func(ctx context.Context) { r.startLate(ctx, lk, execID) })
 }
 

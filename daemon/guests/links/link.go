@@ -1,6 +1,7 @@
 package links
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,26 @@ type Link struct {
 	logs logFolder
 	// asked are the execs that the link queries first.
 	asked map[string]machine.Exec
+
+	mu sync.Mutex // guards missed
+	// missed are the execs for which Miss has returned true.
+	missed map[string]struct{}
+}
+
+// Miss reports whether the supervisor has not yet denied, over this link, that it knows
+// the exec. A supervisor in order does so once; one that repeats it costs nothing. Call
+// it only for execs that are recorded as running, of which the sandbox has few.
+func (lk *Link) Miss(execID string) bool {
+	lk.mu.Lock()
+	defer lk.mu.Unlock()
+	if _, again := lk.missed[execID]; again {
+		return false
+	}
+	if lk.missed == nil {
+		lk.missed = make(map[string]struct{})
+	}
+	lk.missed[execID] = struct{}{}
+	return true
 }
 
 // Asked reports whether the link queried the exec when it was made.

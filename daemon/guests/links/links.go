@@ -83,7 +83,9 @@ type Links struct {
 	waiting map[string]*awaited
 	// failures has the last error for each sandbox that could not be linked.
 	failures map[string]*failure
-	closed   bool
+	// made has, per sandbox, when its newest links were made, at most maxLinks.
+	made   map[string][]time.Time
+	closed bool
 }
 
 // awaited is a link that calls wait for.
@@ -110,6 +112,7 @@ func New(ctx context.Context, o Options) *Links {
 		links:    make(map[string]*Link),
 		waiting:  make(map[string]*awaited),
 		failures: make(map[string]*failure),
+		made:     make(map[string][]time.Time),
 	}
 }
 
@@ -154,7 +157,10 @@ func (l *Links) Connect(ctx context.Context, sandboxID string) error {
 	if l.Connected(sandboxID) {
 		return nil
 	}
-	err := l.connect(ctx, sandboxID)
+	err := l.allowed(sandboxID)
+	if err == nil {
+		err = l.connect(ctx, sandboxID)
+	}
 	if err != nil {
 		l.Fail(sandboxID, err)
 	}
@@ -264,6 +270,7 @@ func (l *Links) publish(lk *Link) (missed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.links[lk.SandboxID] = lk
+	l.countLocked(lk.SandboxID, lk.Made)
 	sb, _ := l.ledger.Sandbox(lk.SandboxID)
 	for id := range sb.Execs {
 		if !lk.Asked(id) {
@@ -282,6 +289,7 @@ func (l *Links) Drop(sandboxID string) {
 	lk := l.links[sandboxID]
 	delete(l.links, sandboxID)
 	delete(l.failures, sandboxID)
+	delete(l.made, sandboxID)
 	l.mu.Unlock()
 	if lk != nil {
 		_ = lk.Conn.Close()

@@ -296,3 +296,36 @@ func TestCloseEndsWorkAndWaitsForIt(t *testing.T) {
 		t.Errorf("Connect after Close gives %v", err)
 	}
 }
+
+func TestASupervisorThatHangsUpAgainAndAgainIsLinkedOnlyAfterAPause(t *testing.T) {
+	b := guesttest.New(t)
+	now := time.Now()
+	lost := make(chan struct{}, 1)
+	l := links.New(t.Context(), links.Options{
+		Ledger: b.Ledger, Paths: b.Install, Log: b.Log, Now: func() time.Time { return now },
+		FirstPID: func(context.Context, string) (int, error) { return os.Getpid(), nil }, Lost: func(string) { lost <- struct{}{} },
+	})
+	l.SendReports(noReports{})
+	defer l.Close()
+	b.Serve(supervisor{}, nil)
+	link := func() error {
+		err := l.Connect(t.Context(), "a")
+		if lk, err := l.Get("a"); err == nil {
+			lk.Break()
+			<-lost
+		}
+		return err
+	}
+	var made int
+	var err error
+	for made = 0; made < 1000 && err == nil; made++ {
+		err = link()
+	}
+	if made > 20 || !errdefs.IsUnavailable(err) {
+		t.Errorf("%d links within a moment, then %v", made, err)
+	}
+	now = now.Add(11 * time.Second)
+	if err := link(); err != nil {
+		t.Errorf("after a pause Connect gives %v", err)
+	}
+}
