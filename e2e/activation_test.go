@@ -32,7 +32,7 @@ func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer told.Close()
-	// Connections wait until there is a daemon.
+	// Connections wait until a daemon runs.
 	early := in.Start(t, "--no-autostart", "ls", "-q")
 	for i := range 2 {
 		ended := in.activate(t, socket)
@@ -56,7 +56,7 @@ func TestASocketOfSystemdOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// wantTold reads one message of a daemon that is ready.
+// wantTold reads the message with which a daemon reports that it is ready.
 func wantTold(t *testing.T, told *net.UnixConn) {
 	t.Helper()
 	if err := told.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
@@ -69,7 +69,7 @@ func wantTold(t *testing.T, told *net.UnixConn) {
 	}
 }
 
-// activate runs agboxd as systemd does when the first connection comes.
+// activate runs agboxd as systemd does at the first connection.
 func (in *install) activate(t *testing.T, socket *os.File) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

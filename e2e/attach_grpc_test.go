@@ -12,7 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// attachCall is AttachExec as somebody without our client uses it.
+// attachCall is AttachExec without our client package.
 type attachCall struct {
 	t *testing.T
 	grpc.BidiStreamingClient[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]
@@ -43,7 +43,7 @@ func (c *attachCall) types(offset uint64, text string) {
 	c.sends(&agboxv1.AttachExecRequest{Item: &agboxv1.AttachExecRequest_Input{Input: &agboxv1.InputChunk{Offset: offset, Data: []byte(text)}}})
 }
 
-// next returns the next message of a kind and leaves the others out.
+// next returns the next message of a kind and skips others.
 func (c *attachCall) next(is func(*agboxv1.AttachExecResponse) bool) *agboxv1.AttachExecResponse {
 	c.t.Helper()
 	for {
@@ -89,7 +89,7 @@ func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 	if ack := typist.ack(); ack.GetOffset() != 4 {
 		t.Errorf("got %v", ack)
 	}
-	typist.types(0, "one\ntwo") // what came before is known
+	typist.types(0, "one\ntwo") // the daemon has the earlier input already
 	if ack := typist.ack(); ack.GetOffset() != 7 {
 		t.Errorf("got %v", ack)
 	}
@@ -105,7 +105,7 @@ func TestInputWithoutTheRightIsRefusedVisiblyAndNotLost(t *testing.T) {
 	if changed := second.right(); changed.GetGranted() || changed.GetTypist() != "first" {
 		t.Errorf("told %v", changed)
 	}
-	if err := typist.CloseSend(); err != nil { // goes, and its place with it
+	if err := typist.CloseSend(); err != nil { // leaves, and gives up its seat
 		t.Fatal(err)
 	}
 	taker := attachRaw(t, api, &agboxv1.AttachOpen{ExecId: "x1", Input: agboxv1.InputMode_INPUT_MODE_TAKE_OVER, Writer: "taker"})

@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// pipedProcess is agbox with a pipe from the test on its stdin.
+// pipedProcess is agbox with a pipe on its stdin.
 type pipedProcess struct {
 	*harness.Process
 	t    *testing.T
@@ -36,7 +36,7 @@ func (in *install) piped(t *testing.T, args ...string) *pipedProcess {
 	return p
 }
 
-// Write is bounded: a process that takes nothing any more fails it.
+// Write is bounded: it fails if the process no longer reads.
 func (p *pipedProcess) Write(data []byte) (int, error) {
 	if err := p.pipe.SetWriteDeadline(time.Now().Add(harness.Patience)); err != nil {
 		return 0, err
@@ -58,7 +58,7 @@ func (p *pipedProcess) end() {
 	}
 }
 
-// peak is the most memory that a process ever held, in MiB.
+// peak returns the peak memory of a process in MiB.
 func peak(t *testing.T, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -73,8 +73,7 @@ func peak(t *testing.T, pid int) int {
 	return kib >> 10
 }
 
-// The reader inside is slower than we are: what is on its way must wait, and not
-// be kept.
+// The reader inside is slower than the writer: data must wait and not be buffered.
 func TestALongPipeNeedsNoMemory(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -96,7 +95,7 @@ func TestALongPipeNeedsNoMemory(t *testing.T) {
 	}
 }
 
-// noise is bytes that do not repeat soon.
+// noise is a stream of bytes that does not repeat soon.
 type noise struct{ x uint64 }
 
 func newNoise() *noise { return &noise{x: 88172645463325252} }
@@ -113,8 +112,8 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// While a sandbox is being stopped no daemon links its supervisor any more, so nobody
-// knows how much input the command was given.
+// While a sandbox is being stopped, no daemon links its supervisor any more, so nobody
+// knows how much input the command received.
 func TestACommandWithInputThatIsStoppedWithoutADaemonKeepsItsLastOutputAndCode(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -129,7 +128,7 @@ read line; echo got $line; while :; do usleep 50000; done`
 	in.KillDaemon(t)
 	before := strings.Count(p.Stdout.String(), "tick")
 	in.Must(t, "daemon", "start")
-	p.AwaitOutput(t, fmt.Sprintf("tick %d\n", before+1)) // so it is attached again
+	p.AwaitOutput(t, fmt.Sprintf("tick %d\n", before+1)) // so it has attached again
 	openGate(t, gateOf(in, box))
 	if out := p.Wait(t).Want(t, 5).Stdout; !strings.HasSuffix(out, "flushed\n") {
 		t.Errorf("the last output is %q", harness.Clip(out))

@@ -17,29 +17,29 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// pty is a terminal with agbox on it, and the test as the person before it.
+// pty is a terminal with agbox on it. The test acts as its user.
 type pty struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	master *os.File
-	// line is the terminal as agbox has it; it stays open to be looked at.
+	// line is agbox's end of the terminal. It stays open so that the test can examine it.
 	line   *os.File
 	before unix.Termios
 	ended  chan struct{}
 	kill   context.CancelFunc
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	shown   strings.Builder
 	changed chan struct{}
 	over    bool
 }
 
-// onTerminal runs agbox on a terminal of its own.
+// onTerminal runs agbox on a new terminal.
 func (in *install) onTerminal(t *testing.T, args ...string) *pty {
 	t.Helper()
 	p := &pty{t: t, ended: make(chan struct{}), changed: make(chan struct{})}
 	p.open()
-	// As with harness.Process, each wait for it is bounded and not its life.
+	// As with harness.Process, each wait is bounded and not the whole life.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p.kill = cancel
 	p.cmd = in.Command(ctx, "agbox", args...)
@@ -55,7 +55,7 @@ func (in *install) onTerminal(t *testing.T, args ...string) *pty {
 	go func() { // waited for with ended
 		defer close(p.ended)
 		_ = p.cmd.Wait()
-		// What agbox wrote last has been read when this is.
+		// Once this mark has been read, all output of agbox has been read.
 		if _, err := p.line.WriteString(endMark); err != nil {
 			p.take(nil, true)
 		}
@@ -101,7 +101,7 @@ func (p *pty) termios() unix.Termios {
 	return *state
 }
 
-// resize does what a window does that changes its size.
+// resize acts like a window that changes its size.
 func (p *pty) resize(rows, columns uint16) {
 	p.t.Helper()
 	conn, err := p.master.SyscallConn()
@@ -116,7 +116,7 @@ func (p *pty) resize(rows, columns uint16) {
 	}
 }
 
-// endMark stands on the terminal after all that agbox wrote.
+// endMark follows all output of agbox on the terminal.
 const endMark = "<the end of agbox>"
 
 func (p *pty) read() {
@@ -145,10 +145,10 @@ func (p *pty) screen() string {
 	return p.shown.String()
 }
 
-// hang runs fn once the terminal is full, and takes nothing until it returns.
+// hang calls fn once the terminal is full, and reads nothing until it returns.
 func (p *pty) hang(fn func()) {
 	p.t.Helper()
-	p.mu.Lock() // read comes no further
+	p.mu.Lock() // read blocks here
 	defer p.mu.Unlock()
 	harness.Eventually(p.t, "the terminal is full", func() bool {
 		room := []unix.PollFd{{Fd: int32(p.line.Fd()), Events: unix.POLLOUT}}
@@ -189,7 +189,7 @@ func (p *pty) await(text string) {
 	}
 }
 
-// awaitEnd returns once all that agbox wrote was read.
+// awaitEnd returns once all output of agbox was read.
 func (p *pty) awaitEnd() {
 	bound := time.NewTimer(harness.Patience)
 	defer bound.Stop()
@@ -210,7 +210,7 @@ func (p *pty) awaitEnd() {
 	}
 }
 
-// wait returns the exit code, and checks that the terminal is as it was.
+// wait returns the exit code and checks that the terminal was restored.
 func (p *pty) wait() int {
 	p.t.Helper()
 	p.awaitEnd()
@@ -223,7 +223,7 @@ func (p *pty) wait() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// stopped returns once agbox is stopped, as by job control.
+// stopped returns once agbox is stopped by job control.
 func (p *pty) stopped() {
 	harness.Eventually(p.t, "agbox is stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))

@@ -15,7 +15,7 @@ import (
 
 const detachKeys = "\x10\x11" // ctrl-p, ctrl-q
 
-// says types a command that shows a word which the echo of the keys does not hold.
+// says types a command that prints a word which the echo of the keys does not contain.
 func (p *pty) says(command, word string) {
 	p.t.Helper()
 	p.types(command + "; echo " + word[:1] + "''" + word[1:] + "\n")
@@ -37,7 +37,7 @@ func TestAShellOnATerminalOutlivesTheDaemon(t *testing.T) {
 	}
 
 	in.KillDaemon(t)
-	// Typed while nobody is there to take it.
+	// Typed while no daemon runs.
 	p.types("echo while-away-$x\n")
 	in.Must(t, "daemon", "start")
 	p.await("while-away-kept\r\n")
@@ -85,8 +85,8 @@ func TestATerminalThatTakesNothingIsRestoredOnASignal(t *testing.T) {
 	}
 }
 
-// awaitNobodyTypes returns when the daemon knows that whoever typed has gone. Who
-// comes before that looks on, and what he types is nobody's.
+// awaitNobodyTypes returns when the daemon knows that the typing client has gone. A
+// client that attaches earlier only watches, and its input is discarded.
 func (in *install) awaitNobodyTypes(t *testing.T, exec string) {
 	t.Helper()
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
@@ -145,7 +145,7 @@ func TestOneTypesAndTheOthersLookOn(t *testing.T) {
 	taker.says("true", "still")
 	taker.types(detachKeys)
 	taker.wait()
-	// The one who waits longest is the looker.
+	// The watching client has waited longest.
 	looker.await("You can type now.")
 	looker.says("true", "mine")
 	looker.types("exit 3\n")
@@ -181,7 +181,7 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	// It switches to the alternate screen, and draws when its size changes.
+	// It switches to the alternate screen and draws when its size changes.
 	const program = `trap 'printf "drawn %s." "$(stty size)"' WINCH; printf '\033[?1049h\033[?25lstarted'; while read -r line; do [ "$line" = q ] && exit 4; done; while :; do sleep 0.05; read -r line && [ "$line" = q ] && exit 4; done`
 	first := in.onTerminal(t, "exec", "-it", "--name", "job", "demo", "sh", "-c", program)
 	first.await("started")
@@ -196,7 +196,8 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	second.await("drawn 24 80.")
 	looker := in.onTerminal(t, "attach", "--look-on", "job")
 	looker.await("\x1b[?1049h\x1b[?25lstarted")
-	// Who would type if nobody did looks on as well, and the program does not draw for it.
+	// A client that would type only if nobody did also watches, and the program does not
+	// draw for it.
 	third := in.onTerminal(t, "attach", "job")
 	third.await("\x1b[?1049h\x1b[?25lstarted")
 	third.await("You are watching; tester on pts")

@@ -71,7 +71,7 @@ func TestBadInputIsRefusedInASentenceAndLeavesNothingBehind(t *testing.T) {
 			refused(t, in.Agbox(t, c.args...), c.code, c.says)
 		})
 	}
-	// Nothing but the first sandbox, and that is well.
+	// Only the first sandbox exists, and it is unharmed.
 	in.Agbox(t, "exec", "demo", "--", "echo", "well").Want(t, 0).WantOutput(t, "well\n", "")
 	if boxes := in.list(t); len(boxes) != 1 {
 		t.Errorf("ls shows %v, want the first sandbox alone", boxes)
@@ -137,7 +137,7 @@ func TestASocketPathThatIsTooLongIsRefused(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Home = filepath.Join(in.Home, strings.Repeat("x", 120))
-	// The folder above is the one to be tidied.
+	// The clean-up needs the parent folder.
 	defer func() { in.Home = filepath.Dir(in.Home) }()
 	for _, args := range [][]string{
 		{"create", "demo", "--image", harness.ImageBusybox}, {"ls"}, {"daemon", "status"}, {"daemon", "stop"}, {"daemon", "start"},
@@ -167,7 +167,7 @@ func TestAUserWhoMayNotUseDockerIsToldHow(t *testing.T) {
 	who := ordinaryUser(t)
 	options := []func(*harness.Install){as(who)}
 	if who.credential == nil {
-		// Not even root's socket, which nobody but root may use.
+		// Not even root's socket, which only root may use.
 		options = append(options, harness.With("DOCKER_HOST=unix:///proc/1/root/run/docker.sock"))
 	} else {
 		who.credential.Groups = nil

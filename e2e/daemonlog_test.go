@@ -49,7 +49,7 @@ func TestTheLogOfTheDaemonStaysWithinBounds(t *testing.T) {
 		t.Error("one of the two daemons does not write to the new log")
 	}
 
-	// What the runtime writes of a crash goes the same way.
+	// What the runtime writes at a crash goes to the same file.
 	fill()
 	in.Must(t, "daemon", "upgrade", "--binary", filepath.Join(in.Bin, "agboxd"))
 	kill := in.AimAtDaemon(t)
@@ -60,7 +60,7 @@ func TestTheLogOfTheDaemonStaysWithinBounds(t *testing.T) {
 	wantRenamed(log+".1", log+".2")
 	kill()
 
-	// Also a daemon that does not get as far as serving.
+	// Also for a daemon that fails before it serves.
 	fill()
 	in.configure(t, "no-such-setting: 1\n")
 	if end := in.Agbox(t, "daemon", "start"); end.Code == 0 || !strings.Contains(end.Stderr, "no-such-setting") {

@@ -9,8 +9,8 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// allowed are the capabilities that the inside of a sandbox may have, by their
-// numbers in capability.h of the kernel.
+// allowed are the capabilities that a sandbox may have inside, with their numbers in
+// capability.h of the kernel.
 var allowed = map[string]uint{
 	"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5,
 	"SETGID": 6, "SETUID": 7, "NET_BIND_SERVICE": 10, "SETFCAP": 31,
@@ -99,8 +99,8 @@ func wantConfined(t *testing.T, status string) {
 	}
 }
 
-// wantOwnMountsOnly checks that nothing of the host is in the sandbox but what
-// the engine always mounts and what the supervisor needs.
+// wantOwnMountsOnly checks that a sandbox has only those mounts of the host that the
+// engine always makes and that the supervisor needs.
 func wantOwnMountsOnly(t *testing.T, in *install, box string) {
 	t.Helper()
 	host := in.primary(t, box).inspected.HostConfig
@@ -115,7 +115,7 @@ func wantOwnMountsOnly(t *testing.T, in *install, box string) {
 			t.Errorf("%s of the host is mounted on %s (read-only: %v)", m.Source, m.Target, m.ReadOnly)
 		}
 	}
-	// Secrets of the install are out of reach.
+	// Secrets of the install are not accessible.
 	text := in.Must(t, "exec", "demo", "--", "cat", "/proc/self/mountinfo")
 	if strings.Contains(text, "ids.db") || strings.Contains(text, "docker.sock") {
 		t.Errorf("the mounts are\n%s", text)

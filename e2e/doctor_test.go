@@ -30,7 +30,7 @@ type finding struct {
 	NeedsPerson bool   `json:"needs_person"`
 }
 
-// doctor runs "agbox doctor", which has to end with the exit code.
+// doctor runs "agbox doctor" and requires the exit code.
 func (in *install) doctor(t *testing.T, code int, args ...string) []finding {
 	t.Helper()
 	r := in.Agbox(t, append([]string{"doctor", "-o", "json"}, args...)...).Want(t, code)
@@ -43,7 +43,7 @@ func (in *install) doctor(t *testing.T, code int, args ...string) []finding {
 	return out.Findings
 }
 
-// find returns the finding about a thing of the name.
+// find returns the finding about the object with the name.
 func find(t *testing.T, all []finding, name string) finding {
 	t.Helper()
 	for _, f := range all {
@@ -55,7 +55,7 @@ func find(t *testing.T, all []finding, name string) finding {
 	return finding{}
 }
 
-// wantNoStart checks a command whose daemon refused to start: it quotes why.
+// wantNoStart checks a command whose daemon refused to start: it must quote the reason.
 func wantNoStart(t *testing.T, r harness.Result, says string) {
 	t.Helper()
 	if r.Want(t, 5); !strings.Contains(r.Stderr, says) {
@@ -103,7 +103,7 @@ func TestALostDatabaseIsRefusedAndItsSandboxesAreAdopted(t *testing.T) {
 	if after := in.primary(t, running); after.ID != before.ID || after.Pid != before.Pid {
 		t.Errorf("the primary was %s (pid %d) and is %s (pid %d)", before.ID, before.Pid, after.ID, after.Pid)
 	}
-	// The command of before runs on, unknown to the daemon, and its log is kept.
+	// The earlier command still runs, unknown to the daemon, and its log is kept.
 	openGate(t, gate)
 	harness.Eventually(t, "the command of before ends", func() bool { return harness.LeftStatus(t, filepath.Dir(gate), job) })
 	wantFile(t, filepath.Join(filepath.Dir(gate), job+".stdout.log"), "before\nafter\n")
@@ -145,7 +145,7 @@ func TestADamagedDatabaseIsRefusedAndLeftAsItIs(t *testing.T) {
 		wantFile(t, in.database(), string(damaged))
 	}
 
-	// What the refusal advises: the file goes, and the sandboxes are adopted.
+	// What the error message advises: remove the file, then the sandboxes are adopted.
 	if err := os.Remove(in.database()); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 	theirs := other.primary(t, other.Create(t, "demo", harness.ImageBusybox))
 	nobodys := foreignContainer(t, runtime.PrimaryName(wanted), nil)
 	refused(t, in.Agbox(t, "create", "--id", wanted, "--image", harness.ImageBusybox), 4, "not this sandbox's")
-	// As an earlier daemon may have left them: our label, and no record.
+	// As an earlier daemon may have left them: with our label and without a record.
 	labels := map[string]string{
 		"agbox.install-id": in.Status(t).InstallID, "agbox.sandbox-id": gone, "agbox.nonce": "n",
 		"agbox.role": "primary", "agbox.service": "",
@@ -198,7 +198,7 @@ func TestOrphansAreReportedAndRemovedOnRequestButNothingOfOthers(t *testing.T) {
 	}
 }
 
-// foreignContainer makes a container beside agbox, which never runs.
+// foreignContainer makes a container without agbox, which never runs.
 func foreignContainer(t *testing.T, name string, labels map[string]string) (id string) {
 	t.Helper()
 	made, err := harness.DockerAPI.ContainerCreate(harness.Bounded(t), &container.Config{Image: harness.ImageBusybox, Labels: labels}, nil, nil, nil, name)

@@ -16,17 +16,17 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// primary is what the engine says of a primary container.
+// primary is the engine's information about a primary container.
 type primary struct {
 	runtime.Container
 	// Pid of the supervisor on the host.
 	Pid int
-	// supervisor is where its binary comes from.
+	// supervisor is the path of its binary.
 	supervisor string
 	inspected  container.InspectResponse
 }
 
-// primary asks the engine for the primary of a sandbox, of which there has to be one.
+// primary returns the one primary of a sandbox from the engine.
 func (in *install) primary(t *testing.T, box string) primary {
 	t.Helper()
 	var p primary
@@ -100,8 +100,8 @@ func TestAPrimaryThatIsKilledBehindOurBackIsShownAndCanBeStarted(t *testing.T) {
 	in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, "running\n", "")
 }
 
-// wantLost checks an exec whose container went away under it: it has ended, its
-// output is kept, and nobody claims to know its exit code.
+// wantLost checks an exec whose container was lost: it has ended, its output is kept, and
+// its exit code is reported as unknown.
 func wantLost(t *testing.T, in *install, attached *harness.Process, job string) {
 	t.Helper()
 	ended := attached.Wait(t).Want(t, 125)
@@ -131,7 +131,7 @@ func TestAPrimaryThatIsRemovedBehindOurBackIsShown(t *testing.T) {
 	}
 
 	failed := awaitState(t, in.Client(t), box, agboxv1.SandboxState_SANDBOX_STATE_FAILED)
-	// Between death and removal there is a moment in which it was seen dead.
+	// Between its end and its removal, the container can be seen as dead for a moment.
 	if code := failed.GetErrorCode(); code != agboxv1.ErrorReason_PRIMARY_MISSING.String() && code != agboxv1.ErrorReason_PRIMARY_EXITED.String() {
 		t.Errorf("the sandbox failed with %q (%s), want PRIMARY_MISSING", code, failed.GetErrorMessage())
 	}
@@ -163,8 +163,8 @@ func TestAnIdleSandboxStopsByItselfButNotUnderACommand(t *testing.T) {
 	c := in.Client(t)
 	awaitState(t, c, box, agboxv1.SandboxState_SANDBOX_STATE_STOPPED)
 
-	// Longer than the sandbox may be idle. On a machine with much to do it may stop
-	// again before the command comes.
+	// Longer than idle_ttl. On a busy machine the sandbox may stop again before the
+	// command arrives.
 	long := &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"sh", "-c", "sleep 2.5; echo still here"}}
 	exec, err := startAndRun(t, c, long)
 	for errors.Is(err, client.ErrWrongState) {
@@ -235,7 +235,7 @@ func TestAStopSaysOfWhatIsJustBeingStartedThatItEndedIt(t *testing.T) {
 	var starts sync.WaitGroup
 	for range execs {
 		starts.Go(func() {
-			// Those that the stop comes before are refused.
+			// Those that arrive after the stop are refused.
 			if out, err := c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"sleep", "1000"}}); err == nil {
 				accepted <- out.GetExecId()
 			}

@@ -99,8 +99,8 @@ func TestAWatcherOfAllSandboxesResumesAtItsPosition(t *testing.T) {
 	}
 }
 
-// watch returns the events of a watch up to the newest of now, which is one of
-// the sandbox when that is given.
+// watch returns the events of a watch up to the newest current one, which is one of the
+// sandbox if that is given.
 func watch(t *testing.T, c *client.Client, o client.WatchOptions, sandbox string) []*agboxv1.WatchEventsResponse {
 	t.Helper()
 	boxes, err := c.ListSandboxes(harness.Bounded(t), client.ListOptions{})
@@ -137,7 +137,7 @@ func watch(t *testing.T, c *client.Client, o client.WatchOptions, sandbox string
 	return seen
 }
 
-// lastPosition is where a watch of the future begins.
+// lastPosition returns the position after which a watch sees only new events.
 func lastPosition(t *testing.T, c *client.Client) uint64 {
 	t.Helper()
 	for m, err := range c.WatchEvents(harness.Bounded(t), client.WatchOptions{LiveOnly: true}) {

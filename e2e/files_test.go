@@ -27,7 +27,7 @@ func mustBe(t *testing.T, err error) {
 	}
 }
 
-// zoo makes a tree of all that a copy keeps.
+// zoo makes a tree with everything that a copy keeps.
 func zoo(t *testing.T, root string) {
 	t.Helper()
 	in := func(name string) string { return filepath.Join(root, name) }
@@ -53,7 +53,7 @@ func zoo(t *testing.T, root string) {
 	}
 }
 
-// portrait is all of a tree that has to be the same.
+// portrait describes everything about a tree that a copy must keep.
 func portrait(t *testing.T, root string) map[string]string {
 	t.Helper()
 	seen, first := make(map[string]string), make(map[uint64]string)
@@ -108,17 +108,17 @@ func TestATreeGoesInAndComesOutAsItWas(t *testing.T) {
 	work := t.TempDir()
 	zoo(t, filepath.Join(work, "zoo"))
 	want := portrait(t, filepath.Join(work, "zoo"))
-	for box, image := range map[string]string{"full": harness.ImageBusybox, "bare": harness.ImageScratch} { // the latter without tar or shell
+	for box, image := range map[string]string{"full": harness.ImageBusybox, "bare": harness.ImageScratch} { // the latter has no tar and no shell
 		in.Create(t, box, image)
 		in.Must(t, "cp", filepath.Join(work, "zoo"), box+":/copy")
 		in.Must(t, "cp", box+":/copy", filepath.Join(work, box))
 		wantSameTree(t, portrait(t, filepath.Join(work, box)), want)
-		// Onto what is there, by its contents, and out by them too.
+		// Into an existing directory, as contents, and out again as contents.
 		in.Must(t, "cp", filepath.Join(work, "zoo")+"/.", box+":/copy")
 		mustBe(t, os.Mkdir(filepath.Join(work, box+"2"), 0o755))
 		in.Must(t, "cp", box+":/copy/.", filepath.Join(work, box+"2"))
 		got := portrait(t, filepath.Join(work, box+"2"))
-		got["."] = want["."] // a directory that was there keeps its own
+		got["."] = want["."] // an existing directory keeps its own
 		wantSameTree(t, got, want)
 	}
 	in.Must(t, "cp", "full:/copy", "bare:/from full")
@@ -143,7 +143,7 @@ func TestAWholeSandboxIsCopiedWithoutWhatTheKernelShows(t *testing.T) {
 			t.Errorf("%s has %d files, %v; the sandbox's own holds %q", name, len(list), err, raw)
 		}
 	}
-	// By their own names they are copied.
+	// By their own names they can be copied.
 	in.Must(t, "cp", "box:/proc/sys/kernel/ostype", out)
 }
 
@@ -431,7 +431,7 @@ func TestAWriteUnderAKillOfTheDaemonIsWholeAndDoneOnce(t *testing.T) {
 	})
 }
 
-// halting is a content that stops in the middle the first time that it is read.
+// halting is a content whose first read stops in the middle.
 type halting struct {
 	data         []byte
 	at           int64

@@ -26,7 +26,7 @@ func (in *install) inside(t *testing.T, box, script string) string {
 	return in.Agbox(t, "exec", box, "--", "sh", "-c", script).Want(t, 0).Stdout
 }
 
-// from makes the command be run in a folder.
+// from runs a command in a folder.
 func (in *install) from(t *testing.T, dir string, env []string, args ...string) harness.Result {
 	t.Helper()
 	cmd := in.Command(harness.Bounded(t), "agbox", args...)
@@ -107,7 +107,7 @@ func TestDangerousMountsAreRefusedAndLeaveNothingBehind(t *testing.T) {
 	harness.WantSame(t, "the forced mount", in.inside(t, "forced", "cat /x/id"), "key")
 }
 
-// vouch tells of a tree: its files with their sums, modes, times and links.
+// vouch prints a description of a tree: its files with checksums, modes, times and links.
 const vouch = `find . -exec stat -c '%n %F %a %Y' {} + | sort; find . -type l | sort | while read -r l; do echo "$l -> $(readlink "$l")"; done; find . -type f -exec sha256sum {} + | sort`
 
 func outside(t *testing.T, dir string) string {
@@ -140,7 +140,7 @@ func TestAWorkspaceIsCopiedAsItIs(t *testing.T) {
 	}
 	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir, "--", "sh", "-c", "./run.sh; sleep 1000")
 	harness.WantSame(t, "the workspace", in.inside(t, "demo", "pwd; LC_ALL=C; export LC_ALL;"+vouch), "/workspace\n"+outside(t, dir))
-	// The sandbox's own command begins when its files are there.
+	// The sandbox's own command starts when its files are there.
 	harness.Eventually(t, "the main command has run", func() bool {
 		return strings.Contains(in.Agbox(t, "logs", "demo/main").Stdout, "ran\n")
 	})
@@ -184,7 +184,7 @@ post_create: ["ls -A > /tmp/seen"]
 	harness.WantSame(t, "inside", got, "./.gitignore\n./a.c\n./keep.log\n./sub/build/y\n"+who+"\n"+who+"\n/srv/made/here/a.c\n0:0\n7:8\n7:8\n0:0\n4\n")
 }
 
-// big makes a folder of many bytes that no compression helps with.
+// big makes a folder of many bytes that cannot be compressed.
 func big(t *testing.T, dir string, files, size int) {
 	t.Helper()
 	source := rand.NewChaCha8([32]byte{1})
@@ -201,7 +201,7 @@ func big(t *testing.T, dir string, files, size int) {
 	}
 }
 
-// sums is one word for a tree of files.
+// sums prints one checksum for a tree of files.
 const sums = "find . -type f | LC_ALL=C sort | xargs sha256sum"
 
 func sumOf(t *testing.T, dir string) string {
@@ -220,8 +220,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// awaitCopy returns when a copy has begun, or when all has been copied before
-// anybody could look.
+// awaitCopy returns when a copy has begun, or when everything was copied before that was
+// visible.
 func awaitCopy(t *testing.T, c *client.Client, box string) {
 	t.Helper()
 	for ev, err := range c.Events(harness.Bounded(t), box, 0) {
@@ -243,7 +243,7 @@ func TestABigCopySurvivesADaemonThatIsKilledInIt(t *testing.T) {
 	c, box := in.begin(t, fmt.Sprintf("image: agbox-test/busybox:latest\nworkspace: {source: %s}\npost_create: ['find . -type f | wc -l >/tmp/count']\n", dir))
 	for kill := range 3 {
 		awaitCopy(t, c, box)
-		for range 3 * kill { // to be hit in different places; nothing depends on it
+		for range 3 * kill { // to hit different stages; nothing depends on the exact one
 			in.Must(t, "ls")
 		}
 		in.KillDaemon(t)
@@ -274,7 +274,7 @@ func TestASourceThatVanishesFailsTheSandboxAndLeavesNothing(t *testing.T) {
 	in.Must(t, "daemon", "start")
 	_, err := c.WaitReady(harness.Bounded(t), box)
 	if keptEvents(t, c, box)[agboxv1.EventType_SANDBOX_FILES_COPIED] > 0 {
-		// All was copied before the kill, and the source is not needed any more.
+		// Everything was copied before the kill, and the source is no longer needed.
 		if err != nil {
 			t.Error(err)
 		}

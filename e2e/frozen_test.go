@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// frozen listens where the daemon of an install would, takes all connections and never
-// answers, as a daemon that was stopped does. The channel has a value for each
-// connection that a client has begun to use.
+// frozen listens on the daemon's socket, accepts all connections and never answers, like
+// a stopped daemon. The channel has a value for each connection that a client has begun
+// to use.
 func (in *install) frozen(t *testing.T) <-chan struct{} {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(in.Socket()), 0o700); err != nil {
@@ -31,7 +31,7 @@ func (in *install) frozen(t *testing.T) <-chan struct{} {
 				return
 			}
 			defer conn.Close()
-			if _, err := io.ReadFull(conn, make([]byte, 24)); err == nil { // the preface of HTTP/2
+			if _, err := io.ReadFull(conn, make([]byte, 24)); err == nil { // the HTTP/2 preface
 				used <- struct{}{}
 			}
 		}
@@ -59,7 +59,7 @@ func TestSIGTERMEndsEveryCommandAtADaemonThatDoesNotAnswer(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			args := strings.Fields(strings.ReplaceAll(line, "FILE", file))
 			for len(used) > 0 {
-				<-used // a second connection of the one before
+				<-used // a second connection of the previous client
 			}
 			p := in.Start(t, args...)
 			select {

@@ -29,8 +29,7 @@ import (
 
 const serviceName = "agbox.v1.SandboxService"
 
-// connect makes a gRPC connection with the library's own defaults, as any
-// stranger would.
+// connect makes a gRPC connection with the library's defaults, as a foreign client would.
 func (in *install) connect(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
@@ -49,13 +48,13 @@ func (in *install) connect(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// stranger is a client that knows of the API what the daemon tells it.
+// stranger is a client that knows only what the daemon's reflection says about the API.
 type stranger struct {
 	conn    *grpc.ClientConn
 	service protoreflect.ServiceDescriptor
 }
 
-// reflected asks the daemon for the description of its API.
+// reflected reads the description of the API from the daemon.
 func reflected(t *testing.T, conn *grpc.ClientConn) stranger {
 	t.Helper()
 	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(harness.Bounded(t))
@@ -92,7 +91,7 @@ func reflected(t *testing.T, conn *grpc.ClientConn) stranger {
 			files.File = append(files.File, file)
 		}
 	}
-	// Whatever a file imports has to come with it.
+	// The files must come with all their imports.
 	registry, err := protodesc.NewFiles(files)
 	if err != nil {
 		t.Fatal(err)

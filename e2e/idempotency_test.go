@@ -13,7 +13,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// errorInfo is what an error says to programs; nil if it says nothing.
+// errorInfo returns the ErrorInfo of an error, or nil.
 func errorInfo(err error) *errdetails.ErrorInfo {
 	st, _ := status.FromError(err)
 	for _, detail := range st.Details() {

@@ -34,7 +34,7 @@ func TestAnImageIsBuiltListedAndUsed(t *testing.T) {
 	if err := os.Symlink("sub/file", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	// Somebody new each time: what the engine has built before it takes from its cache.
+	// A new name each time: the engine caches what it has built before.
 	who := strings.ToLower(ids.New())
 	tag := "agbox-test/built-" + who + ":1"
 	r := in.Agbox(t, "image", "build", "-t", tag, "-f", "docker/Dockerfile", "--build-arg", "WHO="+who, dir).Want(t, 0)

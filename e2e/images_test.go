@@ -18,7 +18,7 @@ func TestAnImageWithoutAShellRunsCommands(t *testing.T) {
 	in.Agbox(t, "exec", "demo", "--", "/probe", "cwd").Want(t, 0).WantOutput(t, "/\n", "")
 	in.Agbox(t, "exec", "-u", "1234:5678", "demo", "--", "/probe", "uid").Want(t, 0).WantOutput(t, "1234\n", "")
 	in.Agbox(t, "exec", "-u", "1234:5678", "demo", "--", "/probe", "gid").Want(t, 0).WantOutput(t, "5678\n", "")
-	// Standard input is there and empty.
+	// Standard input exists and is empty.
 	in.Agbox(t, "exec", "demo", "--", "/probe", "cat").Want(t, 0).WantOutput(t, "", "")
 	env := in.Must(t, "exec", "-e", "FROM_EXEC=yes", "demo", "--", "/probe", "env")
 	for _, want := range []string{"FROM_CREATE=yes", "FROM_EXEC=yes", "HOME=/", "PATH=/"} {
@@ -73,7 +73,7 @@ func TestUserDirectoryAndEnvironmentComeFromTheImageUnlessGiven(t *testing.T) {
 		args := append(append([]string{"exec"}, c.flags...), c.box, "--", "sh", "-c", show)
 		in.Agbox(t, args...).Want(t, 0).WantOutput(t, c.want+"\n", "")
 	}
-	// What is in a sandbox belongs to whom it did in the image.
+	// Files in a sandbox have the same owner as in the image.
 	in.Agbox(t, "exec", "demo", "--", "sh", "-c", "echo mine >~/file && cat ~/file").Want(t, 0).WantOutput(t, "mine\n", "")
 }
 
@@ -84,7 +84,7 @@ func TestADistributionRunsWithAllItsTools(t *testing.T) {
 	in.Agbox(t, "exec", "demo", "--", "bash", "-c", `echo "${BASH_VERSION:+bash} $LANG"; id -un`).Want(t, 0).WantOutput(t, "bash C.UTF-8\nroot\n", "")
 	in.Agbox(t, "exec", "-u", "agent", "demo", "--", "bash", "-c", "cd && pwd").Want(t, 0).WantOutput(t, "/home/agent\n", "")
 
-	// Packages can be installed: what their scripts do is allowed.
+	// Packages can be installed: their scripts have the rights that they need.
 	in.Agbox(t, "exec", "demo", "--", "bash", "-ec",
 		"cd /tmp; touch f; chown agent:agent f; chmod 4755 f; install -o agent -m 640 f g; su nobody -s /bin/sh -c 'id -un'").
 		Want(t, 0).WantOutput(t, "nobody\n", "")
@@ -107,7 +107,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageDebian)
-	// Its parent ends at once, so that it becomes the supervisor's.
+	// Its parent ends at once, so the supervisor becomes its parent.
 	in.Agbox(t, "exec", "demo", "--", "bash", "-c", "(setsid sleep 1002 >/dev/null 2>&1 &)").Want(t, 0)
 	processes := func() string { return in.Must(t, "exec", "demo", "--", "ps", "-eo", "ppid,stat,args") }
 	orphan := regexp.MustCompile(`(?m)^ *1 +\S+ +sleep 1002$`)

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// install is an install with the questions that these tests ask of it besides.
+// install is an install with further helper methods for these tests.
 type install struct{ *harness.Install }
 
 func newInstall(t *testing.T, options ...func(*harness.Install)) *install {
@@ -18,7 +18,7 @@ func newInstall(t *testing.T, options ...func(*harness.Install)) *install {
 	return &install{harness.New(t, options...)}
 }
 
-// as has an install run by somebody else.
+// as makes another user run an install.
 func as(who account) func(*harness.Install) {
 	return func(in *harness.Install) { in.Who = who.credential }
 }
@@ -29,10 +29,10 @@ type account struct {
 	credential *syscall.Credential
 }
 
-// nobody has no rights of its own on any system. The user needs no entry in passwd.
+// nobody has no rights on any system. The user needs no entry in passwd.
 const nobody = 65534
 
-// ordinaryUser may use Docker and nothing else. Tests that do not run as root
+// ordinaryUser may use Docker and has no other rights. Tests that do not run as root
 // already run as one.
 func ordinaryUser(t *testing.T) account {
 	t.Helper()

@@ -12,11 +12,11 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// systemCertificates are the authorities that Debian trusts, all in one file.
+// systemCertificates is the file with all authorities that Debian trusts.
 const systemCertificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// javascript installs what the client in the folder javascript needs, in the build
-// folder, and returns where the client is.
+// javascript installs the dependencies of the client in the folder javascript in the
+// build folder, and returns the client's path.
 func javascript(t *testing.T) (dir string) {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -38,7 +38,8 @@ func javascript(t *testing.T) (dir string) {
 	}
 	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir = dir
-	// Node.js trusts a list of its own; a network that has its own authority is known to the system.
+	// Node.js has its own list of authorities. A network's own authority is known only to
+	// the system.
 	if _, err := os.Stat(systemCertificates); err == nil && os.Getenv("NODE_EXTRA_CA_CERTS") == "" {
 		cmd.Env = append(os.Environ(), "NODE_EXTRA_CA_CERTS="+systemCertificates)
 	}
@@ -48,7 +49,7 @@ func javascript(t *testing.T) (dir string) {
 	return dir
 }
 
-// An editor's extension has a gRPC library that is not ours, and gets the same.
+// An editor's extension uses another gRPC library than ours, and must get the same.
 func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	dir := javascript(t)
@@ -74,13 +75,13 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 		got, err := os.Stat(got)
 		return err == nil && got.Size() > 0
 	})
-	// Our own follower says how far the command has come.
+	// Our own follower shows how far the command has come.
 	progress := in.Start(t, "logs", "-f", "--stdout", job)
 	for i, line := range []int{20_000, 60_000, 94_000} {
 		progress.AwaitOutput(t, fmt.Sprintf("out %d\n", line))
 		in.KillDaemon(t)
 		if i == 2 {
-			openGate(t, gateOf(in, box)) // it ends while no daemon is there
+			openGate(t, gateOf(in, box)) // it ends while no daemon runs
 		}
 		in.Must(t, "daemon", "start")
 	}
@@ -107,7 +108,7 @@ func TestAJavaScriptClientFollowsALogAcrossKillsOfTheDaemon(t *testing.T) {
 	progress.Wait(t).Want(t, 0).WantOutput(t, stdout, "")
 }
 
-// wantFileHolds takes a file of both outputs apart by the first word of the lines.
+// wantFileHolds splits a file with both outputs by the first word of the lines.
 func wantFileHolds(t *testing.T, path, stdout, stderr string) {
 	t.Helper()
 	both, err := os.ReadFile(path)

@@ -36,7 +36,7 @@ user: "1000:1000"
 	harness.WantSame(t, "a program in the tmpfs", look("cp /bin/busybox /fast/echo && /fast/echo runs"), "runs")
 	harness.WantSame(t, "who and where", in.Must(t, "exec", "demo", "--", "sh", "-c", "id -u; pwd; hostname"), "1000\n/tmp\ninside")
 
-	// More than the limit of anything fails there and then, and the sandbox lives on.
+	// Exceeding a limit fails at once, and the sandbox survives.
 	in.Agbox(t, "exec", "-u", "0", "demo", "--", "sh", "-c", "head -c 4m /dev/zero >/fast/file").Want(t, 1)
 	if out := in.Agbox(t, "exec", "demo", "--", "sh", "-c", "i=0; while [ $i -lt 200 ]; do sleep 20 & i=$((i+1)); done; echo all"); strings.Contains(out.Stdout, "all") || !strings.Contains(out.Stderr, "fork") {
 		t.Errorf("200 processes fit under a limit of 100: %q, %q", out.Stdout, out.Stderr)

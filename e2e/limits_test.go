@@ -16,8 +16,8 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// stubborn ignores SIGTERM, and so do a child and a grandchild in sessions of
-// their own whose parents are gone.
+// stubborn ignores SIGTERM, and so do a child and a grandchild in other sessions whose
+// parents have ended.
 const stubborn = `trap "" TERM
 (setsid sh -c '(setsid sh -c "echo grandchild; while :; do sleep 7771; done" &); echo child; while :; do sleep 7772; done' &)
 echo leader
@@ -25,8 +25,8 @@ while :; do sleep 7773; done`
 
 var stubbornSleeps = regexp.MustCompile(`\b777[123]\b`)
 
-// left counts how often the sleeps of stubborn stand in command lines of processes
-// that are still there: 9 times while all of it runs.
+// left counts how often the sleeps of stubborn are in command lines of existing
+// processes: 9 times while all of it runs.
 func (in *install) left(t *testing.T, box string) int {
 	t.Helper()
 	lines := in.Agbox(t, "exec", box, "--", "sh", "-c", `cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'`).Stdout
@@ -68,7 +68,7 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 			in := newInstall(t, as(who))
 			in.Create(t, "demo", harness.ImageBusybox)
 			long := in.Agbox(t, "exec", "--timeout", "300ms", "--name", "long", "demo", "--", "sh", "-c", "echo begun; exec sleep 1000").Want(t, 124)
-			// It may be ended before it has come so far.
+			// It may be ended before this output.
 			const begun = "begun\n"
 			if !strings.HasPrefix(begun, long.Stdout) || !strings.Contains(long.Stderr, "timeout of 300ms.") {
 				t.Errorf("it says %q and %q", long.Stdout, long.Stderr)
@@ -80,10 +80,11 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 			if ran := e.GetFinishedAt().AsTime().Sub(e.GetStartedAt().AsTime()); ran < 300*time.Millisecond {
 				t.Errorf("it ran for %v only", ran)
 			}
-			// One that writes is not idle, however long it goes on; then it falls silent.
+			// While it writes it is not idle, however long it runs. Then it stops
+			// writing.
 			quiet := in.Agbox(t, "exec", "--idle-timeout", "1s", "--name", "quiet", "demo", "--", "sh", "-c",
 				"for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.25; done; exec sleep 1000").Want(t, 124)
-			// On a machine with much to do it may fall silent between two lines.
+			// On a busy machine it may be silent between two lines.
 			const counted = "1\n2\n3\n4\n5\n6\n7\n8\n"
 			if !strings.HasPrefix(counted, quiet.Stdout) || !strings.Contains(quiet.Stderr, "idle timeout of 1s.") {
 				t.Errorf("it says %q and %q", quiet.Stdout, quiet.Stderr)
@@ -95,7 +96,7 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 			if silence := in.longestSilence(t, e); silence < time.Second {
 				t.Errorf("it was ended though it was silent for %v at most, and said %q", silence, quiet.Stdout)
 			}
-			// A command that makes it is not touched.
+			// A command within its limits is not affected.
 			in.Agbox(t, "exec", "--timeout", "1h", "--idle-timeout", "1h", "demo", "--", "sh", "-c", "exit 5").Want(t, 5)
 			table := in.Must(t, "ps", "-a", "demo")
 			if !strings.Contains(table, "cancelled (timeout)") || !strings.Contains(table, "cancelled (idle timeout)") {
@@ -106,8 +107,8 @@ func TestATimeoutEndsACommandWithItsOwnExitCode(t *testing.T) {
 	}
 }
 
-// longestSilence is the longest time in which an exec wrote nothing. It need not be
-// the last one: a last line may come between the decision to end it and the end.
+// longestSilence returns the longest time in which an exec wrote nothing. It need not be
+// the last one: a last line may come between the decision to end the exec and its end.
 func (in *install) longestSilence(t *testing.T, e *agboxv1.ExecStatus) time.Duration {
 	t.Helper()
 	longest, last := time.Duration(0), e.GetStartedAt().AsTime()
@@ -128,12 +129,12 @@ func TestTimeoutsFireWhileNoDaemonRuns(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
-	// It falls silent when the gate is opened.
+	// It stops writing when the gate is opened.
 	const silent = "trap '' TERM; while [ ! -e /var/log/agents-sandbox/gate ]; do echo; usleep 50000; done; while :; do sleep 1000; done"
 	jobs := map[string]string{
 		"EXEC_IDLE_TIMEOUT": in.Must(t, "exec", "-d", "--idle-timeout", "10s", "--grace", "200ms", "demo", "--", "sh", "-c", silent),
 	}
-	// Nothing comes between this one's begin and the kill.
+	// Nothing must delay the time from its start to the kill.
 	c, kill := in.Client(t), in.AimAtDaemon(t)
 	limited, err := c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{
 		SandboxId: box, Command: []string{"sleep", "1000"}, Timeout: durationpb.New(10 * time.Second),

@@ -17,8 +17,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// halved writes lines alternately to both outputs: a1, b2, a3, b4, and the six
-// others when its gate is open.
+// halved writes lines alternately to both outputs: a1, b2, a3, b4, and the other six when
+// its gate is open.
 const halved = `for i in 1 3 5 7 9; do echo a$i; echo b$((i+1)) >&2; while [ $i = 3 -a ! -e /var/log/agents-sandbox/gate ]; do usleep 10000; done; done`
 
 func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
@@ -26,12 +26,12 @@ func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", halved)
-	// Lines that are read together have the same time: these two are not.
+	// Lines that are read together have the same time. These two must not.
 	harness.Eventually(t, "the fourth line is in the log", func() bool { return strings.Contains(in.Agbox(t, "logs", job).Stderr, "b4\n") })
 	openGate(t, gateOf(in, box))
 	in.Must(t, "logs", "-f", job)
 	lines := stampedLines(t, in, job)
-	// In between the fourth and the fifth line.
+	// Between the fourth and the fifth line.
 	middle := lines[3].Add(lines[4].Sub(lines[3]) / 2).UTC().Format(time.RFC3339Nano)
 	for _, c := range []struct{ flags, stdout, stderr string }{
 		{"", "a1 a3 a5 a7 a9", "b2 b4 b6 b8 b10"},
@@ -64,7 +64,7 @@ func TestLogsShowTheChosenPartOfACommand(t *testing.T) {
 	refused(t, in.Agbox(t, "logs"), 2, "--sandbox")
 }
 
-// stampedLines are the times that logs -t shows, of both outputs in order.
+// stampedLines returns the times that logs -t shows, of both outputs in order.
 func stampedLines(t *testing.T, in *install, job string) []time.Time {
 	t.Helper()
 	r := in.Agbox(t, "logs", "-t", job).Want(t, 0)
@@ -172,7 +172,7 @@ func TestTheLogsOfManyCommandsAreWholeAcrossAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		got[item.Exec.GetName()] += string(item.Data)
-		// Only now is it sure that no command ends before the follower knows of it.
+		// Only now is it certain that no command ends before the follower knows it.
 		opened.Do(func() { openGate(t, gateOf(in, box)) })
 		if strings.Contains(string(item.Data), "1\n") {
 			kill.Do(func() {

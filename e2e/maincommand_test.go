@@ -27,7 +27,7 @@ func TestTheMainCommandIsAnExecLikeAnyOther(t *testing.T) {
 			t.Parallel()
 			in := newInstall(t, as(who))
 			box := in.createServing(t)
-			// It is there as soon as the sandbox is ready.
+			// It exists as soon as the sandbox is READY.
 			list := in.execs(t, "demo")
 			if len(list) != 1 || list[0].GetExecId() != "main-"+box || list[0].GetName() != "main" || !list[0].GetMain() ||
 				list[0].GetCommand()[2] != serves || list[0].GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
@@ -49,7 +49,7 @@ func TestTheMainCommandIsAnExecLikeAnyOther(t *testing.T) {
 			if e := in.inspectExec(t, "demo/main"); e.GetExitCode() != 9 || e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED || !e.GetMain() {
 				t.Errorf("inspect shows %v", e)
 			}
-			// The sandbox goes on without it.
+			// The sandbox continues without it.
 			in.Agbox(t, "exec", "demo", "--", "true").Want(t, 0)
 			if all := in.execs(t, "-a", "demo"); len(all) != 2 {
 				t.Errorf("ps -a shows %v, want the main command and the other", all)
@@ -76,7 +76,7 @@ func TestEveryLifeOfASandboxHasAMainCommandOfItsOwn(t *testing.T) {
 	in.Start(t, "logs", "-f", "demo/main").AwaitOutput(t, "serving 2\n")
 	in.Agbox(t, "logs", "main-"+box).Want(t, 0).WantOutput(t, "serving 1\n", "")
 	in.Must(t, "rm", "demo")
-	// What is kept of a removed sandbox is found by its id.
+	// The records of a removed sandbox are found by its id.
 	if e := in.inspectExec(t, box+"/main"); e.GetExecId() != "main-"+box+"-2" || e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		t.Errorf("after the removal it is %v", e)
 	}
@@ -102,7 +102,7 @@ func TestTheMainCommandRunsOnAndEndsWithoutADaemon(t *testing.T) {
 	if e := in.inspectExec(t, "demo/main"); e.GetExitCode() != 9 || e.GetState() != agboxv1.ExecState_EXEC_STATE_FINISHED {
 		t.Errorf("it ended without a daemon, and is %v", e)
 	}
-	// Once for all: neither the restarts nor the end have made a second record.
+	// Neither the restarts nor the end have made a second record.
 	starts := 0
 	for line := range strings.Lines(in.Must(t, "events", "-o", "json", box)) {
 		if strings.Contains(line, `"EXEC_STARTED"`) && strings.Contains(line, `"main":true`) {
@@ -138,7 +138,8 @@ func TestAMainCommandThatCannotBeStartedIsShownAsFailed(t *testing.T) {
 	refused(t, in.Agbox(t, "logs", "idle/main"), 3, "no exec")
 }
 
-// awaitStatus waits until an exec's own end is on the disk, whether a daemon runs or not.
+// awaitStatus waits until the status file of an exec has its end, with or without a
+// daemon.
 func (in *install) awaitStatus(t *testing.T, box, execID string) {
 	t.Helper()
 	folder := filepath.Join(in.Home, "data", "exec-logs", box)

@@ -71,8 +71,8 @@ func TestMainJob(t *testing.T) {
 	}
 }
 
-// A command may be over before anybody looks for its output, or may just have
-// made the files for it.
+// A command may have ended before anybody reads its output, or may have just created its
+// files.
 func TestQuickCommandsLoseNothing(t *testing.T) {
 	for _, who := range accounts(t) {
 		t.Run("as "+who.name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func followsACommand(t *testing.T, in *install, id string) {
 	if running := in.execs(t, "demo"); len(running) != 1 || running[0].GetExecId() != job || running[0].GetSandboxId() != id {
 		t.Errorf("ps shows %v, want %s", running, job)
 	}
-	// Without -f the output so far is all.
+	// Without -f, only the output so far is printed.
 	in.Agbox(t, "logs", job).Want(t, 0).WantOutput(t, "first\n", "")
 	in.Agbox(t, "kill", "-s", "USR1", job).Want(t, 0)
 	follower.Wait(t).Want(t, 0).WantOutput(t, "first\nsecond\n", "last\n")
@@ -163,8 +163,8 @@ func stopsAndStarts(t *testing.T, in *install, id string) {
 	if boxes := in.list(t); boxes[0].GetState() != agboxv1.SandboxState_SANDBOX_STATE_STOPPED {
 		t.Errorf("ls shows %v, want it stopped", boxes)
 	}
-	// What agbox itself fails at has a code of its own in exec, and the one of
-	// the table everywhere else.
+	// For its own failures, agbox has one exit code in exec, and those of the table
+	// everywhere else.
 	refused(t, in.Agbox(t, "exec", "demo", "--", "true"), 125, "agbox start")
 	refused(t, in.Agbox(t, "exec", "-d", "demo", "--", "true"), 125, "agbox start")
 	harness.WantSame(t, "start", in.Must(t, "start", "demo"), id)

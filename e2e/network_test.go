@@ -89,8 +89,8 @@ services:
 	harness.Eventually(t, "the primary answers again", func() bool { return get(address(lines[0])) == "main" })
 }
 
-// ownAddress is an address of this machine that others could use; empty if there is
-// none. One of a bridge of the engine would do as well, but may be gone in a moment.
+// ownAddress returns an address of this machine that others could use, or "". A bridge of
+// the engine would do, but may be removed at any time.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	interfaces, err := net.Interfaces()
@@ -101,7 +101,7 @@ func ownAddress(t *testing.T) string {
 		if strings.HasPrefix(i.Name, "br-") || strings.HasPrefix(i.Name, "docker") {
 			continue
 		}
-		addrs, _ := i.Addrs() // none of one that has gone
+		addrs, _ := i.Addrs() // none if the interface has been removed
 		for _, a := range addrs {
 			if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() {
 				return ip.IP.String()
@@ -111,8 +111,8 @@ func ownAddress(t *testing.T) string {
 	return ""
 }
 
-// listenOffTheBeatenTrack listens on a port that nobody is given who asks for any
-// port, neither by the kernel nor by the engine: between two uses it stays free.
+// listenOffTheBeatenTrack listens on a port that neither the kernel nor the engine
+// assigns automatically, so it stays free between two uses.
 func listenOffTheBeatenTrack(t *testing.T) net.Listener {
 	t.Helper()
 	for {
@@ -126,8 +126,9 @@ func listenOffTheBeatenTrack(t *testing.T) net.Listener {
 	}
 }
 
-// freePort closes a listener. Other tests start processes all the time, and one that
-// was forked before has the port until its own exec; so nothing is forked meanwhile.
+// freePort closes a listener. Other tests start processes all the time. A process that
+// was forked before holds the port until its own exec. So freePort prevents forks
+// meanwhile.
 func freePort(t *testing.T, lis net.Listener) {
 	t.Helper()
 	syscall.ForkLock.RLock()
@@ -155,7 +156,8 @@ func TestATakenPortIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	refused(t, in.Agbox(t, "create", "two", "--image", harness.ImageBusybox, "-p", fmt.Sprint("203.0.113.7:", taken, ":80")), 4, "no address of this host")
 	harness.WantSame(t, "sandboxes", fmt.Sprint(strings.Count(in.Must(t, "ls", "-a"), "\n")), "1")
 
-	// A port that is lost while the sandbox is stopped is a sentence at its start.
+	// If the port is taken while the sandbox is stopped, its start reports that in a
+	// sentence.
 	in.Must(t, "stop", "one")
 	again, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(taken)))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// The lines say where they stand among all lines of both streams.
+// The lines have their number among all lines of both streams.
 const twoStreams = `i=0; while [ $i -lt 5000 ]; do echo "out $((2*i))"; echo "err $((2*i+1))" >&2; i=$((i+1)); done`
 
 func TestTenThousandLinesOnBothStreamsKeepTheirOrder(t *testing.T) {

@@ -21,14 +21,15 @@ func TestASandboxThatWasAcceptedIsMadeThoughTheDaemonIsKilled(t *testing.T) {
 		}
 		in.Must(t, "exec", box, "--", "true")
 	}
-	// What the engine makes late, for a daemon that was killed, is removed at the next look.
+	// Objects that the engine makes late, for a killed daemon, are removed at the next
+	// look.
 	harness.Eventually(t, "the engine has a container and a network of each sandbox", func() bool {
 		inv := in.Inventory(t)
 		return len(inv.Containers) == 10 && len(inv.Networks) == 10
 	})
 }
 
-// Nobody else starts the daemon again.
+// Nothing else starts the daemon again.
 func TestACommandThatWaitsForItsSandboxStartsACrashedDaemonAgain(t *testing.T) {
 	for name, args := range map[string][]string{
 		"create": {"create", "--image", harness.ImageBusybox},

@@ -7,14 +7,14 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// refused checks that agbox ended with the code and said why in a sentence, and
-// nothing else.
+// refused checks that agbox ended with the code and printed only a sentence that says
+// why.
 func refused(t *testing.T, r harness.Result, code int, says string) {
 	t.Helper()
 	refusedBy(t, r, "agbox: ", code, says)
 }
 
-// refusedBy is refused for a program that names itself otherwise.
+// refusedBy is refused for a program with another name.
 func refusedBy(t *testing.T, r harness.Result, name string, code int, says string) {
 	t.Helper()
 	r.Want(t, code)
@@ -22,7 +22,7 @@ func refusedBy(t *testing.T, r harness.Result, name string, code int, says strin
 		t.Errorf("%s: stdout is %q, want nothing", strings.Join(r.Args, " "), harness.Clip(r.Stdout))
 	}
 	lines := strings.Split(strings.TrimSuffix(r.Stderr, "\n"), "\n")
-	// A second line may say where help is, or what was done about a failure.
+	// A second line may point to help, or say what was done after a failure.
 	if len(lines) > 2 {
 		t.Errorf("%s: stderr has %d lines, want a sentence:\n%s", strings.Join(r.Args, " "), len(lines), harness.Clip(r.Stderr))
 	}

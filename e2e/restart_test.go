@@ -18,9 +18,9 @@ import (
 // lineCount is how many lines the writer writes to stdout.
 const lineCount = 100_000
 
-// writer writes numbered lines to both outputs and ends with exit code 37. It
-// pauses often enough to take a second or more on any machine, and before the
-// last lines it waits for its gate.
+// writer writes numbered lines to both outputs and ends with exit code 37. It pauses
+// often enough to take at least a second on any machine. Before the last lines it waits
+// for its gate.
 const writer = `i=1
 while [ $i -le 100000 ]; do
 	echo "out $i"
@@ -31,7 +31,7 @@ while [ $i -le 100000 ]; do
 done
 exit 37`
 
-// written is what the writer writes.
+// written returns what the writer writes.
 func written() (stdout, stderr string) {
 	var out, err strings.Builder
 	for i := 1; i <= lineCount; i++ {
@@ -66,7 +66,7 @@ func TestEveryLineArrivesOnceThoughTheDaemonIsKilled(t *testing.T) {
 				if i == len(c.kills)-1 {
 					openGate(t, gateOf(in, box))
 				}
-				// Started on request, or by whichever command comes first.
+				// Started by a command for that purpose, or by any other command.
 				if i%2 == 0 {
 					in.Must(t, "daemon", "start")
 				} else {
@@ -96,11 +96,11 @@ func wantFile(t *testing.T, path, want string) {
 	harness.WantSame(t, path, string(got), want)
 }
 
-// gated is the beginning of a command that waits until the test opens its gate.
+// gated is the start of a command that waits until the test opens its gate.
 const gated = "echo before; while [ ! -e /var/log/agents-sandbox/gate ]; do usleep 10000; done; echo after; "
 
-// gateOf is what the commands of a sandbox wait for. Its folder is the one place
-// that they and the test both see.
+// gateOf returns the path of the gate of a sandbox's commands. It is in the only folder
+// that both they and the test see.
 func gateOf(in *install, box string) string {
 	return filepath.Join(in.Home, "data", "exec-logs", box, "gate")
 }
@@ -210,8 +210,8 @@ func TestRestartOfTheDaemonGoesUnnoticed(t *testing.T) {
 	all.Wait(t).Want(t, 130)
 }
 
-// The kernel closes the files of a killed process some time after its end shows, the
-// later the more followers the daemon had; its lock is one of them.
+// The kernel closes the files of a killed process some time after its end is visible; the
+// more followers the daemon had, the later. Its lock is one of the files.
 func TestADaemonStartsWhileTheOneBeforeIsBeingKilled(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -241,7 +241,7 @@ func TestADaemonStartsWhileTheOneBeforeIsBeingKilled(t *testing.T) {
 	}
 }
 
-// wantOneHistory checks that a follower of events saw each once and in order,
+// wantOneHistory checks that a follower of events received each event once and in order,
 // up to the end of the exec.
 func wantOneHistory(t *testing.T, follower *harness.Process, box, exec string) {
 	t.Helper()
@@ -268,7 +268,7 @@ func wantOneHistory(t *testing.T, follower *harness.Process, box, exec string) {
 
 func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	t.Parallel()
-	// A supervisor with another content, which is what counts.
+	// A supervisor with other content is another supervisor.
 	newer := filepath.Join(t.TempDir(), "bin")
 	if err := os.Mkdir(newer, 0o755); err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func TestASandboxKeepsItsSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 	in := newInstall(t)
 	old := in.Create(t, "old", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-d", "old", "--", "sh", "-c", harness.UntilSignal("USR1", "exit 9", "echo first"))
-	in.Start(t, "logs", "-f", job).AwaitOutput(t, "first\n") // from now on it takes the signal
+	in.Start(t, "logs", "-f", job).AwaitOutput(t, "first\n") // from now on it handles the signal
 	in.Must(t, "daemon", "stop")
 	in.Bin = newer
 	in.Must(t, "daemon", "start")

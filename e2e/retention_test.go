@@ -18,8 +18,8 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// runDaemon runs agboxd in the foreground with flags of its own, until the
-// install is tidied up, and returns once it answers.
+// runDaemon runs agboxd in the foreground with further flags until the clean-up of the
+// install. It returns once the daemon answers.
 func (in *install) runDaemon(t *testing.T, flags ...string) {
 	t.Helper()
 	p := in.StartBinary(t, "agboxd", append([]string{"run"}, flags...)...)
@@ -33,7 +33,7 @@ func (in *install) runDaemon(t *testing.T, flags ...string) {
 	})
 }
 
-// keptEvents are the types of all events of a sandbox that are kept.
+// keptEvents counts the kept events of a sandbox by type.
 func keptEvents(t *testing.T, c *client.Client, box string) map[agboxv1.EventType]int {
 	t.Helper()
 	types := make(map[agboxv1.EventType]int)
@@ -80,12 +80,12 @@ func TestFinishedCommandsAreForgottenAndRunningOnesAreNot(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(logs, runs+".*")); len(left) == 0 {
 		t.Error("the files of the running exec are gone")
 	}
-	// One pair is kept for the last use, beside the start of the running exec.
+	// One pair is kept as the last use, besides the start of the running exec.
 	kept := keptEvents(t, c, box)
 	if kept[agboxv1.EventType_EXEC_STARTED] != 2 || kept[agboxv1.EventType_EXEC_FINISHED] != 1 || kept[agboxv1.EventType_SANDBOX_ACCEPTED] != 1 {
 		t.Errorf("kept are %v", kept)
 	}
-	// Going on from before the hole says so, and so does a daemon that starts anew.
+	// Continuing from before the hole is an error, also after a restart of the daemon.
 	in.KillDaemon(t)
 	in.Must(t, "daemon", "start")
 	api := agboxv1.NewSandboxServiceClient(in.connect(t))
@@ -116,7 +116,7 @@ func TestADeletedSandboxIsListedUntilItIsForgotten(t *testing.T) {
 		return errors.Is(err, os.ErrNotExist)
 	})
 	in.Agbox(t, "inspect", box).Want(t, 3)
-	// All events end although the newest of them was removed.
+	// A replay of all events ends although the newest of them was removed.
 	in.Agbox(t, "events").Want(t, 0)
 	refused(t, in.Agbox(t, "create", "--id", box, "--image", harness.ImageBusybox), 4, box)
 }
@@ -151,7 +151,7 @@ func TestOrphansOfOursAreRemovedAndOthersAreNot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Not before: an orphan that is still being made may lose its network.
+	// Not earlier: an orphan that is still being made may lose its network.
 	in.Must(t, "daemon", "stop")
 	in.runDaemon(t, "--orphan-grace", "1s", "--resync", "200ms")
 	harness.Eventually(t, "the orphans are gone", func() bool {

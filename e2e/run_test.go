@@ -64,7 +64,7 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 			t.Errorf("after %v there is %s", sig, got)
 		}
 	}
-	// While it is being made, too.
+	// Also while it is being made.
 	dir := filepath.Join(in.Home, "big")
 	big(t, dir, 100, 1<<20)
 	p := in.Start(t, "run", "--rm", "--workspace", dir, harness.ImageBusybox, "true")
@@ -77,7 +77,7 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 		}
 	})
 	p.Signal(t, syscall.SIGINT)
-	if code := p.Wait(t).Code; code != 130 && code != 0 { // it may have been done already
+	if code := p.Wait(t).Code; code != 130 && code != 0 { // the copy may have been complete already
 		t.Errorf("exit code %d", code)
 	}
 	if got := in.Must(t, "ls", "-q"); got != "" {
@@ -85,11 +85,11 @@ func TestRunRemovesItsSandboxHoweverItIsEnded(t *testing.T) {
 	}
 }
 
-// Nobody is left who could remove it but the daemon.
+// Only the daemon can remove it.
 func TestRunsSandboxGoesAfterItsCommandWhenAgboxIsKilled(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	// The time runs from when the sandbox is ready to when the command begins, too.
+	// The time between READY and the start of the command also counts.
 	p := in.Start(t, "run", "--rm", "--idle-ttl", "5s", "--name", "demo", harness.ImageBusybox, "sh", "-c", "echo begun; sleep 1000")
 	p.AwaitOutput(t, "begun")
 	p.Signal(t, syscall.SIGKILL)

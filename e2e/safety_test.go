@@ -24,13 +24,13 @@ func (in *install) createNamed(t *testing.T, name, text string) {
 	}
 }
 
-// busyboxMount is a look with busybox's mount, which the other image lacks.
+// busyboxMount tests busybox's mount, which the other image lacks.
 const busyboxMount = "mkdir -p /m; mount -t tmpfs none /m 2>/dev/null && echo mounted || echo refused"
 
 const debian = "image: " + harness.ImageDebian + "\n"
 
-// TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt runs each look twice: in a
-// sandbox that says nothing, and in one whose spec gives just that default up.
+// TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt runs each test twice: in a
+// sandbox with the defaults, and in one whose spec disables only that default.
 func TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
@@ -39,9 +39,9 @@ func TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt(t *testing.T) {
 	status := func(key string) string { return `sed -n 's/^` + key + `:[[:space:]]*//p' /proc/self/status` }
 	for i, c := range []struct {
 		name, look, want string
-		// security is the field that loosens it, after which the look gives another word.
+		// security is the field that disables it. The test then prints the word loose.
 		security, loose string
-		// shown is what inspect says then.
+		// shown is the text of inspect then.
 		shown string
 	}{
 		{"all but a few capabilities are dropped", status("CapBnd"), "00000000800004fb",
@@ -93,7 +93,7 @@ func TestEachSafeDefaultHoldsInsideAndOnlyItsNameLoosensIt(t *testing.T) {
 	for _, path := range []string{"/sys/kernel", "/proc/sys/kernel/panic", "/proc/sysrq-trigger", "/proc/irq"} {
 		harness.WantSame(t, path, looks("test -w "+path+" && echo writable || echo refused"), "refused")
 	}
-	// What package managers do is allowed.
+	// Package managers can do their work.
 	harness.WantSame(t, "packages", looks("cd /tmp; touch f && chown agent:agent f && chmod 4755 f && install -o agent -m 4755 f g && "+
 		"su nobody -s /bin/sh -c 'id -un' && dpkg -l >/dev/null && stat -c %a g"), "nobody\n4755")
 }

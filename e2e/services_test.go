@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/runtime"
 )
 
-// web is a service that says its name on port 80, and is healthy once it does.
+// web is a service that serves its name on port 80, and is healthy once it does.
 const web = `
   - name: web
     image: agbox-test/busybox:latest
@@ -29,7 +29,7 @@ const web = `
     post_start_on_primary: ["wget -q -O - http://web/name >>/tmp/hooked"]
 `
 
-// begin accepts a sandbox from a file; its daemon is started if need be.
+// begin accepts a sandbox from a file. It starts the daemon if necessary.
 func (in *install) begin(t *testing.T, text string) (c *client.Client, id string) {
 	t.Helper()
 	in.Must(t, "daemon", "start")
@@ -51,7 +51,7 @@ func (in *install) createFrom(t *testing.T, text string) string {
 	return id
 }
 
-// container asks the engine for the container of a service.
+// container returns the container of a service from the engine.
 func (in *install) container(t *testing.T, service string) runtime.Container {
 	t.Helper()
 	for _, c := range in.Inventory(t).Containers {
@@ -71,7 +71,7 @@ func kill(t *testing.T, id string) {
 	}
 }
 
-// awaitService reads the events of a sandbox after one on, up to one of a service.
+// awaitService reads the events of a sandbox after a sequence, up to one of a service.
 func awaitService(t *testing.T, c *client.Client, box string, after uint64, service string, typ agboxv1.EventType) *agboxv1.SandboxEvent {
 	t.Helper()
 	for event, err := range c.Events(harness.Bounded(t), box, after) {
@@ -156,7 +156,7 @@ services:`+web+`
 func TestAServiceThatDiesIsShownAndComesBack(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	// Not healthy while the primary says so, for the test to have a look.
+	// Not healthy until the primary allows it, so that the test can examine it.
 	held := strings.Replace(web, `[CMD, wget, -q, -O, /dev/null, "http://127.0.0.1/name"]`,
 		`[CMD-SHELL, "test ! -e /held/back && wget -q -O /dev/null http://127.0.0.1/name"]`, 1) + "    volumes: [{name: held, target: /held}]\n"
 	id := in.createFrom(t, "image: agbox-test/busybox:latest\nvolumes: [{name: held, target: /held}]\nservices:"+held)
@@ -179,7 +179,7 @@ func TestAServiceThatDiesIsShownAndComesBack(t *testing.T) {
 	}
 	harness.WantSame(t, "the hook of both starts", in.Must(t, "exec", "demo", "--", "cat", "/tmp/hooked"), "web\nweb")
 
-	// A container that is removed is made again.
+	// A container that was removed is made again.
 	before = in.inspect(t, id).GetSandbox().GetLastEventSequence()
 	gone := in.container(t, "web").ID
 	if err := harness.DockerAPI.ContainerRemove(harness.Bounded(t), gone, container.RemoveOptions{Force: true}); err != nil {
@@ -234,7 +234,7 @@ post_create:
 	}
 }
 
-// firstHook waits for the first of a sandbox's own commands.
+// firstHook waits for the first hook of a sandbox.
 func firstHook(t *testing.T, c *client.Client) (box, exec string) {
 	t.Helper()
 	for ev, err := range c.WatchEvents(harness.Bounded(t), client.WatchOptions{}) {
@@ -278,7 +278,7 @@ func TestWhatCannotComeUpFailsWithAReasonAndLeavesNothing(t *testing.T) {
 		spec string
 		says []string
 	}{
-		// Without a healthcheck it would count as well if it ran a moment longer.
+		// Without a healthcheck it would also count as well if it ran slightly longer.
 		"a service that ends": {head + sleeper + `    command: [sh, -c, "echo no disk left; exit 3"]
     healthcheck: {test: [CMD, "false"], interval: 1h}`, []string{"db", "code 3", "no disk left"}},
 		"a service whose command is missing": {head + sleeper + `    command: [no-such-program]`,
@@ -301,7 +301,7 @@ func TestWhatCannotComeUpFailsWithAReasonAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// databases is a sandbox with two real servers, whose hooks leave a trace of each run.
+// databases is a sandbox with two real servers, whose hooks record each run.
 const databases = `
 image: agbox-test/postgres:latest
 command: [sleep, "1000000000"]

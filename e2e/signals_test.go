@@ -68,7 +68,7 @@ func TestKillEndsAWholeTreeThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageDebian)
-	// The inner one has a session and a parent of its own, and all ignore SIGTERM.
+	// The inner one has another session and parent, and all ignore SIGTERM.
 	const stubborn = `trap "" TERM
 (setsid bash -c 'trap "" TERM; while :; do sleep 1003; done' >/dev/null 2>&1 &)
 echo ready
@@ -87,7 +87,7 @@ while :; do sleep 1003; done`
 	}
 	wantCancelled(t, in.inspectExec(t, job), 137, syscall.SIGKILL)
 	harness.Eventually(t, "the whole tree is gone", func() bool { return !strings.Contains(processes(), "1003") })
-	// Again is no error, but a signal that nobody gets is.
+	// Killing it again is no error, but a signal without a receiver is.
 	in.Agbox(t, "kill", job).Want(t, 0)
 	refused(t, in.Agbox(t, "kill", "-s", "INT", job), 4, job)
 }
@@ -129,7 +129,7 @@ func TestASignalIsDeliveredAsItIsAndCancelsNothing(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	// One more with each signal, until the third.
+	// Each signal adds one, up to three.
 	script := harness.UntilSignal("USR1", "n=$((n+1)); echo $n; [ $n = 3 ] && exit 4", "n=0; echo ready")
 	p := in.Start(t, "exec", "--name", "counter", "demo", "--", "sh", "-c", script)
 	for i, seen := range []string{"ready\n", "1\n", "2\n"} {

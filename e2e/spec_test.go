@@ -58,7 +58,7 @@ func TestEveryBadSpecIsRefusedWithItsLineAndLeavesNothingBehind(t *testing.T) {
 					t.Errorf("%q, want %+v", line, want)
 				}
 			}
-			// The same over the API, without the question before.
+			// The same over the API, without ResolveSpec before.
 			_, err := c.CreateSandbox(harness.Bounded(t), &agboxv1.CreateSandboxRequest{ConfigYaml: []byte(bad.YAML), ConfigDir: dir, HomeDir: in.Home})
 			var failure *client.Error
 			if !errors.As(err, &failure) || !errors.Is(err, client.ErrInvalid) || len(failure.Problems) != len(bad.Want) || failure.Problems[0].GetLine() != bad.Want[0].Line {
@@ -113,7 +113,7 @@ func TestAStarterFileIsValid(t *testing.T) {
 		p.Dir = dir
 		var out, errs strings.Builder
 		p.Stdout, p.Stderr = &out, &errs
-		_ = p.Run() // the exit code tells
+		_ = p.Run() // the exit code is checked
 		return harness.Result{Args: args, Stdout: out.String(), Stderr: errs.String(), Code: p.ProcessState.ExitCode()}
 	}
 	run("init").Want(t, 0)
@@ -149,7 +149,7 @@ func TestTheExamplesOfTheDocumentMakeSandboxes(t *testing.T) {
 	for _, file := range files {
 		name := filepath.Base(file)
 		if name == "compose.yaml" || name == "tools.yaml" {
-			continue // the base of another; and what the host may not have
+			continue // a base of another example, or one that the host does not allow
 		}
 		t.Run(name, func(t *testing.T) {
 			id := in.Must(t, "create", "--trust", "-f", file)

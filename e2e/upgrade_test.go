@@ -19,7 +19,7 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// anotherCopy makes one more folder of the binaries, as a newer version would have.
+// anotherCopy makes another folder of the binaries, like a newer version.
 func anotherCopy(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,7 +29,7 @@ func anotherCopy(t *testing.T) string {
 	return dir
 }
 
-// executable is the binary that the daemon runs.
+// executable returns the path of the binary that the daemon runs.
 func (in *install) executable(t *testing.T, pid int) string {
 	t.Helper()
 	path, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
@@ -85,7 +85,7 @@ func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
 	in.Bin = anotherCopy(t)
 	in.Must(t, "daemon", "start")
 	before := in.Status(t)
-	// As an installation does it: the new file takes the name of the old one.
+	// As an installation does it: the new file replaces the old one.
 	installed := filepath.Join(in.Bin, "agboxd")
 	newer := filepath.Join(anotherCopy(t), "agboxd")
 	if err := os.Rename(newer, installed); err != nil {
@@ -101,7 +101,7 @@ func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {
 	if after := in.Status(t); after.PID != before.PID || in.executable(t, after.PID) != installed {
 		t.Errorf("the daemon has pid %d and runs %s, want pid %d and %s", after.PID, in.executable(t, after.PID), before.PID, installed)
 	}
-	// A binary that is not fit changes nothing here either.
+	// A binary that fails its check changes nothing here either.
 	before = in.Status(t)
 	if err := os.Remove(filepath.Join(in.Bin, "agbox-init")); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestADatabaseOfANewerAgboxIsLeftAlone(t *testing.T) {
 	}
 	restamp(t, path, store.SchemaVersion)
 
-	// Of a daemon that runs, the schema is passed on to the one that shall follow.
+	// A running daemon passes its schema to the check of its successor.
 	check := in.StartBinary(t, "agboxd", "preflight", "--data", filepath.Join(in.Home, "data"), "--socket", in.Socket(),
 		"--schema", strconv.Itoa(int(store.SchemaVersion)+1)).Wait(t)
 	if check.Code != 1 || !strings.Contains(check.Stderr, "older than what is running") {
@@ -202,7 +202,7 @@ func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	before, container := in.Status(t), in.primary(t, box)
-	// Fit when it is checked, and gone when it is needed.
+	// Passes its check and is gone afterwards.
 	vanishing := filepath.Join(t.TempDir(), "agboxd")
 	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.Bin, "agboxd") + " \"$@\"\n"
 	if err := harness.WriteProgram(vanishing, []byte(script)); err != nil {
@@ -216,7 +216,7 @@ func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
 	if now := in.primary(t, box); now.ID != container.ID || now.Pid != container.Pid {
 		t.Errorf("the primary was %+v and is %+v", container, now)
 	}
-	// And it is still able to be upgraded.
+	// It can still be upgraded.
 	in.Must(t, "daemon", "upgrade")
 	in.Agbox(t, "exec", "demo", "--", "echo", "well").Want(t, 0).WantOutput(t, "well\n", "")
 }

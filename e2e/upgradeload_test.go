@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// upgrades in a row, under this many callers and streams.
+	// consecutive upgrades, with this many callers and streams
 	upgrades, callers, streams = 10, 64, 20
-	// connections are what the callers share.
+	// connections is the number of connections that the callers share.
 	connections = 16
-	// callEvery paces a caller: the machine must not be so busy that the waits
-	// are its own.
+	// callEvery paces a caller, because on an overloaded machine the waits would come
+	// from the load itself.
 	callEvery = 50 * time.Millisecond
 	execEvery = 400 * time.Millisecond
 )
@@ -66,7 +66,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 	pid := in.Status(t).PID
 
 	target := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "trap : USR2; echo ready; while :; do sleep 1; done")
-	in.Start(t, "logs", "-f", target).AwaitOutput(t, "ready\n") // a signal before that would end it
+	in.Start(t, "logs", "-f", target).AwaitOutput(t, "ready\n") // an earlier signal would end it
 	l := newLoad(t, in, target)
 	l.await(t, 4*callers)
 	l.longest()
@@ -109,7 +109,7 @@ func TestUpgradesUnderLoadGoUnnoticed(t *testing.T) {
 // writers are the process ids of the execs that write numbered lines.
 func (in *install) writers(t *testing.T, p primary) []string {
 	t.Helper()
-	// Each thread has a list of its own of the children that it forked.
+	// Each thread has its own list of the children that it forked.
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Pid))
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func (in *install) writers(t *testing.T, p primary) []string {
 	return slices.Sorted(slices.Values(found))
 }
 
-// followed is one stream and what came through it.
+// followed is one stream with its received output.
 type followed struct {
 	id             string
 	stdout, stderr bytes.Buffer
@@ -139,7 +139,7 @@ func (f *followed) read(ctx context.Context, c *client.Client) {
 	f.status, f.err = c.CopyOutput(ctx, f.id, &f.stdout, &f.stderr)
 }
 
-// check compares the stream with what its command wrote, line by line.
+// check compares the stream with the output of its command, line by line.
 func (f *followed) check(t *testing.T, in *install) {
 	t.Helper()
 	if f.err != nil || f.status.Code != 37 {
@@ -157,7 +157,7 @@ func (f *followed) check(t *testing.T, in *install) {
 	in.Agbox(t, "logs", f.id).Want(t, 0).WantOutput(t, f.stdout.String(), f.stderr.String())
 }
 
-// load is callers that go on while the daemon is upgraded.
+// load has callers that continue while the daemon is upgraded.
 type load struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -165,12 +165,12 @@ type load struct {
 	// CreateExec and SignalExec, in nanoseconds.
 	reads, execWaits atomic.Int64
 	socket           string
-	// target is an exec that can be sent signals.
+	// target is an exec that accepts signals.
 	target string
-	// answers wakes who waits for a number of calls.
+	// answers wakes a goroutine that waits for a number of calls.
 	answers chan struct{}
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu     sync.Mutex
 	execs  []string
 	failed []error
@@ -193,7 +193,7 @@ func newLoad(t *testing.T, in *install, target string) *load {
 			c = readers[i/4%connections]
 		}
 		l.running.Go(func() {
-			// Not all at once: their waits would be for each other.
+			// Not all at the same time: they would wait for each other.
 			turn := time.NewTimer(every * time.Duration(i) / callers)
 			defer turn.Stop()
 			for {
@@ -203,7 +203,7 @@ func newLoad(t *testing.T, in *install, target string) *load {
 					return
 				}
 				turn.Reset(every)
-				// Not with ctx: what was begun is finished.
+				// Not with ctx: a started call is completed.
 				l.note(work(context.WithoutCancel(ctx), c))
 			}
 		})
@@ -215,11 +215,11 @@ func newLoad(t *testing.T, in *install, target string) *load {
 	return l
 }
 
-// work is what the caller with that number does: about a quarter each.
+// work returns the call of the caller with that number, one of four kinds.
 func (l *load) work(i int) (call func(context.Context, *client.Client) error, every time.Duration) {
 	switch {
 	case i%16 == 0:
-		// Sent at most once, so that no repetition can hide a loss.
+		// Sent at most once, so that a repetition cannot hide a loss.
 		return func(ctx context.Context, c *client.Client) error {
 			return timed(&l.execWaits, func() error { return c.SignalExec(ctx, l.target, syscall.SIGUSR2) })
 		}, execEvery
@@ -260,14 +260,14 @@ func timed(longest *atomic.Int64, call func() error) error {
 	return err
 }
 
-// longest tells the longest waits since it was last asked.
+// longest returns the longest waits since the previous call.
 func (l *load) longest() string {
 	return fmt.Sprintf("longest wait of a read %.1f ms, of CreateExec and SignalExec %.1f ms",
 		time.Duration(l.reads.Swap(0)).Seconds()*1000, time.Duration(l.execWaits.Swap(0)).Seconds()*1000)
 }
 
-// pingAnew asks on a connection of its own. Like the other reads it has nothing
-// that would try again: no connection may be refused and no call be lost.
+// pingAnew calls over a new connection. Like the other reads it has no retries: no
+// connection may be refused and no call lost.
 func (l *load) pingAnew(ctx context.Context) error {
 	c, err := client.New(client.WithSocket(l.socket), client.WithReconnect(0))
 	if err != nil {
@@ -294,7 +294,7 @@ func (l *load) note(err error) {
 	l.answers <- struct{}{}
 }
 
-// await returns after a number of further calls.
+// await returns after this many further calls.
 func (l *load) await(t *testing.T, calls int) {
 	t.Helper()
 	for len(l.answers) > 0 {
@@ -310,7 +310,7 @@ func (l *load) await(t *testing.T, calls int) {
 	}
 }
 
-// end stops the callers and returns the execs that they were promised.
+// end stops the callers and returns the acknowledged execs.
 func (l *load) end(t *testing.T) []string {
 	t.Helper()
 	l.stop()
@@ -322,7 +322,7 @@ func (l *load) end(t *testing.T) []string {
 	return l.execs
 }
 
-// wantEachOnce checks that every exec that was acknowledged ran, and ran once.
+// wantEachOnce checks that every acknowledged exec ran exactly once.
 func wantEachOnce(t *testing.T, in *install, execs []string) {
 	t.Helper()
 	harness.Eventually(t, "all execs have ended", func() bool { return len(in.execs(t)) == 0 })

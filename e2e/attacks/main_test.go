@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
-		// No failure: everybody must be able to run all tests that he may run.
+		// Not a failure: a user without root must be able to run the other tests.
 		fmt.Fprintln(os.Stderr, "attacks: NOT RUN. These tests act as several users: run them as root, with 'sudo make test-attacks'.")
 		return 0
 	}

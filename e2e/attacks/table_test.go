@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// table collects the attacks that the tests of this package made.
+// table collects the attacks that the tests of this package performed.
 var table struct {
 	mu   sync.Mutex // guards rows
 	rows []*row
 }
 
-// row is one line of the table: an attack, as one test makes it.
+// row is one line of the table: an attack as one test performs it.
 type row struct {
 	number int
 	words  string

@@ -24,8 +24,8 @@ const (
 	image  = "agbox/base:latest"
 )
 
-// benchExec compares "run true, have its exit code": agbox through the client
-// package, committed to disk before and after, with docker exec over its API.
+// benchExec compares running true and reading its exit code: agbox through the client
+// package, with a commit before and after, and docker exec over its API.
 func benchExec(ctx context.Context) error {
 	return withSandbox(ctx, func(c *client.Client, box string) error {
 		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
@@ -80,8 +80,8 @@ func dockerExec(ctx context.Context, engine *docker.Client, name string) error {
 	return err
 }
 
-// withInstall runs work with a running daemon of an install of its own, and stops
-// it. agbox runs the command line on that install.
+// withInstall runs work with a daemon of a new install and stops the daemon afterwards.
+// agbox runs a command line on that install.
 func withInstall(work func(c *client.Client, agbox func(...string) error) error) error {
 	home, err := os.MkdirTemp("/var/tmp", "agbench")
 	if err != nil {
@@ -108,7 +108,7 @@ func withInstall(work func(c *client.Client, agbox func(...string) error) error)
 	return work(c, agbox)
 }
 
-// withSandbox runs work in an install of its own and leaves nothing behind.
+// withSandbox runs work in a sandbox of a new install and removes everything afterwards.
 func withSandbox(ctx context.Context, work func(c *client.Client, box string) error) error {
 	return withSandboxOf(ctx, image, work)
 }

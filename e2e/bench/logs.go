@@ -26,30 +26,30 @@ import (
 )
 
 const (
-	// logBytes is how long the log is that both sides carry.
+	// logBytes is the length of the log that both sides transfer.
 	logBytes = 256 << 20
-	// logRounds is how often they do.
+	// logRounds is how often they transfer it.
 	logRounds = 3
 	// firstBytes is how many single lines are timed on each side.
 	firstBytes = 300
-	// restTime is how long followers are left alone before the daemon's memory is
-	// measured: by then they have closed their files.
+	// restTime is how long followers are idle before the daemon's memory is measured. By
+	// then they have closed their files.
 	restTime = 3 * time.Second
 )
 
-// logImage has a shell that knows the time to the microsecond.
+// logImage has a shell with times in microseconds.
 const logImage = "agbox-test/debian:latest"
 
-// writeLog writes logBytes of lines as fast as it can; stampLoop a line with the time of
-// its writing, in microseconds, every 20 ms.
+// writeLog writes logBytes of lines as fast as possible. stampLoop writes a line with the
+// current time in microseconds every 20 ms.
 var (
 	writeLog  = []string{"bash", "-c", fmt.Sprintf("yes 'ok 0042 the quick brown fox jumps over the lazy dog and comes back for more' | head -c %d", logBytes)}
 	stampLoop = []string{"bash", "-c", fmt.Sprintf("for ((i = 0; i < %d; i++)); do echo ${EPOCHREALTIME/[.,]/}; sleep 0.02; done", firstBytes)}
 )
 
-// benchLogs compares following a log through the client package with what the engine
-// has: its log of a container's own command, and the output of an exec, which it
-// keeps nowhere. It also weighs idle followers.
+// benchLogs compares following a log through the client package with the two ways of the
+// engine: its log of a container's main command, and the output of an exec, which it does
+// not store. It also measures the memory of idle followers.
 func benchLogs(ctx context.Context) error {
 	return withSandboxOf(ctx, logImage, func(c *client.Client, box string) error {
 		engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
@@ -68,7 +68,7 @@ type logBench struct {
 	engine *docker.Client
 }
 
-// throughput carries the same lines to a reader in all ways there are, in turns.
+// throughput transfers the same lines to a reader in each way, in turns.
 func (b logBench) throughput(ctx context.Context) error {
 	var attached, growing, finished, ourGrowing, ourFinished figures
 	for range logRounds {
@@ -107,7 +107,7 @@ func (b logBench) throughput(ctx context.Context) error {
 	return nil
 }
 
-// side is one of those that are compared.
+// side is one of the compared ways.
 type side struct {
 	name string
 	f    figures
@@ -120,7 +120,7 @@ func (b logBench) run(ctx context.Context) (exec string, err error) {
 	}))
 }
 
-// count reads output to its end, which must be whole.
+// count reads output to its end and checks that it is complete.
 func (b logBench) count(items func(func(client.LogItem, error) bool)) error {
 	total := 0
 	for item, err := range items {
@@ -144,8 +144,8 @@ func (b logBench) attach(ctx context.Context, command []string) (types.HijackedR
 	return b.engine.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
 }
 
-// dockerLogs has the engine keep the log, as that of a container's own command, and
-// reads it while it is written and once more when it is complete.
+// dockerLogs lets the engine store the log of a container's main command. It reads the
+// log while it is written and again when it is complete.
 func (b logBench) dockerLogs(ctx context.Context, growing, finished *figures) error {
 	made, err := b.engine.ContainerCreate(ctx, &container.Config{Image: logImage, Cmd: writeLog},
 		&container.HostConfig{NetworkMode: "none", LogConfig: container.LogConfig{Type: "json-file"}}, nil, nil, "")
@@ -181,7 +181,7 @@ func (b logBench) dockerBytes(ctx context.Context) error {
 	return countDocker(stream.Reader)
 }
 
-// countDocker reads output of the engine to its end, which must be whole.
+// countDocker reads output of the engine to its end and checks that it is complete.
 func countDocker(stream io.Reader) error {
 	total, err := stdcopy.StdCopy(io.Discard, io.Discard, stream)
 	if err == nil && total != logBytes {
@@ -190,7 +190,7 @@ func countDocker(stream io.Reader) error {
 	return err
 }
 
-// firstByte times single lines from their writing to their arrival.
+// firstByte measures the time from the writing of single lines to their arrival.
 func (b logBench) firstByte(ctx context.Context) error {
 	var theirs, ours figures
 	stream, err := b.attach(ctx, stampLoop)
@@ -222,7 +222,7 @@ func (b logBench) firstByte(ctx context.Context) error {
 	return nil
 }
 
-// stamps is a writer that notes how old the time in each line is.
+// stamps is a writer that records the age of the time in each line.
 type stamps struct {
 	figures *figures
 	held    []byte
@@ -258,7 +258,7 @@ func pipeLines(f *figures, copyTo func(io.Writer) error) (int, error) {
 	return s.lines, nil
 }
 
-// idle weighs the daemon with so many followers of one quiet exec.
+// idle measures the daemon's memory with this many followers of one quiet exec.
 func (b logBench) idle(ctx context.Context, followers int) error {
 	pong, err := b.c.Ping(ctx)
 	if err != nil {
@@ -314,11 +314,11 @@ func (b logBench) idle(ctx context.Context, followers int) error {
 	return err
 }
 
-// weight is what a process takes.
+// weight is the resource usage of a process.
 type weight struct {
 	rss   int64
 	files int
-	// cpu is its processor time within one second.
+	// cpu is its processor time during one second.
 	cpu time.Duration
 }
 
@@ -356,7 +356,7 @@ func weigh(pid int) (weight, error) {
 	return w, fmt.Errorf("process %d does not say how much memory it has", pid)
 }
 
-// ticks is the processor time of a process in clock ticks.
+// ticks returns the processor time of a process in clock ticks.
 func ticks(dir string) (int64, error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {

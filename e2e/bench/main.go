@@ -1,6 +1,6 @@
-// Command bench measures agbox beside the engine itself, both in one run, and
-// prints medians and their ratio. Absolute figures depend on the machine and on
-// what else it does; the ratio much less.
+// Command bench measures agbox and the engine itself in the same run, and prints medians
+// and their ratio. Absolute figures depend on the machine and its load, the ratio much
+// less.
 package main
 
 import (
@@ -47,7 +47,7 @@ func (f *figures) time(work func() error) error {
 	return err
 }
 
-// at returns the given part of the sorted figures: 0.5 is the median.
+// at returns a quantile of the sorted figures: 0.5 is the median.
 func (f figures) at(part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(f))
 	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
@@ -59,14 +59,14 @@ func (f figures) String() string {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// block is how many times one side runs before it is the other's turn. Single
-// turns would charge each side with what the other leaves to be cleaned up.
+// block is how many times one side runs before the other side's turn. With single turns,
+// each side would pay for the clean-up of the other.
 const block = 25
 
-// pair is the same work done by the engine alone and by agbox.
+// pair is the same work, done by the engine alone and by agbox.
 type pair struct{ theirs, ours func() error }
 
-// run does both, in turns of a block, and prints them beside each other.
+// run does both, in alternating blocks, and prints the results together.
 func (p pair) run(what, baseline string, rounds int) error {
 	var ours, theirs figures
 	for range max(1, rounds/block) {

@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// recoverySandboxes is how many sandboxes wait for the daemon to come back;
+	// recoverySandboxes is how many sandboxes wait for the daemon's restart.
 	// AGBOX_BENCH_SANDBOXES sets another number.
 	recoverySandboxes = 200
 	// recoveryRounds is how often the daemon is killed.
 	recoveryRounds = 5
-	// makers is how many sandboxes are made or removed at a time.
+	// makers is how many sandboxes are made or removed concurrently.
 	makers = 8
 )
 
-// recovered are the times of one restart since the kill.
+// recovered has the times of one restart since the kill.
 type recovered struct {
-	// answers: the daemon's first reply. statuses: every running exec has been
-	// shown as running. served: a new command has run in every sandbox as well.
+	// answers: the daemon's first reply. statuses: every running exec has been shown as
+	// running. served: a new command has also run in every sandbox.
 	answers, statuses, served time.Duration
 }
 
-// benchRecovery kills the daemon over sandboxes that all run a command, starts it
-// and measures when all of them are served again.
+// benchRecovery kills the daemon while each sandbox runs a command, restarts it, and
+// measures the time until all sandboxes are served again.
 func benchRecovery(ctx context.Context) error {
 	number, err := sandboxes(recoverySandboxes)
 	if err != nil {
@@ -43,7 +43,7 @@ func benchRecovery(ctx context.Context) error {
 		begun := time.Now()
 		jobs, err := fill(ctx, c, number)
 		defer func() {
-			// Whatever went wrong, and also when it was the daemon.
+			// After any error, including one of the daemon.
 			err = errors.Join(err, agbox("daemon", "start"), empty(context.WithoutCancel(ctx), c))
 		}()
 		if err != nil {
@@ -69,8 +69,8 @@ func benchRecovery(ctx context.Context) error {
 	})
 }
 
-// fill makes sandboxes with a running exec each; jobs are execs by sandbox. What
-// was made before an error is there.
+// fill makes sandboxes with a running exec each. jobs has the execs by sandbox. After an
+// error, some sandboxes exist.
 func fill(ctx context.Context, c *client.Client, number int) (jobs map[string]string, err error) {
 	jobs = make(map[string]string, number)
 	var mu sync.Mutex // guards jobs
@@ -108,7 +108,7 @@ func empty(ctx context.Context, c *client.Client) error {
 	})
 }
 
-// each runs work for all numbers below count, several at a time.
+// each calls work for all numbers below count, several concurrently.
 func each(atOnce, count int, work func(int) error) error {
 	numbers, failed := make(chan int), make(chan error, atOnce)
 	var workers sync.WaitGroup
@@ -135,7 +135,7 @@ func each(atOnce, count int, work func(int) error) error {
 	return err
 }
 
-// recoverOnce kills the daemon, starts the next one and measures from the kill on.
+// recoverOnce kills the daemon, starts the next one, and measures from the kill on.
 func recoverOnce(ctx context.Context, c *client.Client, agbox func(...string) error, jobs map[string]string) (recovered, error) {
 	var took recovered
 	pong, err := c.Ping(ctx)
@@ -189,7 +189,7 @@ func kill(pid int) error {
 	}
 }
 
-// allRunning asks for each exec by itself, as its owner would.
+// allRunning queries each exec separately, as its owner would.
 func allRunning(ctx context.Context, c *client.Client, jobs map[string]string) error {
 	for box, job := range jobs {
 		e, err := c.GetExec(ctx, job)

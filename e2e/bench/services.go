@@ -16,7 +16,7 @@ import (
 	"github.com/agbox/agbox/client"
 )
 
-// servedSandboxes is how many sandboxes with two services each are made;
+// servedSandboxes is how many sandboxes with two services each are made.
 // AGBOX_BENCH_SANDBOXES sets another number.
 const servedSandboxes = 100
 
@@ -84,7 +84,7 @@ func benchServices(ctx context.Context) error {
 	})
 }
 
-// makeServed makes a sandbox with a web server and a service that comes after it.
+// makeServed makes a sandbox with a web server and a service that depends on it.
 func makeServed(ctx context.Context, c *client.Client) error {
 	box, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
 		Image: image,
@@ -114,7 +114,7 @@ func allServed(boxes []*agboxv1.SandboxHandle, number int) error {
 	return nil
 }
 
-// timed does the work for all numbers below count, several at a time.
+// timed does the work for all numbers below count, several concurrently.
 func timed(count int, work func(int) error) (figures, error) {
 	var all figures
 	var mu sync.Mutex // guards all
@@ -129,7 +129,7 @@ func timed(count int, work func(int) error) (figures, error) {
 	return all, err
 }
 
-// row prints the figures of one kind of work, and how long all of it took.
+// row prints the figures of one kind of work and its total time.
 func row(what string, f figures, whole time.Duration) {
 	fmt.Printf("  %-30s %s", what, f)
 	if whole > 0 {
@@ -138,7 +138,7 @@ func row(what string, f figures, whole time.Duration) {
 	fmt.Println()
 }
 
-// sandboxes is the number of sandboxes of a benchmark.
+// sandboxes returns the number of sandboxes of a benchmark.
 func sandboxes(standard int) (int, error) {
 	text := os.Getenv("AGBOX_BENCH_SANDBOXES")
 	if text == "" {

@@ -31,7 +31,7 @@ type publishedClient struct {
 	service protoreflect.ServiceDescriptor
 }
 
-// fields are a message as a caller writes it: names of the table and their values.
+// fields are a message as a caller writes it: names from the table and their values.
 type fields map[string]any
 
 func connect(t *testing.T, socket string) *publishedClient {
@@ -86,7 +86,7 @@ func (c *publishedClient) try(t *testing.T, name string, request fields) (answer
 	return read(t, name, out), nil
 }
 
-// call makes a unary call that has to succeed.
+// call makes a unary call that must succeed.
 func (c *publishedClient) call(t *testing.T, name string, request fields) answer {
 	t.Helper()
 	a, err := c.try(t, name, request)
@@ -96,16 +96,16 @@ func (c *publishedClient) call(t *testing.T, name string, request fields) answer
 	return a
 }
 
-// refusal is what a published SDK reads out of an error.
+// refusal is what a published SDK reads from an error.
 type refusal struct {
 	code    codes.Code
 	reason  string
 	message string
-	// metadata are the ids and sequences that the error speaks of.
+	// metadata has the ids and sequences of the error.
 	metadata map[string]string
 }
 
-// refuse makes a call that has to fail, unary or streaming.
+// refuse makes a call that must fail, unary or streaming.
 func (c *publishedClient) refuse(t *testing.T, name string, request fields) refusal {
 	t.Helper()
 	var err error
@@ -150,7 +150,7 @@ func (c *publishedClient) subscribe(t *testing.T, name string, request fields) *
 	return &subscription{stream: stream, name: name, output: m.Output()}
 }
 
-// next receives one message; the error is io.EOF at the end of the stream.
+// next receives one message. The error is io.EOF at the end of the stream.
 func (s *subscription) next(t *testing.T) (answer, error) {
 	t.Helper()
 	out := dynamicpb.NewMessage(s.output)
@@ -160,7 +160,8 @@ func (s *subscription) next(t *testing.T) (answer, error) {
 	return read(t, s.name, out), nil
 }
 
-// until receives messages up to the first that fits, which is the last one returned.
+// until receives messages up to the first one for which fits is true, which it returns
+// last.
 func (s *subscription) until(t *testing.T, fits func(answer) bool) []answer {
 	t.Helper()
 	var all []answer
@@ -182,8 +183,8 @@ type answer struct {
 	raw    *dynamicpb.Message
 }
 
-// read decodes a message. A value that the published enums do not have fails the
-// test: the Python SDK's enums are closed, and it throws.
+// read decodes a message. A value that the published enums do not have fails the test,
+// because the Python SDK's enums are closed and it raises an exception.
 func read(t *testing.T, method string, m *dynamicpb.Message) answer {
 	t.Helper()
 	closed(t, method, m)
@@ -217,7 +218,7 @@ func closed(t *testing.T, where string, m protoreflect.Message) {
 	})
 }
 
-// at finds a value by a path such as "sandbox.services.0.name", nil if there is none.
+// at returns the value at a path such as "sandbox.services.0.name", or nil.
 func (a answer) at(path string) any {
 	var here any = a.values
 	for step := range strings.SplitSeq(path, ".") {
@@ -237,7 +238,7 @@ func (a answer) at(path string) any {
 	return here
 }
 
-// text is a value as text; empty if there is none. Numbers are decimal.
+// text returns a value as text, or "". Numbers are decimal.
 func (a answer) text(path string) string {
 	if v := a.at(path); v != nil {
 		return fmt.Sprint(v)
@@ -245,7 +246,7 @@ func (a answer) text(path string) string {
 	return ""
 }
 
-// texts are the values of one field over a list of messages.
+// texts returns the values of one field of a list of messages.
 func (a answer) texts(list, field string) []string {
 	items, _ := a.at(list).([]any)
 	var all []string
@@ -255,8 +256,8 @@ func (a answer) texts(list, field string) []string {
 	return all
 }
 
-// extra is the value of an integer field that the published contract does not have,
-// 0 if it is not there.
+// extra returns the value of an integer field that the published contract does not have,
+// or 0.
 func (a answer) extra(t *testing.T, number protowire.Number) uint64 {
 	t.Helper()
 	for rest := a.raw.GetUnknown(); len(rest) > 0; {

@@ -9,7 +9,7 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// lines are what clients of the published contract rely on, under the numbers of
+// lines are the behaviours that clients of the published contract rely on, numbered as in
 // the list by which they were checked. A line may have several cases.
 var lines = []struct {
 	number int
@@ -64,7 +64,8 @@ func (w *world) createFrom(t *testing.T, request fields) string {
 	return id
 }
 
-// await waits for a state: a look, then events from there on, then a look again.
+// await waits for a state: it reads the state, then events from there on, then the state
+// again.
 func (w *world) await(t *testing.T, id, state string) answer {
 	t.Helper()
 	for {
@@ -82,9 +83,9 @@ func (w *world) await(t *testing.T, id, state string) answer {
 	}
 }
 
-// run runs a command to its end, as the published SDKs do: GetExec gives the place
-// in the events from which on its end is waited for. It returns what the command
-// wrote to its standard output.
+// run runs a command to its end as the published SDKs do: GetExec returns the position in
+// the events from which on it waits for the end. It returns the command's standard
+// output.
 func (w *world) run(t *testing.T, id string, command ...string) string {
 	t.Helper()
 	created := w.call(t, "CreateExec", fields{"sandbox_id": id, "command": command})
@@ -108,7 +109,7 @@ func (w *world) run(t *testing.T, id string, command ...string) string {
 	return string(stdout)
 }
 
-// shell runs a line of the shell.
+// shell runs a shell command line.
 func (w *world) shell(t *testing.T, id, line string) string {
 	t.Helper()
 	return w.run(t, id, "sh", "-c", line)

@@ -67,7 +67,7 @@ func errorReasons(t *testing.T, w *world) {
 			t.Errorf("%s(%v) gives the metadata %v, want %v", c.method, c.request, r.metadata, c.metadata)
 		}
 	}
-	w.call(t, "DeleteSandbox", fields{"sandbox_id": deleted}) // again: it is idempotent
+	w.call(t, "DeleteSandbox", fields{"sandbox_id": deleted}) // repeated: it is idempotent
 }
 
 func emptyRequests(t *testing.T, w *world) {

@@ -8,10 +8,10 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// exactType is the field of our own in which an event says its exact type.
+// exactType is our own field with the exact type of an event.
 const exactType = 51
 
-// eventTypes has a sandbox go through all that we have event types of our own for.
+// eventTypes makes a sandbox emit all of our own event types.
 func eventTypes(t *testing.T, w *world) {
 	id := w.createFrom(t, fields{
 		"config_yaml": []byte("revival: revive\n"),
@@ -87,7 +87,7 @@ func snapshotIsNewestEvent(t *testing.T, w *world) {
 	if got.text("snapshot") != "true" || got.text("replay") != "true" || got.text("exec.exec_id") != second {
 		t.Errorf("the snapshot is %v", got.values)
 	}
-	// One for each exec that runs follows.
+	// One follows for each running exec.
 	var running []string
 	for range 2 {
 		ev, err := events.next(t)

@@ -32,7 +32,7 @@ func mainCommandIsHidden(t *testing.T, w *world) {
 	if ids := w.call(t, "ListActiveExecs", fields{"sandbox_id": id}).texts("execs", "exec_id"); len(ids) != 0 {
 		t.Errorf("nobody has asked for an exec, and ListActiveExecs has %v", ids)
 	}
-	// Asked for, it is there.
+	// If requested, it is included.
 	if shown := w.in.Must(t, "ps", id); !strings.Contains(shown, "main-"+id) {
 		t.Errorf("agbox ps does not show it:\n%s", shown)
 	}
@@ -60,7 +60,7 @@ func secondCancel(t *testing.T, w *world) {
 	w.in.Agbox(t, "kill", ref).Want(t, 0)
 	w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": id, "from_sequence": cursor}).until(t, eventIs("EXEC_CANCELLED"))
 	w.in.Agbox(t, "kill", ref).Want(t, 0)
-	// On the wire it is one.
+	// In the API it is an error.
 	if r := w.refuse(t, "CancelExec", exec); r.reason != "EXEC_ALREADY_TERMINAL" {
 		t.Errorf("CancelExec of an exec that has ended gives %+v", r)
 	}
@@ -83,7 +83,7 @@ func listsAreNewestFirst(t *testing.T, w *world) {
 	if got := w.call(t, "ListActiveExecs", fields{"sandbox_id": boxes[2]}).texts("execs", "exec_id"); !slices.Equal(got, execs) {
 		t.Errorf("ListActiveExecs has %v, want the newest first: %v", got, execs)
 	}
-	// Deleted ones stand where they belong.
+	// Deleted ones are in their place in the order.
 	w.call(t, "DeleteSandbox", fields{"sandbox_id": boxes[1]})
 	w.await(t, boxes[1], "SANDBOX_STATE_DELETED")
 	list["include_deleted"] = true

@@ -14,7 +14,7 @@ func idleTTL(t *testing.T, w *world) {
 	never := w.create(t, fields{"image": harness.ImageBusybox, "idle_ttl": "0s"})
 	inYAML := w.createFrom(t, fields{"config_yaml": []byte("image: " + harness.ImageBusybox + "\nidle_ttl: \"0\"\n")})
 	soon := w.call(t, "CreateSandbox", fields{"create_spec": fields{"image": harness.ImageBusybox, "idle_ttl": "0.2s"}}).text("sandbox.sandbox_id")
-	// The published daemon says why in this word, of the request and of the stop.
+	// The published daemon gives this reason, of the request and of the stop.
 	events := w.subscribe(t, "SubscribeSandboxEvents", fields{"sandbox_id": soon}).until(t, eventIs("SANDBOX_STOPPED"))
 	asked := events[slices.IndexFunc(events, eventIs("SANDBOX_STOP_REQUESTED"))]
 	if got := asked.text("sandbox_phase.reason"); got != "idle_ttl" {
@@ -65,7 +65,7 @@ func companionsDoNotGate(t *testing.T, w *world) {
 	if names := w.call(t, "GetSandbox", fields{"sandbox_id": id}).texts("sandbox.services", "name"); !slices.Equal(names, []string{"never-healthy"}) {
 		t.Errorf("the sandbox has the companions %v", names)
 	}
-	// What ours waits for, it says.
+	// A service that READY waits for says required explicitly.
 	w.in.Must(t, "create", "gated", "--no-wait", "--image", harness.ImageBusybox, "--service", "needed="+harness.ImageBusybox)
 	if shown := w.in.Must(t, "inspect", "gated"); !strings.Contains(shown, "required: true") {
 		t.Errorf("a service of the command line does not say that it is required:\n%s", shown)

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
-	// The two messages of others that the table names.
+	// The two messages of other packages that the table uses.
 	_ "google.golang.org/protobuf/types/known/durationpb"
 	_ "google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -24,8 +24,8 @@ const (
 	serviceName  = "SandboxService"
 )
 
-// published makes the descriptors of the published contract from its table. They
-// stay out of the global registry, which has those of the daemon's own API.
+// published makes the descriptors of the published contract from its table. They are not
+// in the global registry, which has those of the daemon's own API.
 func published(t *testing.T) protoreflect.ServiceDescriptor {
 	t.Helper()
 	in, err := os.Open(wireTable)
@@ -48,7 +48,7 @@ func published(t *testing.T) protoreflect.ServiceDescriptor {
 	return file.Services().ByName(serviceName)
 }
 
-// builder turns rows of the table into a file descriptor.
+// builder converts rows of the table into a file descriptor.
 type builder struct {
 	file     *descriptorpb.FileDescriptorProto
 	enums    map[string]*descriptorpb.EnumDescriptorProto
@@ -66,7 +66,7 @@ func newBuilder() *builder {
 	}
 }
 
-// row takes one row: kind, owner, name, number, type.
+// row adds one row: kind, owner, name, number, type.
 func (b *builder) row(cells []string) error {
 	const columns = 5
 	cells = append(cells, make([]string, columns)...)
@@ -168,7 +168,7 @@ func oneofOf(m *descriptorpb.DescriptorProto, name string) *int32 {
 	return proto.Int32(int32(len(m.OneofDecl) - 1))
 }
 
-// mapEntry is the message that stands for map<string, string> on the wire.
+// mapEntry returns the message that encodes an entry of map<string, string>.
 func mapEntry(field string) *descriptorpb.DescriptorProto {
 	var name strings.Builder
 	for word := range strings.SplitSeq(field, "_") {

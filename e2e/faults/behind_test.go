@@ -17,7 +17,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// finished runs a short job to its end, for a log that must be kept.
+// finished runs a short job to its end. Its log must be kept.
 func (w *witness) finished(t *testing.T, box string) {
 	t.Helper()
 	if err := w.runAndFollow(harness.Bounded(t), job{id: ids.New(), box: box, lines: 100, code: 5}); err != nil {
@@ -25,7 +25,7 @@ func (w *witness) finished(t *testing.T, box string) {
 	}
 }
 
-// shows waits until the sandbox is degraded and its reason names all words.
+// awaitDegraded waits until the sandbox is degraded and its reason contains all words.
 func (w *witness) awaitDegraded(t *testing.T, box string, words ...string) string {
 	t.Helper()
 	var h *agboxv1.SandboxHandle
@@ -112,7 +112,7 @@ func TestAContainerStoppedPausedOrRenamedBehindOurBackIsShownAsItIs(t *testing.T
 	w.finished(t, box)
 	w.check(t)
 
-	// And it can be removed, whatever it is called.
+	// It can be removed, whatever its name.
 	w.in.Must(t, "rm", "-f", box)
 	w.holds(box, agboxv1.SandboxState_SANDBOX_STATE_DELETED)
 	w.check(t)
@@ -254,7 +254,7 @@ func TestOrphansOfOursAreReportedAndRemovedAfterTheGracePeriod(t *testing.T) {
 	w.check(t)
 }
 
-// installID is that of the install, also while there is no daemon.
+// installID returns the id of the install, even without a daemon.
 func (w *witness) installID(t *testing.T) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.in.Home, "data", "install-id"))

@@ -23,7 +23,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// smallDisk mounts an ext4 of so many MiB from a file, until the test ends.
+// smallDisk mounts an ext4 of this many MiB from a file, until the test ends.
 func smallDisk(t *testing.T, dir string, mib int64) {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -42,8 +42,8 @@ func smallDisk(t *testing.T, dir string, mib int64) {
 		}
 	}
 	t.Cleanup(func() {
-		// What was open in it a moment ago, and a namespace that has just ended, may
-		// have it for a moment more.
+		// Files that were open a moment ago, and namespaces that have just ended, may
+		// still use it for a moment.
 		err := unix.Unmount(dir, 0)
 		for until := time.Now().Add(harness.Patience); errors.Is(err, unix.EBUSY) && time.Now().Before(until); {
 			time.Sleep(20 * time.Millisecond)
@@ -56,8 +56,7 @@ func smallDisk(t *testing.T, dir string, mib int64) {
 	})
 }
 
-// fill takes all space of the file system of a folder; the function that it
-// returns gives it back.
+// fill fills the file system of a folder. The function that it returns frees the space.
 func fill(t *testing.T, dir string) func() {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
@@ -107,7 +106,7 @@ func TestAFullDiskUnderTheDatabaseFailsWritesUntilThereIsSpace(t *testing.T) {
 	for round := range 3 {
 		release := fill(t, home)
 		refused := 0
-		// What free pages the file still has are used up first.
+		// The free pages in the file are used first.
 		for n := 0; refused < 3 && n < 2000; n++ {
 			_, err := w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}, EnvOverrides: map[string]string{"A": strings.Repeat("x", 100_000)}})
 			if err != nil {
@@ -122,7 +121,7 @@ func TestAFullDiskUnderTheDatabaseFailsWritesUntilThereIsSpace(t *testing.T) {
 		}
 		_, err := w.c.CreateSandbox(harness.Bounded(t), &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageBusybox, Envs: map[string]string{"A": strings.Repeat("x", 100_000)}}})
 		wantStoreFailed(t, "a create without space", err)
-		// Reads work.
+		// Reads still work.
 		harness.WantSame(t, "ls -q", w.in.Must(t, "ls", "-q"), box)
 		if _, err := w.c.GetSandbox(harness.Bounded(t), box); err != nil {
 			t.Error(err)
@@ -152,7 +151,7 @@ func TestAFullDiskUnderTheLogsCostsOnlyOutput(t *testing.T) {
 	if err := os.WriteFile(ballast, make([]byte, 4<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Twice what the disk can take.
+	// Twice what fits on the disk.
 	var printed bytes.Buffer
 	ended, err := w.c.Run(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, ExecId: "big",
 		Command: []string{"sh", "-c", "head -c 32000000 /dev/zero; echo done >&2; exit 23"}}, &printed, io.Discard)
@@ -168,7 +167,7 @@ func TestAFullDiskUnderTheLogsCostsOnlyOutput(t *testing.T) {
 		e.GetStdoutBytes()+e.GetStdoutDroppedBytes() != 32_000_000 || e.GetStdoutDroppedBytes() == 0 || uint64(printed.Len()) != e.GetStdoutBytes() {
 		t.Errorf("the exec ended with %d and is %v; %d bytes were read", ended.Code, e, printed.Len())
 	}
-	// What cannot even be written down is not started, for it could run twice.
+	// An exec that cannot be recorded is not started, because it might run twice.
 	release := fill(t, dir)
 	refused := w.in.Agbox(t, "exec", box, "--", "true")
 	if refused.Code != 126 || !strings.Contains(refused.Stderr, "full") {
@@ -201,7 +200,7 @@ func wantGapWhereTheDiskWasFull(t *testing.T, w *witness, box, dir string) {
 	})
 	release := fill(t, dir)
 	_, _ = sess.Write([]byte("\n"))
-	// More than a pipe holds, so that most of it has come to the log by then.
+	// More than a pipe holds, so most of it is in the log by then.
 	harness.Eventually(t, "the end of the long output", func() bool {
 		_, err := w.c.StatFile(harness.Bounded(t), box, "/tmp/said", false, client.FileOptions{})
 		return err == nil
@@ -240,14 +239,14 @@ func wantGapWhereTheDiskWasFull(t *testing.T, w *witness, box, dir string) {
 	}
 }
 
-// stopped ends the daemon as a crash does and returns the path of its database.
+// stopped kills the daemon and returns the path of its database.
 func (w *witness) stopped(t *testing.T) string {
 	t.Helper()
 	w.kill(t)
 	return filepath.Join(w.in.Home, "data", "ids.db")
 }
 
-// wantRefused starts a daemon that has to refuse, in a sentence and without
+// wantRefused starts a daemon that must refuse to start, with a sentence and without
 // changing the database.
 func (w *witness) wantRefused(t *testing.T, damage string) {
 	t.Helper()
@@ -261,7 +260,7 @@ func (w *witness) wantRefused(t *testing.T, damage string) {
 	}
 }
 
-// sum is the checksum of a file; "" if there is none.
+// sum returns the checksum of a file, or "" if there is none.
 func sum(t *testing.T, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -332,7 +331,7 @@ func TestOneBadRecordStopsNobodyElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// No text in UTF-8, which no message may hold.
+	// Invalid UTF-8, which no message may contain.
 	broken := bytes.ReplaceAll(bytes.Clone(sound), []byte(mark), bytes.Repeat([]byte{0xff}, len(mark)))
 	if bytes.Equal(broken, sound) {
 		t.Fatal("the database does not hold the mark")
@@ -346,8 +345,8 @@ func TestOneBadRecordStopsNobodyElse(t *testing.T) {
 		t.Error("the container of the bad record is gone")
 	}
 	w.stopped(t)
-	// With its record mended the sandbox is there again. What happened meanwhile
-	// in the other one is lost with this file, so that the marks are put back.
+	// With its record repaired, the sandbox exists again. What happened meanwhile in the
+	// other one is lost with this file, so the marks are restored.
 	now, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -362,8 +361,7 @@ func TestOneBadRecordStopsNobodyElse(t *testing.T) {
 	w.check(t)
 }
 
-// injecting has calls of the daemon fail until the function that it returns is
-// called.
+// injecting makes calls of the daemon fail until the function that it returns is called.
 func injecting(t *testing.T, pid int, what string) func() {
 	t.Helper()
 	cmd := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-p", strconv.Itoa(pid), "-e", "trace=fdatasync,pwrite64", "-e", "inject="+what)
@@ -402,14 +400,14 @@ func TestAFailedFsyncStopsWritesUntilARestart(t *testing.T) {
 	wantStoreFailed(t, "a create whose fsync fails", err)
 	row.Note("%v", err)
 	mend()
-	// The disk is well again, but nobody knows what has reached it.
+	// The disk works again, but what has reached it is unknown.
 	_, err = w.c.CreateExec(harness.Bounded(t), &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}})
 	wantStoreFailed(t, "an exec after a failed fsync", err)
 	harness.WantSame(t, "ls -q", strings.Fields(w.in.Must(t, "ls", "-q"))[0], box)
 	w.kill(t)
 	w.in.Must(t, "daemon", "start")
-	// Whether the create has reached the disk is open, but not half: what is
-	// there can be removed.
+	// The create may have reached the disk or not, but not half of it: what exists can be
+	// removed.
 	for _, id := range strings.Fields(w.in.Must(t, "ls", "-q")) {
 		if id != box {
 			w.in.Must(t, "rm", "-f", id)

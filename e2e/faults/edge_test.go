@@ -33,7 +33,7 @@ func TestAThousandStreamsAndAFloodOfRequestsLeaveTheRestUsable(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr := j.output()
-	ctx, giveUp := context.WithCancel(t.Context()) // Patience is for the end of it
+	ctx, giveUp := context.WithCancel(t.Context()) // the test's end bounds it
 	defer giveUp()
 	var following sync.WaitGroup
 	var wrong atomic.Int64
@@ -67,7 +67,7 @@ func TestAThousandStreamsAndAFloodOfRequestsLeaveTheRestUsable(t *testing.T) {
 			}
 		})
 	}
-	// Nor are commands of others held up for good.
+	// Nor are other clients' commands blocked.
 	for range 5 {
 		w.finished(t, box)
 	}
@@ -114,7 +114,7 @@ func TestNoiseOnTheSocketHurtsNobody(t *testing.T) {
 			noise = append([]byte(preface), noise...)
 		}
 		_, _ = conn.Write(noise)
-		if i%2 == 0 { // wait for the other side to give up
+		if i%2 == 0 { // wait until the other side closes
 			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			_, _ = conn.Read(noise)
 		}
@@ -122,7 +122,7 @@ func TestNoiseOnTheSocketHurtsNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// It has some of its own that come and go, to the engine for one.
+	// It opens some temporarily, for example to the engine.
 	harness.Eventually(t, "the daemon has let go of all connections", func() bool { return descriptors(t, pid) <= open+times/10 })
 	if now := w.in.Status(t).PID; now != pid {
 		t.Errorf("the daemon was %d and is %d", pid, now)
@@ -209,7 +209,7 @@ func TestIdsThatAreNoneAreRefusedAtTheEdge(t *testing.T) {
 			calls["SubscribeSandboxEvents"] = err
 		}
 		for call, err := range calls {
-			// Bytes that are no UTF-8 do not get as far as the daemon.
+			// Invalid UTF-8 does not reach the daemon.
 			if status.Code(err) != codes.InvalidArgument && (status.Code(err) != codes.Internal || id != "\xff\xfe") {
 				t.Errorf("%s of %.40q: %v (%v), want INVALID_ARGUMENT", call, id, err, status.Code(err))
 			}

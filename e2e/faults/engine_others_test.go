@@ -58,14 +58,14 @@ func TestSandboxesKeepTheirSupervisorWhenTheDaemonBringsAnother(t *testing.T) {
 		}
 	}
 	w.check(t)
-	// Started again, it is still its own.
+	// Started again, it still has its own supervisor.
 	in.Must(t, "stop", boxes[0])
 	in.Must(t, "start", boxes[0])
 	wantRun(t, in, boxes[0])
 	w.check(t)
 }
 
-// supervisorOf is where the supervisor of a sandbox comes from.
+// supervisorOf returns the path of a sandbox's supervisor.
 func supervisorOf(t *testing.T, in *harness.Install, box string) string {
 	t.Helper()
 	seen, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), primaryOf(t, in, box).ID)
@@ -118,7 +118,7 @@ func TestADatabaseOfANewerAgboxIsRefusedAndNotWritten(t *testing.T) {
 	w.check(t)
 }
 
-// setSchema gives a database the schema number of another agbox.
+// setSchema sets the schema number of a database, as another agbox would.
 func setSchema(t *testing.T, path string, version uint32) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
@@ -159,7 +159,7 @@ func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 	if err := w.start(t.Context(), big); err != nil {
 		t.Fatal(err)
 	}
-	// The streams are there as long as the test, and that takes as long as it takes.
+	// The streams last as long as the test, whose duration is not bounded.
 	ctx, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	slow := make([]*slowReader, readers)
@@ -189,7 +189,7 @@ func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 		t.Errorf("the daemon has %d MB", rss)
 	}
 
-	// A stop ends the streams; the readers go on at the byte where they were.
+	// A stop ends the streams. The readers continue at the same byte.
 	in.Must(t, "daemon", "stop")
 	in.Must(t, "daemon", "start")
 	stdout, stderr := big.output()
@@ -206,7 +206,7 @@ func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 	w.check(t)
 }
 
-// slowReader follows a log and stands still after the first piece.
+// slowReader follows a log and stops reading after the first piece.
 type slowReader struct {
 	next           func() (client.LogItem, error, bool)
 	stop           func()
@@ -234,7 +234,7 @@ func (r *slowReader) take() (more bool, err error) {
 	return true, nil
 }
 
-// rest reads on to the end and returns the sums of all that was read.
+// rest reads to the end and returns the checksums of everything that was read.
 func (r *slowReader) rest() (string, error) {
 	defer r.stop()
 	for {
@@ -245,7 +245,7 @@ func (r *slowReader) rest() (string, error) {
 	}
 }
 
-// sums are those of rest for a whole output.
+// sums returns the result of rest for a complete output.
 func sums(stdout, stderr []byte) string {
 	a, b := fnv.New64a(), fnv.New64a()
 	_, _ = a.Write(stdout)
@@ -277,7 +277,7 @@ func TestWhenNoSubnetIsLeftACreateSaysSoAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	const rounds = 3
 	Row(t, 48, "one subnet for two sandboxes: actionable error, nothing half-made, free again later", rounds)
-	_, in := private(t) // whose addresses nobody else takes
+	_, in := private(t) // no other process uses its addresses
 	in.Bin = flagged(t, "--resync", "1s", "--subnets", "10.213.77.0/28")
 	w := newWitness(t, in)
 	for range rounds {

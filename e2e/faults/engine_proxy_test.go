@@ -67,7 +67,7 @@ func TestRequestsThatAreNeverAnsweredAreGivenUp(t *testing.T) {
 	}
 	awaitDegraded(t, w.c, box)
 	wantRun(t, in, box)
-	proxy.Choose(nil) // what hangs goes on hanging
+	proxy.Choose(nil) // requests that hang continue to hang
 	if err := w.c.WaitDeleted(harness.Bounded(t), gone); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func TestRequestsThatAreNeverAnsweredAreGivenUp(t *testing.T) {
 	w.check(t)
 }
 
-// once gives the first request that matches each pattern a fault.
+// once applies a fault to the first request that matches each pattern.
 type once struct {
 	mu   sync.Mutex // guards left
 	left map[string]engine.Fault
@@ -186,7 +186,7 @@ func TestWhatHappensWithoutAnEventStreamIsFoundWhenItIsBack(t *testing.T) {
 	t.Parallel()
 	const rounds = 5
 	Row(t, 18, "event stream cut: full look, new stream, no gap", rounds)
-	// Without the periodic look: only the end of the stream can lead to one.
+	// Without the periodic look, only the end of the stream can trigger one.
 	proxy, in := proxied(t, "--resync", "1h")
 	w := newWitness(t, in)
 	box := w.box(t)
@@ -245,7 +245,7 @@ func TestABurstOfEventsIsTakenWhileEverythingElseHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "there is an event stream", func() bool { return proxy.Streams() == 1 })
-	proxy.Choose(hangAll) // a reader that waited for a look would wait for ever
+	proxy.Choose(hangAll) // a reader that waited for a look would wait forever
 	lines := make([][]byte, burst)
 	for i := range lines {
 		lines[i] = eventLine(t, primary, []string{"die", "pause", "rename", "destroy"}[i%4], time.Now())
@@ -296,7 +296,7 @@ func TestDuplicateLateAndReorderedEventsChangeNothing(t *testing.T) {
 	if _, err := proxy.Send(harness.Bounded(t), lines...); err != nil {
 		t.Fatal(err)
 	}
-	// What the events led to has been done when a change after them is seen.
+	// When a later change is visible, the events have been handled.
 	last := w.box(t)
 	id := primaryOf(t, in, last).ID
 	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), id, "KILL"); err != nil {

@@ -39,7 +39,7 @@ func TestExecsDoNotNoticeAnEngineThatIsKilledUnderLiveRestore(t *testing.T) {
 		if why := awaitDegraded(t, w.c, box); !strings.Contains(why, "Docker") {
 			t.Errorf("the sandbox is degraded because of %q", why)
 		}
-		// Nobody needs the engine to run commands.
+		// Running commands needs no engine.
 		during := job{id: ids.New(), box: box, lines: 500, code: 3}
 		if err := w.start(t.Context(), during); err != nil {
 			t.Errorf("a command is refused while the engine is away: %v", err)
@@ -91,7 +91,7 @@ func TestAnEngineRestartWithoutLiveRestoreEndsSandboxesAsTheirPolicySays(t *test
 			if sb.GetErrorCode() != agboxv1.ErrorReason_ENGINE_RESTARTED.String() || !strings.Contains(sb.GetErrorMessage(), "restart") {
 				t.Errorf("the sandbox failed with %q: %s", sb.GetErrorCode(), sb.GetErrorMessage())
 			}
-			// Its revival comes after the end of its command.
+			// It is revived after the end of its command.
 			wantCutShort(t, w.c, cutToo)
 			awaitWell(t, w.c, revives)
 			wantCutShort(t, w.c, cut)
@@ -176,7 +176,7 @@ func TestASupervisorThatIsKilledFailsTheSandboxAndKeepsTheLogs(t *testing.T) {
 	w.check(t)
 }
 
-// wantEnd waits for a job to end and holds it to its exit code.
+// wantEnd waits for a job to end and checks its exit code.
 func wantEnd(t *testing.T, w *witness, j job) {
 	t.Helper()
 	w.in.Agbox(t, "logs", "-f", j.id).Want(t, 0)
@@ -189,7 +189,7 @@ func wantEnd(t *testing.T, w *witness, j job) {
 	}
 }
 
-// strangeIn is a container of somebody else in a private engine.
+// strangeIn makes a container of somebody else in a private engine.
 func strangeIn(t *testing.T, p *engine.Private, name string, labels map[string]string) (id string, remove func()) {
 	t.Helper()
 	ctx := harness.Bounded(t)
@@ -206,8 +206,8 @@ func strangeIn(t *testing.T, p *engine.Private, name string, labels map[string]s
 	return made.ID, remove
 }
 
-// otherBinaries is a copy of the binaries whose supervisor has another content,
-// which is what makes it another one.
+// otherBinaries copies the binaries with a supervisor of other content, which makes it
+// another supervisor.
 func otherBinaries(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(harness.Binaries, "other")

@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/runtime/docker"
 )
 
-// private starts an engine that may be broken, and an install on it.
+// private starts an engine that the test may break, and an install that uses it.
 func private(t *testing.T, options ...engine.Option) (*engine.Private, *harness.Install) {
 	t.Helper()
 	p := engine.New(t, []string{harness.ImageBusybox}, options...)
@@ -30,16 +30,16 @@ func private(t *testing.T, options ...engine.Option) (*engine.Private, *harness.
 	}
 	t.Cleanup(func() { _ = look.Close() })
 	in := harness.New(t, harness.On(p.Host(), look), withFlags(t, "--resync", "1s"))
-	t.Cleanup(func() { p.Mend(t) }) // the install is tidied up after this
+	t.Cleanup(func() { p.Mend(t) }) // the install is removed after this
 	return p, in
 }
 
-// proxied puts a proxy before the machine's engine, and an install behind it.
+// proxied starts a proxy in front of the machine's engine, and an install that uses it.
 func proxied(t *testing.T, flags ...string) (*engine.Proxy, *harness.Install) {
 	t.Helper()
 	proxy := engine.NewProxy(t, strings.TrimPrefix(harness.DockerAPI.DaemonHost(), "unix://"))
 	in := harness.New(t, harness.On(proxy.Host(), harness.Engine), withFlags(t, flags...))
-	t.Cleanup(func() { // the install is tidied up after this
+	t.Cleanup(func() { // the install is removed after this
 		proxy.Choose(nil)
 		proxy.SetVersion("")
 		proxy.DropHeld()
@@ -47,14 +47,14 @@ func proxied(t *testing.T, flags ...string) (*engine.Proxy, *harness.Install) {
 	return proxy, in
 }
 
-// withFlags has the daemon of an install run with more flags, whoever starts it.
+// withFlags makes the daemon of an install run with more flags, whoever starts it.
 func withFlags(t *testing.T, flags ...string) func(*harness.Install) {
 	t.Helper()
 	dir := flagged(t, flags...)
 	return func(in *harness.Install) { in.Bin = dir }
 }
 
-// flagged is a folder of binaries whose daemon adds flags to those it is given.
+// flagged makes a folder of binaries whose daemon adds flags.
 func flagged(t *testing.T, flags ...string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(harness.Binaries, "flags")
@@ -73,7 +73,7 @@ func flagged(t *testing.T, flags ...string) string {
 	return dir
 }
 
-// listed is the sandbox as a list shows it, which asks no engine.
+// listed returns the sandbox from a list, which makes no call to the engine.
 func listed(t *testing.T, c *client.Client, box string) *agboxv1.SandboxHandle {
 	t.Helper()
 	all, err := c.ListSandboxes(harness.Bounded(t), client.ListOptions{})
@@ -100,7 +100,7 @@ func awaitDegraded(t *testing.T, c *client.Client, box string) string {
 	return reason
 }
 
-// awaitWell waits until nothing is said against the sandbox any more.
+// awaitWell waits until the sandbox is no longer degraded.
 func awaitWell(t *testing.T, c *client.Client, box string) {
 	t.Helper()
 	harness.Eventually(t, "the sandbox is well again", func() bool {
@@ -138,7 +138,7 @@ func primaryOf(t *testing.T, in *harness.Install, box string) runtime.Container 
 	return runtime.Container{}
 }
 
-// inspectIn asks an engine for the process of a container.
+// inspectIn returns the state of a container's process in an engine.
 func inspectIn(t *testing.T, api *dockerclient.Client, id string) *container.State {
 	t.Helper()
 	seen, err := api.ContainerInspect(harness.Bounded(t), id)
@@ -148,7 +148,7 @@ func inspectIn(t *testing.T, api *dockerclient.Client, id string) *container.Sta
 	return seen.State
 }
 
-// killFromOutside ends a container's first process as the host's kernel would.
+// killFromOutside kills a container's first process, as the host's kernel would.
 func killFromOutside(t *testing.T, pid int) {
 	t.Helper()
 	if pid <= 1 {
@@ -159,13 +159,13 @@ func killFromOutside(t *testing.T, pid int) {
 	}
 }
 
-// endless is a job that is meant to be cut short: it writes for a minute.
+// endless is a job that will be cut short: it writes for a minute.
 func endless(id, box string) job {
 	return job{id: id, box: box, lines: 60_000, code: 9, every: 10, pause: 10_000_000}
 }
 
-// wantCutShort holds a job that lost its container to this: it has ended, not
-// with success, and its log is whole lines of its own from the first on.
+// wantCutShort checks a job that lost its container: it has ended without success, and
+// its log has complete lines from the first one on.
 func wantCutShort(t *testing.T, c *client.Client, j job) *agboxv1.ExecStatus {
 	t.Helper()
 	var got strings.Builder
@@ -192,7 +192,7 @@ func wantCutShort(t *testing.T, c *client.Client, j job) *agboxv1.ExecStatus {
 	return e
 }
 
-// startUnwatched starts a job that is not meant to come to its end.
+// startUnwatched starts a job that need not reach its end.
 func startUnwatched(t *testing.T, c *client.Client, j job) {
 	t.Helper()
 	if _, err := c.CreateExec(harness.Bounded(t), j.request()); err != nil {
@@ -208,8 +208,8 @@ func startUnwatched(t *testing.T, c *client.Client, j job) {
 	})
 }
 
-// removeAfter removes a container of an engine when the test ends, if the test
-// has not done it.
+// removeAfter removes a container of an engine when the test ends, unless the test has
+// removed it.
 func removeAfter(t *testing.T, api *dockerclient.Client, id string) (now func()) {
 	removed := false
 	now = func() {

@@ -68,8 +68,8 @@ func TestACommandThatRunsOutOfMemorySaysSoAndItsSandboxLives(t *testing.T) {
 	w.check(t)
 }
 
-// forkBomb is a shell that starts processes for ever. At the first one that is refused
-// it would end; the trap says so and begins again with the same process.
+// forkBomb is a shell that starts processes forever. It would end at the first refused
+// fork; the trap reports that and starts again in the same process.
 const forkBomb = `trap 'echo >/var/log/agents-sandbox/full; exec sh -c "$0" "$0"' EXIT; while :; do sleep 1000 >/dev/null 2>&1 & done`
 
 func TestAForkBombHitsItsLimitAndCanBeEnded(t *testing.T) {
@@ -115,7 +115,7 @@ func TestAGrandchildThatKeepsTheOutputOpenDelaysNobody(t *testing.T) {
 	w := newWitness(t, harness.New(t))
 	box := w.box(t)
 	gate := filepath.Join(w.logs(box), "gate")
-	// The grandchild cannot end before the test has seen the status.
+	// The grandchild must not end before the test has seen the status.
 	ended := w.in.Agbox(t, "exec", box, "--", "sh", "-c",
 		"echo first; (while [ ! -e /var/log/agents-sandbox/gate ]; do sleep 0.05; done; echo late; : >/var/log/agents-sandbox/wrote) & exit 5").Want(t, 5)
 	if ended.Stdout != "first\n" {
@@ -189,7 +189,7 @@ func TestLogFilesTurnedIntoSomethingElseHurtNobody(t *testing.T) {
 			}
 			w.in.Agbox(t, "exec", box, "--", "sh", "-c", "F=/var/log/agents-sandbox/"+id+suffix+"; "+trick)
 			for _, more := range [][]string{{"logs", id}, {"logs", "-f", id}, {"inspect", id}} {
-				// It ends soon and in any case with a code that is documented.
+				// It ends soon, with one of the documented codes.
 				r := w.in.Agbox(t, more...)
 				if strings.Contains(r.Stdout, w.in.Status(t).InstallID) {
 					t.Errorf("%s as %s: a file of the host is shown", suffix, name)
@@ -247,7 +247,7 @@ func (w *witness) wantUntrusted(t *testing.T, box string) {
 	}
 }
 
-// repairSocket puts the supervisor's own socket back, and waits for the link.
+// repairSocket restores the supervisor's own socket and waits for the link.
 func (w *witness) repairSocket(t *testing.T, box string) {
 	t.Helper()
 	link := filepath.Join(w.in.Home, "data", "guest", box, "link")
@@ -308,8 +308,8 @@ func TestAHostileSupervisorHurtsOnlyItsOwnSandbox(t *testing.T) {
 	w.check(t)
 }
 
-// frames answers whatever comes with frames of the given length, stream and
-// type, whose content is zero.
+// frames answers all input with frames of the given length, stream and type, with zeros
+// as content.
 func frames(length, stream uint32, kind byte) func(net.Conn) {
 	return func(c net.Conn) {
 		header := binary.BigEndian.AppendUint32(nil, length)
@@ -426,7 +426,7 @@ func TestAProcessThatIgnoresSIGTERMIsKilledAndItsSandboxStops(t *testing.T) {
 	w.check(t)
 }
 
-// onlyExec is the id of the one running exec of a sandbox.
+// onlyExec returns the id of the only running exec of a sandbox.
 func (w *witness) onlyExec(t *testing.T, box string) string {
 	t.Helper()
 	execs, err := w.c.ListActiveExecs(harness.Bounded(t), box)

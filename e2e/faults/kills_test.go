@@ -18,8 +18,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// kill ends the daemon of the install with SIGKILL, found by its lock so that it
-// need not answer, and returns when it is gone.
+// kill ends the daemon of the install with SIGKILL and waits for its end. It finds the
+// daemon by its lock, so the daemon need not answer.
 func (w *witness) kill(t *testing.T) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.in.Home, "data", "agboxd.lock"))
@@ -33,11 +33,11 @@ func (w *witness) kill(t *testing.T) {
 	harness.Aim(t, pid)()
 }
 
-// killsUnderLoad is how often the daemon is killed while there is work. "make soak"
-// goes on for as long as AGBOX_SOAK says, with the random moments of AGBOX_SEED.
+// killsUnderLoad is how often the daemon is killed under load. "make soak" continues for
+// the time AGBOX_SOAK, with random times from AGBOX_SEED.
 const killsUnderLoad = 50
 
-// soak reads the settings of "make soak"; without them the time is 0.
+// soak reads the settings of "make soak". Without them the time is 0.
 func soak(t *testing.T) (length time.Duration, seed uint64) {
 	t.Helper()
 	seed = 7
@@ -70,9 +70,9 @@ func TestKillsUnderLoadLoseNothing(t *testing.T) {
 	for i := range 12 {
 		load.Go(func() {
 			for n := 0; working.Err() == nil; n++ {
-				// Each in turn short or long enough to see several daemons.
+				// Some short, some long enough for several daemons.
 				j := job{id: fmt.Sprintf("w%d-%d", i, n), box: boxes[i%len(boxes)], lines: 1000, code: (i + n) % 100, every: 100, pause: time.Duration(n%4) * 50 * time.Millisecond}
-				// Not cut short at the end: what was asked for is to be had.
+				// Not cancelled at the end: the results must be complete.
 				if err := w.runAndFollow(context.WithoutCancel(working), j); err != nil {
 					failed <- err
 					return
@@ -111,7 +111,7 @@ func TestKillsUnderLoadLoseNothing(t *testing.T) {
 	row.Note("API back, from the kill to the answer of 'agbox ls': mean %v, slowest %v", (sum / time.Duration(len(back))).Round(time.Millisecond), slowest.Round(time.Millisecond))
 }
 
-// wait lets time pass in which things happen that the test is about.
+// wait lets time pass for the events under test.
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
@@ -123,13 +123,13 @@ func wait(t *testing.T, d time.Duration) {
 	}
 }
 
-// life is what a restart of the daemon must not change of a sandbox.
+// life is the state of a sandbox that a restart of the daemon must not change.
 type life struct {
 	container string
 	pid       int
 }
 
-// lives are those of all sandboxes, oldest first.
+// lives returns those of all sandboxes, oldest first.
 func (w *witness) lives(t *testing.T) []life {
 	t.Helper()
 	var all []life
@@ -140,7 +140,7 @@ func (w *witness) lives(t *testing.T) []life {
 	return all
 }
 
-// primary is the id of a sandbox's container.
+// primary returns the id of a sandbox's container.
 func (w *witness) primary(t *testing.T, box string) string {
 	t.Helper()
 	out, err := w.c.GetSandbox(harness.Bounded(t), box)
@@ -156,7 +156,7 @@ func (w *witness) primary(t *testing.T, box string) string {
 	return ""
 }
 
-// runAndFollow runs a job and reads its output while it comes.
+// runAndFollow runs a job and reads its output meanwhile.
 func (w *witness) runAndFollow(ctx context.Context, j job) error {
 	if err := w.start(ctx, j); err != nil {
 		return fmt.Errorf("start %s: %w", j.id, err)
@@ -188,7 +188,7 @@ func TestCommandsThatEndWhileThereIsNoDaemonKeepTheirStatus(t *testing.T) {
 	Row(t, 8, "commands end while there is no daemon", jobs)
 	w := newWitness(t, harness.New(t))
 	box := w.box(t)
-	// No command comes to its last line while this is there.
+	// No command reaches its last line while this file exists.
 	hold := filepath.Join(w.logs(box), "hold")
 	if err := os.WriteFile(hold, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -225,15 +225,15 @@ func TestCommandsThatEndWhileThereIsNoDaemonKeepTheirStatus(t *testing.T) {
 	}
 }
 
-// pidInside is the host's process id of a sandbox's supervisor, asked of the
-// engine: there may be no daemon.
+// pidInside returns the process id of a sandbox's supervisor on the host. It asks the
+// engine, because there may be no daemon.
 func (w *witness) pidInside(t *testing.T, box string) int {
 	t.Helper()
 	return pidOf(t, "agbox-primary-"+box)
 }
 
-// processesOf lists the processes with the given word in their command that are
-// in the PID namespace of a process.
+// processesOf lists the processes with the given word in their command that are in the
+// PID namespace of a process.
 func processesOf(t *testing.T, pid int, word string) []int {
 	t.Helper()
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
@@ -291,7 +291,7 @@ func TestAStaleSocketIsReplacedAndALivingOneIsNot(t *testing.T) {
 		}
 		w.in.Must(t, "daemon", "start")
 	}
-	// The lock file of the install is lost, so that only the socket tells.
+	// The lock file of the install is lost, so only the socket shows the daemon.
 	before, err := os.Lstat(w.in.Socket())
 	if err != nil {
 		t.Fatal(err)
@@ -346,8 +346,8 @@ func TestWhatRanWhenTheHostWentDownIsLost(t *testing.T) {
 	w.check(t)
 }
 
-// awaitState returns the sandbox once it is in the state, and what is expected
-// of it from now on is that.
+// awaitState returns the sandbox once it is in the state. From now on the witness expects
+// this state.
 func (w *witness) awaitState(t *testing.T, box string, state agboxv1.SandboxState) *agboxv1.SandboxHandle {
 	t.Helper()
 	var h *agboxv1.SandboxHandle

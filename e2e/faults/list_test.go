@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// faultList are the faults of FAULTS.md: by number, the text that says what makes them.
+// faultList returns the faults of FAULTS.md by number, with the text about their tests.
 func faultList() (map[int]string, error) {
 	raw, err := os.ReadFile(filepath.Join("..", "FAULTS.md"))
 	if err != nil {
@@ -30,10 +30,10 @@ func faultList() (map[int]string, error) {
 	return faults, nil
 }
 
-// faultCount is how many faults the list has.
+// faultCount is the number of faults in the list.
 const faultCount = 48
 
-// impossible begins the text of a fault that has no test.
+// impossible begins the text of a fault without a test.
 const impossible = " Cannot be made here: "
 
 func TestTheListOfFaultsIsTrue(t *testing.T) {
@@ -69,10 +69,10 @@ func TestTheListOfFaultsIsTrue(t *testing.T) {
 	}
 }
 
-// missing are the faults that no test of a whole run has made, though they have one.
+// missing returns the faults with a test that a complete run did not inject.
 func missing() (numbers []string) {
 	if only := flag.Lookup("test.run"); only != nil && only.Value.String() != "" {
-		return nil // a part was asked for
+		return nil // only some tests were run
 	}
 	faults, err := faultList()
 	if err != nil {

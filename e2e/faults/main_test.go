@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	if os.Geteuid() != 0 {
-		// No failure: everybody must be able to run all tests that he may run.
+		// Not a failure: a user without root must be able to run the other tests.
 		fmt.Fprintln(os.Stderr, "faults: NOT RUN. These tests trace processes and mount file systems: run them as root, with 'sudo make test-faults'.")
 		return 0
 	}
@@ -52,7 +52,7 @@ func run(m *testing.M) int {
 	return code
 }
 
-// oracleBinary is the static program that commands under test run.
+// oracleBinary is the path of the static program that commands under test run.
 func oracleBinary() string { return filepath.Join(harness.Binaries, "oracle") }
 
 func buildOracle() error {

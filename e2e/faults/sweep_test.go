@@ -20,35 +20,34 @@ import (
 type kill struct {
 	// n is the number of the boundary, from 1.
 	n int
-	// before names the call that was about to be made; "" when the operation got
-	// through and nothing was killed.
+	// before is the call before which the daemon was killed. It is "" if the operation
+	// completed and nothing was killed.
 	before string
 	at     time.Time
 }
 
-// operation is something that the daemon is killed in, at each boundary once.
+// operation is an operation during which the daemon is killed, at each boundary once.
 type operation struct {
 	name string
-	// prepare makes what the operation needs, before the daemon is traced; nil: nothing.
+	// prepare makes what the operation needs before the daemon is traced, or is nil.
 	prepare func(t *testing.T, n int)
-	// run returns when the caller has what it asked for. It speaks with the
-	// daemon through the client, which waits for the next one by itself.
+	// run returns when the caller has its result. It uses the client, which waits for the
+	// next daemon by itself.
 	run func(ctx context.Context, n int) error
-	// dead looks around while there is no daemon; nil: not.
+	// dead examines the state while there is no daemon, or is nil.
 	dead func(t *testing.T, n int)
-	// step is how many boundaries further each kill is than the one before; 0: one.
+	// step is the number of boundaries from one kill to the next. 0 means one.
 	step int
-	// verify says what has to be true after a round; nil: nothing but the checks
-	// of the witness at the end.
+	// verify checks the result of a round, or is nil. The witness checks its invariants
+	// at the end in any case.
 	verify func(t *testing.T, k kill)
 }
 
 // mostBoundaries ends a sweep that does not end by itself.
 const mostBoundaries = 150
 
-// sweep runs the operation again and again, and kills the daemon in it a step
-// later each time, until the operation gets through. It returns how
-// often it killed, and before which calls.
+// sweep repeats the operation and kills the daemon in it one step later each time, until
+// the operation completes. It returns the number of kills and the calls before them.
 func sweep(t *testing.T, w *witness, op operation) (kills int, calls string) {
 	t.Helper()
 	seen := make(map[string]int)
@@ -87,7 +86,7 @@ func runUnder(t *testing.T, w *witness, op operation, n int) kill {
 	select {
 	case err = <-done:
 		over = true
-		tr.end() // what comes after the answer is no caller's business
+		tr.end() // calls after the answer do not concern the caller
 		k.before = <-killed
 	case k.before = <-killed:
 	}
@@ -180,7 +179,7 @@ func TestKillAtManyBoundariesOfARun(t *testing.T) {
 	w := newWitness(t, harness.New(t))
 	kills, calls := sweep(t, w, operation{
 		name: "run",
-		step: 6, // of some 60, at several seconds each
+		step: 6, // of about 60, at several seconds each
 		run: func(ctx context.Context, _ int) error {
 			var stdout, stderr bytes.Buffer
 			cmd := w.in.Command(ctx, "agbox", "run", "--rm", harness.ImageBusybox, "--", "sh", "-c", "echo ran; exit 7")
@@ -215,7 +214,7 @@ func (w *witness) verifyCreate(t *testing.T, id string) {
 	}
 	install := w.in.Status(t).InstallID
 	var inv runtime.Inventory
-	// The engine may make a network for the killed daemon after the next one has made
+	// The engine may make a network for the killed daemon after the next daemon has made
 	// its own. The next look at the sandbox removes it.
 	harness.EventuallyOr(t, func() bool {
 		if inv, err = w.in.Engine.SandboxInventory(harness.Bounded(t), install, id); err != nil {

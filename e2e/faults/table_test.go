@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// table collects what the tests of this package made happen. FAULTS.md numbers
-// the faults and lists those that have no test here, with the reason.
+// table collects the faults that the tests of this package injected. FAULTS.md numbers
+// the faults and lists those without a test, with the reason.
 var table struct {
 	mu   sync.Mutex // guards rows
 	rows []*row
 }
 
-// row is one line of the table: a fault, as one test makes it.
+// row is one line of the table: a fault as one test injects it.
 type row struct {
 	number int
 	words  string
@@ -28,9 +28,9 @@ type row struct {
 	result string
 }
 
-// Row enters a fault in the table: its number in FAULTS.md, what is done in a
-// few words, and how many times this test makes it happen. Its result is the
-// test's. A test that makes several faults calls it once for each.
+// Row adds a fault to the table: its number in FAULTS.md, a short description, and how
+// many times this test injects it. Its result is that of the test. A test of several
+// faults calls Row once for each.
 func Row(t *testing.T, number int, words string, times int) *row {
 	t.Helper()
 	r := &row{number: number, words: words, times: times, began: time.Now(), result: "did not end"}
@@ -53,14 +53,14 @@ func Row(t *testing.T, number int, words string, times int) *row {
 	return r
 }
 
-// Ran corrects how many times the fault was made, when only the run tells.
+// Ran corrects the number of times if it is known only after the run.
 func (r *row) Ran(times int) {
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	r.times = times
 }
 
-// Note puts a figure that the test has measured under its line.
+// Note adds a measured figure below the line.
 func (r *row) Note(format string, args ...any) {
 	table.mu.Lock()
 	defer table.mu.Unlock()

@@ -17,16 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tracer is this test binary again, as a process of its own: what is traced
-// counts as a child of the tracing thread, and would get in the way of waiting
-// for the children of the tests.
+// The tracer is this test binary in a separate process: a traced process counts as a
+// child of the tracing thread, which would disturb waiting for the children of the tests.
 //
-// strace can kill at the N-th call too, but counts for each thread alone, and a
-// Go program moves its work from thread to thread.
+// strace can also kill at the N-th call, but it counts per thread, and a Go program moves
+// its work between threads.
 const tracerCommand = "trace-and-kill"
 
-// boundaries are the calls at which a process is killed: where something becomes
-// lasting, and where somebody else gets to know of it.
+// boundaries are the calls at which a process is killed: those that make data durable or
+// visible to another process.
 var boundaries = map[uint64]string{
 	unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FSYNC: "fsync",
 	unix.SYS_RENAMEAT: "rename", unix.SYS_RENAMEAT2: "rename",
@@ -40,7 +39,7 @@ type tracer struct {
 	out *bufio.Reader
 }
 
-// traceAndKill returns when the process is being watched.
+// traceAndKill returns when the process is being traced.
 func traceAndKill(t *testing.T, pid, n int) *tracer {
 	t.Helper()
 	tr := &tracer{cmd: exec.Command("/proc/self/exe", tracerCommand, strconv.Itoa(pid), strconv.Itoa(n))}
@@ -62,15 +61,15 @@ func traceAndKill(t *testing.T, pid, n int) *tracer {
 	return tr
 }
 
-// killed returns before which call the process was killed, once that has
-// happened and the process is gone; "" when the tracer was ended before.
+// killed returns the call before which the process was killed, once the process is gone.
+// It returns "" if the tracer was ended before.
 func (tr *tracer) killed() string {
 	line, _ := tr.out.ReadString('\n')
 	_ = tr.cmd.Wait()
 	return strings.TrimSpace(line)
 }
 
-// end lets the process go on untraced.
+// end lets the process continue untraced.
 func (tr *tracer) end() { _ = tr.in.Close() }
 
 // tracerMain is the tracing process: its arguments are pid and n.
@@ -84,9 +83,9 @@ func tracerMain(args []string) int {
 	if err != nil {
 		return 2
 	}
-	go func() { // ends with the process, of which it is the end
+	go func() { // ends with the process
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(0) // which lets go of what is traced
+		os.Exit(0) // detaches from the traced process
 	}()
 	threads, err := seizeAll(pid)
 	if err == nil {
@@ -101,7 +100,7 @@ func tracerMain(args []string) int {
 
 const seizeOptions = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACESYSGOOD
 
-// seizeAll attaches to all threads, also to those that start meanwhile.
+// seizeAll attaches to all threads, including those that start meanwhile.
 func seizeAll(pid int) (threads int, err error) {
 	seized := make(map[int]bool)
 	for more := true; more; {
@@ -117,7 +116,7 @@ func seizeAll(pid int) (threads int, err error) {
 			}
 			_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tid), 0, seizeOptions, 0, 0)
 			switch {
-			case errno == unix.EPERM && len(seized) > 0: // came traced by its parent
+			case errno == unix.EPERM && len(seized) > 0: // its parent's trace covers it already
 			case errno != 0:
 				return 0, fmt.Errorf("seize thread %d: %w", tid, errno)
 			default:
@@ -144,7 +143,7 @@ func follow(pid, threads, n int) error {
 		case err != nil:
 			return err
 		}
-		// A thread that ends before it has stopped counts too.
+		// A thread that ends before it has stopped also counts.
 		if reported[tid] = true; len(reported) == threads && threads > 0 {
 			fmt.Println("ready")
 			threads = 0
@@ -166,18 +165,18 @@ func follow(pid, threads, n int) error {
 					}
 				}
 			}
-		case event >= 0 && status>>16 != 0: // of the tracing itself
+		case event >= 0 && status>>16 != 0: // an event of the tracing itself
 		case status>>16 == 0:
 			signal = int(status.StopSignal())
 		}
-		// A thread that was killed meanwhile shows up in the next wait.
+		// A thread that was killed meanwhile is reported by the next wait.
 		if err := unix.PtraceSyscall(tid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
 		}
 	}
 }
 
-// syscallInfo is the beginning of the kernel's struct ptrace_syscall_info.
+// syscallInfo is the start of the kernel's struct ptrace_syscall_info.
 type syscallInfo struct {
 	op   uint8
 	_    [3]uint8

@@ -23,25 +23,25 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// witness remembers what an install has acknowledged and holds it to that.
+// witness records what an install has acknowledged and checks it.
 type witness struct {
 	in *harness.Install
 	c  *client.Client
-	// stranger is a container that is nobody's business, with labels like ours.
+	// stranger is a foreign container with labels like ours.
 	stranger string
 	pid      int
 
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu    sync.Mutex
 	boxes map[string]agboxv1.SandboxState
 	execs map[string]job
 }
 
-// job is an exec of the oracle, and how it has to end.
+// job is an exec of the oracle with its expected end.
 type job struct {
 	id, box     string
 	lines, code int
-	// every and pause slow it down: a pause after so many lines.
+	// every and pause slow it down: a pause after every this many lines.
 	every int
 	pause time.Duration
 }
@@ -50,7 +50,7 @@ func newWitness(t *testing.T, in *harness.Install) *witness {
 	t.Helper()
 	in.Must(t, "daemon", "start")
 	w := &witness{in: in, c: in.Client(t), boxes: make(map[string]agboxv1.SandboxState), execs: make(map[string]job)}
-	// A client waits for a daemon that went away once it has heard from one.
+	// A client waits for a daemon that went away only after a first answer.
 	if _, err := w.c.Ping(harness.Bounded(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,12 +59,12 @@ func newWitness(t *testing.T, in *harness.Install) *witness {
 	return w
 }
 
-// strangersLabels are those of a sandbox of another install.
+// strangersLabels are the labels of a sandbox of another install.
 var strangersLabels = map[string]string{
 	"agbox.install-id": "ffffffffffffffff", "agbox.sandbox-id": "stranger", "agbox.nonce": "0", "agbox.role": "primary", "agbox.service": "",
 }
 
-// strange runs a container that agbox has nothing to do with, until the test ends.
+// strange runs a container without relation to agbox, until the test ends.
 func strange(t *testing.T, name string, labels map[string]string) string {
 	t.Helper()
 	ctx := harness.Bounded(t)
@@ -87,7 +87,7 @@ func strange(t *testing.T, name string, labels map[string]string) string {
 	return made.ID
 }
 
-// pidOf is the process id of a running container; 0 if it does not run.
+// pidOf returns the process id of a running container, or 0.
 func pidOf(t *testing.T, id string) int {
 	t.Helper()
 	seen, err := harness.DockerAPI.ContainerInspect(harness.Bounded(t), id)
@@ -97,7 +97,7 @@ func pidOf(t *testing.T, id string) int {
 	return seen.State.Pid
 }
 
-// logs is the folder of a sandbox's logs, which its commands see too.
+// logs returns the folder of a sandbox's logs, which its commands also see.
 func (w *witness) logs(box string) string {
 	return filepath.Join(w.in.Home, "data", "exec-logs", box)
 }
@@ -111,7 +111,7 @@ func (w *witness) box(t *testing.T, more ...string) string {
 	return id
 }
 
-// equip puts the oracle where commands of the sandbox find it.
+// equip copies the oracle to where commands of the sandbox find it.
 func (w *witness) equip(t *testing.T, box string) {
 	t.Helper()
 	binary, err := os.ReadFile(oracleBinary())
@@ -123,14 +123,14 @@ func (w *witness) equip(t *testing.T, box string) {
 	}
 }
 
-// holds says in which state a sandbox has to be from now on.
+// holds sets the expected state of a sandbox.
 func (w *witness) holds(box string, state agboxv1.SandboxState) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.boxes[box] = state
 }
 
-// request is the command of a job.
+// request returns the request of a job.
 func (j job) request() *agboxv1.CreateExecRequest {
 	args := []string{"/var/log/agents-sandbox/oracle", j.id, strconv.Itoa(j.lines), strconv.Itoa(j.code)}
 	if j.every > 0 {
@@ -139,7 +139,7 @@ func (j job) request() *agboxv1.CreateExecRequest {
 	return &agboxv1.CreateExecRequest{SandboxId: j.box, ExecId: j.id, Command: args}
 }
 
-// output is what the job writes.
+// output returns what the job writes.
 func (j job) output() (stdout, stderr []byte) {
 	for seq := 1; seq <= j.lines; seq++ {
 		line := fmt.Appendf(nil, "%d,%08x\n", seq, crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", j.id, seq)))
@@ -151,7 +151,7 @@ func (j job) output() (stdout, stderr []byte) {
 	return stdout, stderr
 }
 
-// start runs a job; when it returns, the job is acknowledged.
+// start runs a job. When it returns, the job is acknowledged.
 func (w *witness) start(ctx context.Context, j job) error {
 	if _, err := w.c.CreateExec(ctx, j.request()); err != nil {
 		return err
@@ -162,12 +162,12 @@ func (w *witness) start(ctx context.Context, j job) error {
 	return nil
 }
 
-// verdict counts what is wrong, for figures; the test hears of each as well.
+// verdict counts violations, for figures. Each also fails the test.
 type verdict struct {
 	execs, bytes, lostBytes, wrongCodes, leaked int
 }
 
-// check is the invariant of all faults. It waits for the jobs to end.
+// check checks the invariants of all faults. It waits for the jobs to end.
 func (w *witness) check(t *testing.T) verdict {
 	t.Helper()
 	w.mu.Lock()
@@ -186,12 +186,12 @@ func (w *witness) check(t *testing.T) verdict {
 	return v
 }
 
-// checkJobLocked holds one exec to its output and its exit code.
+// checkJobLocked checks the output and exit code of one exec.
 func (w *witness) checkJobLocked(t *testing.T, j job, v *verdict) {
 	t.Helper()
 	var got [3]bytes.Buffer
 	var end *agboxv1.LogEnd
-	// The wait for each piece is bounded: there may be many.
+	// The wait for each piece is bounded, because there may be many pieces.
 	ctx, giveUp := context.WithCancel(t.Context())
 	defer giveUp()
 	bound := time.AfterFunc(harness.Patience, giveUp)
@@ -222,8 +222,8 @@ func (w *witness) checkJobLocked(t *testing.T, j job, v *verdict) {
 	}
 }
 
-// checkBoxLocked holds a sandbox to its state and its history, and its commands
-// to having run once.
+// checkBoxLocked checks the state and history of a sandbox, and that its commands ran
+// once.
 func (w *witness) checkBoxLocked(t *testing.T, box string, state agboxv1.SandboxState) {
 	t.Helper()
 	out, err := w.c.GetSandbox(harness.Bounded(t), box)
@@ -261,7 +261,7 @@ func (w *witness) checkBoxLocked(t *testing.T, box string, state agboxv1.Sandbox
 	}
 }
 
-// ran counts how often each job of a sandbox has run.
+// ran counts the runs of each job of a sandbox.
 func (w *witness) ran(t *testing.T, box string) map[string]int {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.logs(box), "ran"))
@@ -275,9 +275,8 @@ func (w *witness) ran(t *testing.T, box string) map[string]int {
 	return times
 }
 
-// checkEngineLocked looks for what is there too often, or should not be there. What
-// the engine made for a daemon that was killed meanwhile may take two full looks
-// to be found and removed.
+// checkEngineLocked looks for duplicate or leftover objects. Objects that the engine made
+// for a killed daemon may remain until the second full look.
 func (w *witness) checkEngineLocked(t *testing.T, v *verdict) {
 	t.Helper()
 	id := w.installID(t)

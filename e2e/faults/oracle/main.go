@@ -1,14 +1,12 @@
-// Command oracle runs inside sandboxes under test. It writes lines whose loss,
-// repetition, change or disorder the reader of the log can tell, and leaves a
-// trace of having run.
+// Command oracle runs inside sandboxes under test. It writes lines in which the reader of
+// the log can detect loss, repetition, change or reordering, and records that it has run.
 //
 //	oracle ID COUNT CODE [PAUSE_EVERY PAUSE]
 //
-// appends ID to /var/log/agents-sandbox/ran, writes COUNT lines "seq,crc" to
-// stdout and every tenth also to stderr, pausing for PAUSE after each
-// PAUSE_EVERY lines, and ends with exit code CODE. The crc is that of ID and
-// the number. Before the last line it waits while there is a file
-// /var/log/agents-sandbox/hold.
+// It appends ID to /var/log/agents-sandbox/ran, writes COUNT lines "seq,crc" to stdout,
+// and every tenth also to stderr, with a PAUSE after each PAUSE_EVERY lines, and ends
+// with exit code CODE. The crc is that of ID and the number. Before the last line it
+// waits while the file /var/log/agents-sandbox/hold exists.
 package main
 
 import (
@@ -28,7 +26,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run does what the arguments say and returns the exit code that they name.
+// run does what the arguments say and returns the exit code in them.
 func run(args []string) (code int, err error) {
 	if len(args) != 3 && len(args) != 5 {
 		return 0, fmt.Errorf("want ID COUNT CODE [PAUSE_EVERY PAUSE], have %q", args)
@@ -58,7 +56,7 @@ func run(args []string) (code int, err error) {
 		for seq == count && held() {
 			time.Sleep(10 * time.Millisecond)
 		}
-		// One write a line, as a program without a buffer does it.
+		// One write per line, as a program without buffering does.
 		line := fmt.Appendf(nil, "%d,%08x\n", seq, crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", id, seq)))
 		if _, err := os.Stdout.Write(line); err != nil {
 			return 0, err

@@ -1,7 +1,6 @@
-// Package engine makes container engines that tests may break: a private Docker
-// daemon in a network namespace of its own, which can be killed, frozen and
-// started again without anybody else noticing, and a proxy before an engine that
-// misbehaves on request.
+// Package engine starts container engines that tests may break: a private Docker daemon
+// in its own network namespace, which can be killed, frozen and restarted without effect
+// on others, and a proxy in front of an engine that misbehaves on request.
 //
 // It needs root, and the binaries of Docker, iproute2 and util-linux.
 package engine
@@ -25,13 +24,12 @@ import (
 // patience bounds every wait of this package.
 const patience = 60 * time.Second
 
-// Private is a Docker daemon that belongs to one test. The containers' runtime,
-// containerd, is a process beside it, as on an ordinary machine: it outlives the
-// daemon.
+// Private is a Docker daemon for one test. containerd, the runtime of the containers, is
+// a separate process, as on an ordinary machine, and outlives the daemon.
 type Private struct {
 	root  string
 	netns string
-	// flags go to dockerd beside those that keep it apart from the machine's.
+	// flags are passed to dockerd, besides those that isolate it from the machine's.
 	flags      []string
 	containerd *daemon
 	dockerd    *daemon
@@ -41,14 +39,14 @@ type Private struct {
 // Option changes a Private before it starts.
 type Option func(*Private)
 
-// LiveRestore has containers outlive the daemon.
+// LiveRestore makes containers outlive the daemon.
 func LiveRestore() Option {
 	return func(p *Private) { p.flags = append(p.flags, "--live-restore") }
 }
 
-// New starts a private engine with the given images, which are copied from the
-// machine's own. When the test ends all of it is removed: processes, containers,
-// mounts, control groups, the network namespace and the folder.
+// New starts a private engine with the given images, which it copies from the machine's
+// own. At the end of the test everything is removed: processes, containers, mounts,
+// control groups, the network namespace and the folder.
 func New(t testing.TB, images []string, options ...Option) *Private {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -65,7 +63,7 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 	t.Cleanup(func() { p.remove(t) })
 	p.run(t, "ip", "netns", "add", p.netns)
 	p.run(t, "ip", "-n", p.netns, "link", "set", "lo", "up")
-	// An empty configuration: that of the machine is not meant for this engine.
+	// An empty configuration: that of the machine does not apply to this engine.
 	if err := os.WriteFile(p.path("dockerd.json"), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,19 +79,19 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 	return p
 }
 
-// Host is the engine's address, as DOCKER_HOST has it.
+// Host returns the engine's address in the form of DOCKER_HOST.
 func (p *Private) Host() string { return "unix://" + p.Socket() }
 
-// Socket is the path of the engine's socket.
+// Socket returns the path of the engine's socket.
 func (p *Private) Socket() string { return p.path("docker.sock") }
 
-// API speaks with the engine.
+// API returns a client of the engine.
 func (p *Private) API() *client.Client { return p.api }
 
 func (p *Private) path(name string) string { return filepath.Join(p.root, name) }
 
-// inside is a command in the engine's network namespace. The tool "ip netns
-// exec" would also hide the control groups.
+// inside returns a command in the engine's network namespace. The tool "ip netns exec"
+// would also hide the control groups.
 func (p *Private) inside(name string, args ...string) *exec.Cmd {
 	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + p.netns, name}, args...)...)
 }
@@ -112,8 +110,8 @@ func (p *Private) startContainerd(t testing.TB) {
 // Start starts the daemon, which must not be running, and returns when it answers.
 func (p *Private) Start(t testing.TB) {
 	t.Helper()
-	// A daemon that was killed leaves it behind, and the next one would stumble
-	// over the number if another process has it by now.
+	// A killed daemon leaves this file, and the next one would fail if another process
+	// has the id now.
 	_ = os.Remove(p.path("dockerd.pid"))
 	args := append([]string{
 		"--config-file", p.path("dockerd.json"), "--data-root", p.path("data"), "--exec-root", p.path("exec"),
@@ -127,7 +125,7 @@ func (p *Private) Start(t testing.TB) {
 	})
 }
 
-// await polls: neither daemon tells when it is ready.
+// await polls, because the daemons do not report when they are ready.
 func (p *Private) await(t testing.TB, what string, d *daemon, ready func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
@@ -149,18 +147,18 @@ func (p *Private) await(t testing.TB, what string, d *daemon, ready func(context
 	}
 }
 
-// Kill ends the daemon with SIGKILL and returns when it is gone. Its containers
-// run on until it is back.
+// Kill ends the daemon with SIGKILL and waits for its end. Its containers continue until
+// it is back.
 func (p *Private) Kill(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGKILL) }
 
-// Stop ends the daemon in order: with live-restore its containers run on, without
-// it they are stopped first.
+// Stop stops the daemon normally. With live-restore its containers continue; otherwise
+// they are stopped first.
 func (p *Private) Stop(t testing.TB) { t.Helper(); p.dockerd.end(t, syscall.SIGTERM) }
 
-// Freeze has the daemon hang with its socket open, until Thaw.
+// Freeze makes the daemon hang with its socket open, until Thaw.
 func (p *Private) Freeze(t testing.TB) { t.Helper(); p.dockerd.signal(t, syscall.SIGSTOP) }
 
-// Thaw ends Freeze: what was asked meanwhile is answered now.
+// Thaw undoes Freeze: pending requests are answered then.
 func (p *Private) Thaw(t testing.TB) { t.Helper(); p.dockerd.signal(t, syscall.SIGCONT) }
 
 func (p *Private) run(t testing.TB, name string, args ...string) {
@@ -198,11 +196,11 @@ func (p *Private) load(t testing.TB, images []string) {
 	}
 }
 
-// daemon is a process that the engine consists of.
+// daemon is a process of the engine.
 type daemon struct {
 	cmd *exec.Cmd
 	log string
-	// ended is closed when the process is gone.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 }
 
@@ -215,7 +213,7 @@ func launch(t testing.TB, log string, cmd *exec.Cmd) *daemon {
 	defer out.Close()
 	d := &daemon{cmd: cmd, log: log, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = out, out
-	// A terminal's Ctrl-C is for the tests; what they started they end themselves.
+	// A terminal's Ctrl-C is for the tests, which end their own processes.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -234,7 +232,7 @@ func (d *daemon) signal(t testing.TB, sig syscall.Signal) {
 	}
 }
 
-// end signals the process and waits until it is gone.
+// end signals the process and waits for its end.
 func (d *daemon) end(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	d.signal(t, sig)
@@ -256,7 +254,7 @@ func (d *daemon) tail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-// Mend has the daemon answer again, whatever was done to it.
+// Mend makes the daemon answer again, whatever was done to it.
 func (p *Private) Mend(t testing.TB) {
 	t.Helper()
 	p.Thaw(t)

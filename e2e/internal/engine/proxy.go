@@ -25,42 +25,43 @@ type Fault uint8
 
 // The faults.
 const (
-	// Pass hands request and reply on.
+	// Pass forwards request and reply.
 	Pass Fault = iota
-	// Hang never answers, with the connection open; the engine never hears of it.
+	// Hang never answers and keeps the connection open. The engine does not get the
+	// request.
 	Hang
-	// LoseReply hands the request on, waits for the reply and cuts the connection
-	// instead of giving it back.
+	// LoseReply forwards the request, waits for the reply, and then closes the connection
+	// instead of sending the reply.
 	LoseReply
-	// LoseRequest cuts the connection; the engine never hears of it.
+	// LoseRequest closes the connection. The engine does not get the request.
 	LoseRequest
-	// CutBody gives back half of the reply's body and cuts the connection.
+	// CutBody sends half of the reply's body and closes the connection.
 	CutBody
 	// Refuse answers 503.
 	Refuse
 )
 
-// Proxy stands before an engine on a Unix socket of its own.
+// Proxy is a proxy in front of an engine, on a Unix socket.
 type Proxy struct {
 	socket   string
 	upstream http.RoundTripper
 	server   *http.Server
 	served   chan error
-	// gone is closed when the proxy ends: what hangs stops hanging.
+	// gone is closed when the proxy ends, which ends all hanging requests.
 	gone chan struct{}
 
-	// mu guards what follows; never held across I/O.
+	// mu guards the fields below. It is never held across I/O.
 	mu      sync.Mutex
 	choose  func(*http.Request) Fault
 	version string
 	seen    []string
 	streams map[*stream]struct{}
-	// held is closed to let go of the requests that hang, without an answer.
+	// held is closed to end the hanging requests without an answer.
 	held chan struct{}
 }
 
-// NewProxy starts a proxy before the engine that listens on the socket; it ends
-// with the test.
+// NewProxy starts a proxy for the engine that listens on the socket. It ends with the
+// test.
 func NewProxy(t testing.TB, upstream string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "abp")
@@ -96,18 +97,18 @@ func NewProxy(t testing.TB, upstream string) *Proxy {
 	return p
 }
 
-// Host is the proxy's address, as DOCKER_HOST has it.
+// Host returns the proxy's address in the form of DOCKER_HOST.
 func (p *Proxy) Host() string { return "unix://" + p.socket }
 
-// Choose has every request from now on meet the fault that f gives it; nil: Pass.
-// Path() tells what a request is about. f is called by many goroutines.
+// Choose sets the function that chooses the fault for every request from now on; nil
+// means Pass. Path returns what a request is about. Many goroutines call f.
 func (p *Proxy) Choose(f func(*http.Request) Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.choose = f
 }
 
-// DropHeld cuts the connections of all requests that hang.
+// DropHeld closes the connections of all hanging requests.
 func (p *Proxy) DropHeld() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,15 +116,15 @@ func (p *Proxy) DropHeld() {
 	p.held = make(chan struct{})
 }
 
-// SetVersion has the engine pretend that its newest API version is the given
-// one, for example "1.40": it says so, and refuses calls of newer versions.
+// SetVersion makes the engine appear to have the given newest API version, for example
+// "1.40": it reports that version and refuses calls of newer ones.
 func (p *Proxy) SetVersion(version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.version = version
 }
 
-// Requests are the requests so far: method and path without the API version.
+// Requests returns the requests so far: method and path without the API version.
 func (p *Proxy) Requests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,12 +133,12 @@ func (p *Proxy) Requests() []string {
 
 var versioned = regexp.MustCompile(`^/v(1\.\d+)/`)
 
-// Path is the path of a request to an engine without the API version.
+// Path returns the path of a request to an engine without the API version.
 func Path(r *http.Request) string {
 	return versioned.ReplaceAllString(r.URL.Path, "/")
 }
 
-// ServeHTTP hands a request on, or does not.
+// ServeHTTP forwards a request, or applies a fault.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.seen = append(p.seen, r.Method+" "+Path(r))
@@ -158,7 +159,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case LoseRequest:
 		panic(http.ErrAbortHandler)
 	case Refuse:
-		_, _ = io.Copy(io.Discard, r.Body) // or whoever is still writing would not hear of it
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise a client that is still writing would not get the reply
 		http.Error(w, `{"message":"the engine is not there"}`, http.StatusServiceUnavailable)
 		return
 	}
@@ -183,7 +184,7 @@ func older(a, b string) bool {
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, fault Fault, version string) {
 	ctx := r.Context()
 	if fault == LoseReply {
-		// The client may give up; that the engine has done it is the point.
+		// The client may cancel, but the engine must complete the request.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
@@ -220,10 +221,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, fault Fault, ver
 	}
 }
 
-// stream is an event stream that is open.
+// stream is an open event stream.
 type stream struct {
 	cut chan struct{}
-	// lines are to be sent beside those of the engine; taken by its handler.
+	// lines are sent in addition to those of the engine. Its handler receives them.
 	lines chan injected
 }
 
@@ -232,13 +233,13 @@ type injected struct {
 	done  chan taken
 }
 
-// taken tells how a reader took lines.
+// taken says how a reader received lines.
 type taken struct {
 	slowest time.Duration
 	err     error
 }
 
-// CutStreams ends all event streams that are open.
+// CutStreams ends all open event streams.
 func (p *Proxy) CutStreams() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,15 +249,15 @@ func (p *Proxy) CutStreams() {
 	}
 }
 
-// Streams is how many event streams are open.
+// Streams returns the number of open event streams.
 func (p *Proxy) Streams() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.streams)
 }
 
-// Send puts lines into all event streams that are open, one write a line, as fast
-// as they are taken. It returns when they are, with the time that the slowest took.
+// Send writes lines to all open event streams, one write per line, as fast as they are
+// read. It returns when all are written, with the time of the slowest stream.
 func (p *Proxy) Send(ctx context.Context, lines ...[]byte) (slowest time.Duration, err error) {
 	p.mu.Lock()
 	open := slices.Collect(maps.Keys(p.streams))
@@ -285,7 +286,7 @@ func (p *Proxy) Send(ctx context.Context, lines ...[]byte) (slowest time.Duratio
 	return slowest, nil
 }
 
-// stream copies the engine's events line by line, and what Send adds.
+// stream copies the engine's events line by line, and adds the lines of Send.
 func (p *Proxy) stream(w http.ResponseWriter, r *http.Request, reply *http.Response) {
 	s := &stream{cut: make(chan struct{}), lines: make(chan injected)}
 	control := http.NewResponseController(w)

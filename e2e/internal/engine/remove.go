@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remove takes the engine away with all that it made.
+// remove removes the engine with everything that it made.
 func (p *Private) remove(t testing.TB) {
 	if t.Failed() && p.dockerd != nil {
 		t.Logf("the end of the private dockerd's log:\n%s", p.dockerd.tail())
@@ -77,7 +77,7 @@ func (p *Private) killShims(t testing.TB) {
 	}
 }
 
-// unmount undoes every mount below the engine's folder, the innermost first.
+// unmount unmounts everything below the engine's folder, innermost first.
 func (p *Private) unmount(t testing.TB) {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -97,8 +97,8 @@ func (p *Private) unmount(t testing.TB) {
 	}
 }
 
-// removeGroups removes the control groups, which are empty by now: what is not
-// is no folder of ours to remove.
+// removeGroups removes the control groups, which are empty now. Others do not belong to
+// this engine.
 func (p *Private) removeGroups() {
 	for _, pattern := range []string{"/sys/fs/cgroup/" + p.netns, "/sys/fs/cgroup/*/" + p.netns} {
 		roots, _ := filepath.Glob(pattern)

@@ -1,5 +1,5 @@
-// Package harness runs the real binaries for black-box tests: installs of their
-// own, their commands and daemons, and what of them is left in the engine.
+// Package harness runs the real binaries for black-box tests: separate installs, their
+// commands and daemons, and checks of what they leave in the engine.
 package harness
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/agbox/agbox/runtime/docker"
 )
 
-// The local images; scripts/images.sh says what is in them.
+// The local images. scripts/images.sh describes their content.
 const (
 	ImageBusybox    = "agbox-test/busybox:latest"
 	ImageUser       = "agbox-test/user:latest"
@@ -28,25 +28,25 @@ const (
 	ImagePostgres   = "agbox-test/postgres:latest"
 )
 
-// Remedy is what helps against everything that can be missing.
+// Remedy is the advice for everything that can be missing.
 const Remedy = "run 'make images build' in the repository"
 
-// Patience bounds every wait: far more than anything takes on a small machine
-// with other work to do.
+// Patience bounds every wait. It is much longer than any operation takes on a small busy
+// machine.
 const Patience = 90 * time.Second
 
-// What all tests of a package share; set by Setup.
+// Shared by all tests of a package; set by Setup.
 var (
-	// Binaries holds a copy of the binaries that every user may run, and that a
-	// build during the tests does not change.
+	// Binaries is a folder with a copy of the binaries that every user may run. A build
+	// during the tests does not change it.
 	Binaries string
-	// Engine and DockerAPI look at the engine beside agbox.
+	// Engine and DockerAPI access the engine without agbox.
 	Engine    *docker.Engine
 	DockerAPI *dockerclient.Client
 )
 
-// Setup connects to the engine, which must have the images, and copies the
-// binaries from a folder. Call tidy when all tests are done.
+// Setup connects to the engine, which must have the images, and copies the binaries from
+// a folder. Call tidy when all tests are done.
 func Setup(from string, images ...string) (tidy func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -79,19 +79,19 @@ func Setup(from string, images ...string) (tidy func(), err error) {
 	}, nil
 }
 
-// GoroutinesLeft tells of goroutines that the tests of a package have left behind.
-// Some end a moment after what they belong to: the readers of closed connections.
+// GoroutinesLeft reports goroutines that the tests of a package have left. Some end
+// shortly after their owner: the readers of closed connections.
 func GoroutinesLeft() error {
 	for until := time.Now().Add(Patience); ; {
-		err := goleak.Find() // which itself looks several times, with pauses
+		err := goleak.Find() // Find retries several times, with pauses
 		if err == nil || time.Now().After(until) {
 			return err
 		}
 	}
 }
 
-// CopyBinaries copies all binaries into a folder that is there, so that every
-// user may run them.
+// CopyBinaries copies all binaries into an existing folder, so that every user may run
+// them.
 func CopyBinaries(from, to string) error {
 	if err := os.Chmod(to, 0o755); err != nil {
 		return err
@@ -108,10 +108,10 @@ func CopyBinaries(from, to string) error {
 	return nil
 }
 
-// WriteProgram makes a new file that every user may run. Other tests start
-// processes all the time: one that was forked while the file is open for writing
-// has it open until its own exec, and nobody can run the file before ("text file
-// busy"). So nothing is forked meanwhile.
+// WriteProgram makes a new file that every user may run. Other tests start processes all
+// the time. A process that is forked while the file is open for writing holds it open
+// until its own exec, and until then nobody can run the file ("text file busy"). So
+// WriteProgram prevents forks meanwhile.
 func WriteProgram(path string, content []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -120,6 +120,6 @@ func WriteProgram(path string, content []byte) error {
 		return err
 	}
 	_, err = out.Write(content)
-	// Against a narrow umask.
+	// Independent of the umask.
 	return errors.Join(err, out.Chmod(0o755), out.Close())
 }

@@ -18,25 +18,25 @@ import (
 	"github.com/agbox/agbox/runtime/docker"
 )
 
-// Install is one data directory with its daemon. It uses its own test to report
-// what is wrong with the tidying up only; methods get the test that they serve.
+// Install is one data directory with its daemon. It uses its own test only to report
+// problems of the clean-up. Methods get the test that calls them.
 type Install struct {
-	// Home is AGBOX_HOME, and short: a socket's path has to fit.
+	// Home is AGBOX_HOME. It is short, because the path of a socket must fit.
 	Home string
 	// Bin is the folder of the binaries.
 	Bin string
-	// Who runs agbox; nil is whoever runs the tests.
+	// Who is the user that runs agbox. nil means the user of the tests.
 	Who *syscall.Credential
-	// Env comes over the few variables that every command gets.
+	// Env overrides the few variables that every command gets.
 	Env []string
-	// Engine looks at the engine that the install uses.
+	// Engine is the engine that the install uses.
 	Engine *docker.Engine
 	// foreign means that the folder is somebody else's to remove.
 	foreign bool
 }
 
-// New makes an empty install. When the test ends its sandboxes are
-// removed and its daemon is stopped, and then nothing of it may be left.
+// New makes an empty install. At the end of the test, its sandboxes are removed and its
+// daemon is stopped. Then nothing of it may be left.
 func New(t *testing.T, options ...func(*Install)) *Install {
 	t.Helper()
 	home, err := os.MkdirTemp("/tmp", "ab")
@@ -61,7 +61,7 @@ func With(env ...string) func(*Install) {
 	return func(in *Install) { in.Env = append(in.Env, env...) }
 }
 
-// On has an install use another engine than the one of all tests.
+// On makes an install use another engine than the one of all tests.
 func On(host string, engine *docker.Engine) func(*Install) {
 	return func(in *Install) {
 		in.Env = append(in.Env, "DOCKER_HOST="+host)
@@ -69,8 +69,8 @@ func On(host string, engine *docker.Engine) func(*Install) {
 	}
 }
 
-// At puts an install into a folder that is there already, for example a small
-// file system. The caller removes it.
+// At puts an install into an existing folder, for example a small file system. The caller
+// removes it.
 func At(home string) func(*Install) {
 	return func(in *Install) {
 		_ = os.Remove(in.Home)
@@ -87,7 +87,7 @@ func (in *Install) Command(ctx context.Context, name string, args ...string) *ex
 		cmd.Env = append(cmd.Env, "DOCKER_HOST="+host)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: in.Who, Setpgid: true}
-	// Whoever keeps our pipe open after agbox has ended should have closed it.
+	// A process that still holds our pipe after agbox has ended is an error.
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
@@ -100,8 +100,7 @@ func (in *Install) Agbox(t *testing.T, args ...string) Result {
 	return in.Start(t, args...).Wait(t)
 }
 
-// Must runs a command that has to succeed and returns its stdout without the
-// space around it.
+// Must runs a command that must succeed and returns its stdout, trimmed.
 func (in *Install) Must(t *testing.T, args ...string) string {
 	t.Helper()
 	return strings.TrimSpace(in.Agbox(t, args...).Want(t, 0).Stdout)
@@ -113,7 +112,7 @@ func (in *Install) Create(t *testing.T, name, image string, more ...string) stri
 	return in.Must(t, append([]string{"create", name, "--image", image}, more...)...)
 }
 
-// Client speaks with the daemon of the install, which must run.
+// Client returns a client of the daemon, which must run.
 func (in *Install) Client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
 	c, err := client.New(append([]client.Option{client.WithSocket(in.Socket())}, options...)...)
@@ -128,10 +127,10 @@ func (in *Install) Client(t *testing.T, options ...client.Option) *client.Client
 	return c
 }
 
-// Socket is the path of the daemon's socket.
+// Socket returns the path of the daemon's socket.
 func (in *Install) Socket() string { return filepath.Join(in.Home, "run", "agboxd.sock") }
 
-// DaemonStatus is what "agbox daemon status" says.
+// DaemonStatus is the output of "agbox daemon status".
 type DaemonStatus struct {
 	PID       int       `json:"pid"`
 	InstallID string    `json:"install_id"`
@@ -139,7 +138,7 @@ type DaemonStatus struct {
 	StartedAt time.Time `json:"started_at"`
 }
 
-// Status asks the daemon, which must run.
+// Status returns the status of the daemon, which must run.
 func (in *Install) Status(t *testing.T) DaemonStatus {
 	t.Helper()
 	var status DaemonStatus
@@ -149,8 +148,8 @@ func (in *Install) Status(t *testing.T) DaemonStatus {
 	return status
 }
 
-// tidy ends the install as its user would. However far that comes, what is left
-// after it is told, and removed: it must not be in the way of the next test.
+// tidy ends the install as its user would. It then reports and removes what is left, so
+// that the next test is not disturbed.
 func (in *Install) tidy(t *testing.T) {
 	defer in.wantNothingLeft(t)
 	if t.Failed() {
@@ -158,7 +157,7 @@ func (in *Install) tidy(t *testing.T) {
 		t.Logf("the log of the daemon of %s:\n%s", in.Home, log)
 	}
 	if _, err := os.Stat(filepath.Join(in.Home, "data", "ids.db")); err != nil {
-		return // there was never a daemon
+		return // no daemon ever ran
 	}
 	in.Must(t, "daemon", "start")
 	if boxes := strings.Fields(in.Must(t, "ls", "-q")); len(boxes) > 0 {
@@ -167,14 +166,14 @@ func (in *Install) tidy(t *testing.T) {
 	in.Must(t, "daemon", "stop")
 }
 
-// wantNothingLeft checks that there is no process of the install and nothing of
-// it in the engine, and removes what there is all the same.
+// wantNothingLeft checks that the install has no processes and no objects in the engine,
+// and removes those that it finds.
 func (in *Install) wantNothingLeft(t *testing.T) {
 	for pid, command := range in.Processes() {
 		t.Errorf("a process of the install is still there: %d %s", pid, command)
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	// The id from the daemon itself would need one that answers.
+	// The daemon might not answer, so read its id from the file.
 	if id, err := os.ReadFile(filepath.Join(in.Home, "data", "install-id")); err == nil {
 		in.wantNothingInEngine(t, strings.TrimSpace(string(id)))
 	}
@@ -208,8 +207,8 @@ func (in *Install) wantNothingInEngine(t *testing.T, installID string) {
 	}
 }
 
-// Processes are the commands of the processes that have the install in their
-// environment, by process id.
+// Processes returns the commands of the processes with the install in their environment,
+// by process id.
 func (in *Install) Processes() map[int]string {
 	found := make(map[int]string)
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -226,7 +225,7 @@ func (in *Install) Processes() map[int]string {
 	return found
 }
 
-// Inventory is what the engine has of the install.
+// Inventory returns the engine's objects of the install.
 func (in *Install) Inventory(t *testing.T) runtime.Inventory {
 	t.Helper()
 	inv, err := in.Engine.Inventory(t.Context(), in.Status(t).InstallID)

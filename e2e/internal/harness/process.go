@@ -19,7 +19,7 @@ import (
 type Result struct {
 	Args           []string
 	Stdout, Stderr string
-	// Code is the exit code; -1 when a signal ended the process.
+	// Code is the exit code, or -1 if a signal ended the process.
 	Code   int
 	Signal syscall.Signal
 }
@@ -42,7 +42,7 @@ func (r Result) WantOutput(t *testing.T, stdout, stderr string) Result {
 	return r
 }
 
-// WantSame compares texts of any length and shows where they part.
+// WantSame compares texts of any length and shows where they differ.
 func WantSame(t *testing.T, what, got, want string) {
 	t.Helper()
 	if got == want {
@@ -57,7 +57,7 @@ func WantSame(t *testing.T, what, got, want string) {
 		Clip(got[from:]), Clip(want[from:]))
 }
 
-// Clip shortens what is too long to read.
+// Clip shortens a long text.
 func Clip(text string) string {
 	const most = 2000
 	if len(text) <= most {
@@ -77,19 +77,19 @@ type Process struct {
 	kill context.CancelFunc
 }
 
-// Start runs agbox beside the test. The test's end is its end too.
+// Start runs agbox in the background. It ends with the test at the latest.
 func (in *Install) Start(t *testing.T, args ...string) *Process {
 	t.Helper()
 	return in.StartBinary(t, "agbox", args...)
 }
 
-// StartWith is Start with something on stdin.
+// StartWith is Start with a stdin.
 func (in *Install) StartWith(t *testing.T, stdin *os.File, args ...string) *Process {
 	t.Helper()
 	return in.start(t, stdin, "agbox", args...)
 }
 
-// StartBinary runs one of the binaries beside the test.
+// StartBinary runs one of the binaries in the background.
 func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Process {
 	t.Helper()
 	return in.start(t, nil, name, args...)
@@ -97,8 +97,8 @@ func (in *Install) StartBinary(t *testing.T, name string, args ...string) *Proce
 
 func (in *Install) start(t *testing.T, stdin *os.File, name string, args ...string) *Process {
 	t.Helper()
-	// Each wait for it is bounded, not its life: a test may take long on a machine
-	// with much to do. It runs in clean-ups too, when the test's own context has ended.
+	// Each wait is bounded, not the process's life: a test may take long on a busy
+	// machine. It also runs in clean-ups, when the test's own context has ended.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{}), kill: cancel}
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Stdout, p.Stderr
@@ -157,7 +157,7 @@ func (p *Process) args() []string {
 // Signal sends a signal to the process.
 func (p *Process) Signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
-	// That it has ended before is for Wait to judge.
+	// If it has ended already, Wait reports that.
 	if err := p.Cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
@@ -172,9 +172,9 @@ func (p *Process) AwaitOutput(t *testing.T, text string) {
 	}
 }
 
-// Output keeps what a process writes and wakes who waits for it.
+// Output stores what a process writes and wakes those who wait for it.
 type Output struct {
-	// mu guards what follows.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	text    strings.Builder
 	over    bool
@@ -183,7 +183,7 @@ type Output struct {
 
 func newOutput() *Output { return &Output{changed: make(chan struct{})} }
 
-// Write takes what the process wrote.
+// Write appends what the process wrote.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -200,15 +200,15 @@ func (o *Output) end() {
 	o.changed = make(chan struct{})
 }
 
-// String is what was written so far.
+// String returns what was written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
 }
 
-// await returns true once the condition holds, and false if the process ends
-// before; its time is bounded.
+// await returns true once the condition is true, and false if the process ends first. Its
+// time is bounded.
 func (o *Output) await(cond func(string) bool) bool {
 	bound := time.NewTimer(Patience)
 	defer bound.Stop()
@@ -230,21 +230,21 @@ func (o *Output) await(cond func(string) bool) bool {
 	}
 }
 
-// Bounded is the context for calls of the client package.
+// Bounded returns the context for calls of the client package.
 func Bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Eventually returns once the condition holds. It is for what cannot be
-// subscribed to.
+// Eventually returns once the condition is true. Use it for conditions without a
+// notification.
 func Eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	EventuallyOr(t, cond, func() { t.Fatalf("it did not come about within %v that %s", Patience, what) })
 }
 
-// EventuallyOr is Eventually with a last word of its own when it does not come about.
+// EventuallyOr is Eventually that calls otherwise if the condition does not become true.
 func EventuallyOr(t *testing.T, cond func() bool, otherwise func()) {
 	t.Helper()
 	ctx := Bounded(t)
@@ -260,28 +260,28 @@ func EventuallyOr(t *testing.T, cond func() bool, otherwise func()) {
 	}
 }
 
-// UntilSignal is a shell script that runs first and then waits for a signal, on
-// which it does what the trap says. Its stderr is descriptor 3: on 2 the shell
-// itself would tell of the sleep that the same signal has ended.
+// UntilSignal returns a shell script that runs first, then waits for a signal, and then
+// does what the trap says. Its stderr is descriptor 3: on 2 the shell itself would report
+// the sleep that the same signal has ended.
 func UntilSignal(signal, trap, first string) string {
 	return fmt.Sprintf("exec 3>&2 2>/dev/null; trap '%s' %s; %s; while :; do sleep 0.05; done", trap, signal, first)
 }
 
-// KillDaemon ends the daemon with SIGKILL and returns when it is gone.
+// KillDaemon ends the daemon with SIGKILL and waits for its end.
 func (in *Install) KillDaemon(t *testing.T) {
 	t.Helper()
 	in.AimAtDaemon(t)()
 }
 
-// AimAtDaemon finds the daemon that runs now. What it returns is KillDaemon
-// without the search for it, and has to be called once.
+// AimAtDaemon finds the running daemon. The function that it returns is KillDaemon
+// without the search. It must be called once.
 func (in *Install) AimAtDaemon(t *testing.T) (kill func()) {
 	t.Helper()
 	return Aim(t, in.Status(t).PID)
 }
 
-// Aim finds a daemon by its pid. What it returns ends that daemon with SIGKILL and
-// returns when it is gone, and has to be called once.
+// Aim finds a daemon by its pid. The function that it returns ends that daemon with
+// SIGKILL and waits for its end. It must be called once.
 func Aim(t *testing.T, pid int) (kill func()) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
