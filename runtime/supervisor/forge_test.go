@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asForger in the environment makes the test binary a program that has the kernel
-// send a process, by its pid, the signals by which it knows of writes.
+// asForger in the environment makes the test binary a program that lets the kernel send a
+// process, given by its pid, the signals with which it detects writes.
 const asForger = "AGBOX_TEST_AS_FORGER"
 
 func init() {
@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// forge makes signals for each thread of a process, as of many descriptors, rounds
+// forge sends signals to each thread of a process, as if for many descriptors, rounds
 // times.
 func forge(pid string, rounds int) error {
 	var p [2]int
@@ -38,7 +38,7 @@ func forge(pid string, rounds int) error {
 	}
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(task.Name())
-		for range 24 { // the first descriptors are those of pipes of the supervisor too
+		for range 24 { // the first descriptors also belong to pipes of the supervisor
 			fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(p[0]), unix.O_RDONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
 				return err
@@ -66,8 +66,8 @@ func forge(pid string, rounds int) error {
 	return nil
 }
 
-// Whoever may signal the supervisor can have the kernel tell it of writes that
-// nobody made. That may cost the order of what is written meanwhile, but no byte.
+// A process that may signal the supervisor can let the kernel report writes that did not
+// happen. That may cost the order of concurrent output, but no byte.
 func TestForgedSignalsOfWritesCostNoByte(t *testing.T) {
 	b := newBox(t)
 	records, c := b.ends(), b.dial()
@@ -94,7 +94,7 @@ func TestForgedSignalsOfWritesCostNoByte(t *testing.T) {
 			t.Errorf("%s: %d of 5000 messages", pattern, count)
 		}
 	}
-	// Afterwards the order is told again.
+	// Afterwards the order is known again.
 	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_SIGPENDING, &limit, nil))
 	b.writeAtOnce(1, "later", "random", 2000)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // asWriter in the environment makes the test binary a program that writes numbered
-// messages on both outputs, from one thread and as fast as it can: "PATTERN COUNT".
+// messages to both outputs, from one thread and as fast as it can: "PATTERN COUNT".
 const asWriter = "AGBOX_TEST_AS_WRITER"
 
 func init() {
@@ -35,15 +35,15 @@ func init() {
 	}
 }
 
-// header is how long the number and the length before a message are.
+// header is the length of the number and length before a message.
 const header = len("00000000 000000 ")
 
-// writeNumbered writes count messages. In the pattern "alternate" they are short
-// and change streams each time; in "random" runs and lengths are random, up to all
-// but a page; "nonblock" is "random" with outputs that do not block, as event loops
-// have them; "interrupted" is "random" under signals that come all the time, as the
-// runtimes of some languages send them to their own threads; "big" is "random" with
-// writes of many pages, full ones among them.
+// writeNumbered writes count messages. In the pattern "alternate" they are short and
+// alternate between the streams. In "random", run lengths and message lengths are random,
+// up to almost a page. "nonblock" is "random" with non-blocking outputs, as event loops
+// use. "interrupted" is "random" under constant signals, as the runtimes of some
+// languages send them to their own threads. "big" is "random" with writes of many pages,
+// some of them full pages.
 func writeNumbered(pattern string, count int) {
 	chance := rand.New(rand.NewPCG(uint64(count), 7))
 	if pattern == "nonblock" {
@@ -51,7 +51,7 @@ func writeNumbered(pattern string, count int) {
 			_ = syscall.SetNonblock(fd, true)
 		}
 	}
-	if pattern == "interrupted" { // the Go runtime takes the signals and does nothing
+	if pattern == "interrupted" { // the Go runtime handles the signals and does nothing
 		every := unix.Itimerval{Interval: unix.Timeval{Usec: 1000}, Value: unix.Timeval{Usec: 1000}}
 		if _, err := unix.Setitimer(unix.ItimerReal, every); err != nil {
 			os.Exit(1)
@@ -92,7 +92,7 @@ func writeNumbered(pattern string, count int) {
 	}
 }
 
-// writer is a request that runs writeNumbered.
+// writer returns a request that runs writeNumbered.
 func writer(t testing.TB, id, pattern string, count int) *guestv1.StartRequest {
 	self, err := os.Executable()
 	if err != nil {
@@ -103,14 +103,14 @@ func writer(t testing.TB, id, pattern string, count int) *guestv1.StartRequest {
 	return r
 }
 
-// disorder returns how many messages of an exec do not follow the one before them
-// in the order of the index, and how many there are.
+// disorder returns how many messages of an exec do not follow the previous one in the
+// order of the index, and how many messages there are.
 func (b *box) disorder(id string) (wrong, count int) {
 	b.t.Helper()
 	streams := [2]string{b.file("logs/" + logs.StdoutName(id)), b.file("logs/" + logs.StderrName(id))}
 	index := b.file("logs/" + logs.IndexName(id))
 	want := 0
-	var inside [2]uint64 // bytes of a message that was begun in an earlier record
+	var inside [2]uint64 // bytes of a message that began in an earlier record
 	for ; len(index) >= 32; index = index[32:] {
 		stream, offset, length := index[20]-1, binary.BigEndian.Uint64([]byte(index[8:16])), binary.BigEndian.Uint32([]byte(index[16:20]))
 		at, end := offset+inside[stream], offset+uint64(length)
@@ -133,7 +133,7 @@ func (b *box) disorder(id string) (wrong, count int) {
 	return wrong, count
 }
 
-// writeAtOnce runs writers and checks the order of each.
+// writeAtOnce runs writers concurrently and checks the order of each.
 func (b *box) writeAtOnce(execs int, name, pattern string, count int) {
 	b.t.Helper()
 	records, c := b.ends(), b.dial()
@@ -159,8 +159,8 @@ func (b *box) runWhileLogsGrow(req *guestv1.StartRequest) *guestv1.ExecRecord {
 	return b.nextWhileLogsGrow(b.ends(req.GetExecId()))
 }
 
-// nextWhileLogsGrow returns the next record of a watch, however long the machine
-// takes for all that is written before.
+// nextWhileLogsGrow returns the next record of a watch, however long the machine needs
+// for the output before it.
 func (b *box) nextWhileLogsGrow(records <-chan *guestv1.ExecRecord) *guestv1.ExecRecord {
 	b.t.Helper()
 	for before := int64(-1); ; {
@@ -198,8 +198,8 @@ func busy(t testing.TB) {
 	}
 }
 
-// holdBack stops the supervisor again and again, each time long enough for pipes
-// to fill, and lets it run for so long, until the test ends.
+// holdBack stops the supervisor repeatedly, each time long enough for pipes to fill, and
+// lets it run for the given time in between, until the test ends.
 func (b *box) holdBack(run time.Duration) {
 	done := make(chan struct{})
 	var holding sync.WaitGroup
@@ -252,8 +252,8 @@ func TestAShellsOutputIsInTheOrderInWhichItWasWritten(t *testing.T) {
 	}
 }
 
-// Whoever fills a pipe to the last packet says nothing more, like somebody who is just
-// about to find it full.
+// A writer that fills a pipe to the last packet sends no further signal, like a writer
+// that is about to find the pipe full.
 func TestAPipeIsReadWhoseWriterFillsItAndStops(t *testing.T) {
 	b := newBox(t)
 	begin, done := filepath.Join(b.dir, "begin"), filepath.Join(b.dir, "done")
@@ -266,7 +266,7 @@ func TestAPipeIsReadWhoseWriterFillsItAndStops(t *testing.T) {
 	eventually(t, "its lines are in the log", func() bool { return b.stdout("e") == strings.Repeat("\n", 16) })
 }
 
-// Of writes of a page and more there is no promise of order, but all of them are there.
+// Writes of a page or more have no guaranteed order, but all of them must arrive.
 func TestWritesOfManyPagesAreWhole(t *testing.T) {
 	b := newBox(t)
 	r := b.runWhileLogsGrow(writer(t, "e", "big", 2000))
@@ -286,8 +286,8 @@ func TestNoByteIsLostWhenTheKernelCanQueueNoSignals(t *testing.T) {
 	}
 }
 
-// BenchmarkWrite is how long a program takes for one short write, in turn on both
-// outputs, and how much processor time it and the supervisor take for it.
+// BenchmarkWrite measures the time of one short write of a program, alternating between
+// both outputs, and the processor time that the program and the supervisor use for it.
 func BenchmarkWrite(b *testing.B) {
 	const count = 200_000
 	box := newBox(b)
@@ -308,7 +308,7 @@ func BenchmarkWrite(b *testing.B) {
 	b.ReportMetric(float64((box.processorTime()-before).Nanoseconds())/writes, "supervisor-cpu-ns/write")
 }
 
-// processorTime is what the supervisor has used without its execs.
+// processorTime returns the processor time of the supervisor without its execs.
 func (b *box) processorTime() time.Duration {
 	_, fields, _ := strings.Cut(mustRead(b.t, fmt.Sprintf("/proc/%d/stat", b.cmd.Process.Pid)), ") ")
 	var ticks time.Duration
