@@ -9,28 +9,29 @@ import (
 	"golang.org/x/tools/go/ssa"
 )
 
-// question asks what a function does that is called with or without a mutex.
+// question asks what a function does if it is called with or without a mutex held.
 type question struct {
 	fn   *ssa.Function
 	lock *lock
 	held bool
 }
 
-// answer says whether the mutex is held when the function returns, and which I/O
-// it does in between while the mutex is held.
+// answer says whether the mutex is held when the function returns, and which I/O the
+// function does while the mutex is held.
 type answer struct {
 	held bool
 	io   []use
 }
 
-// use is a call that does I/O, and how the function that was asked about gets there.
+// use is a call that does I/O, with the path of calls from the function in question to
+// it.
 type use struct {
 	what string
 	path []string
 }
 
-// ask looks at a function once for each question. A function that is asked about
-// while it is being looked at, because it calls itself, adds nothing new.
+// ask analyses a function once per question. A recursive call of a function that is being
+// analysed adds nothing.
 func (p *program) ask(q question) *answer {
 	if a := p.known[q]; a != nil {
 		return a
@@ -67,8 +68,8 @@ func (p *program) ask(q question) *answer {
 	return a
 }
 
-// walk follows one block and reports whether the mutex is held at its end. It adds
-// the I/O under the mutex to a, if a is given.
+// walk follows one block and reports whether the mutex is held at its end. If a is given,
+// walk adds the I/O under the mutex to it.
 func (p *program) walk(q question, block *ssa.BasicBlock, held bool, a *answer) bool {
 	for _, instr := range block.Instrs {
 		call, ok := instr.(ssa.CallInstruction)
@@ -77,7 +78,7 @@ func (p *program) walk(q question, block *ssa.BasicBlock, held bool, a *answer) 
 		}
 		switch call.(type) {
 		case *ssa.Go: // runs without our mutexes
-		case *ssa.Defer: // runs under a mutex that is locked by now and unlocked by a defer
+		case *ssa.Defer: // runs under a mutex that is locked before and unlocked by a defer
 			if a != nil && held {
 				p.call(q, call, true, a)
 			}
@@ -122,8 +123,8 @@ func (p *program) call(q question, call ssa.CallInstruction, held bool, a *answe
 	return after
 }
 
-// use notes I/O under the mutex. It is reported where the mutex was locked, not
-// in every function that is called with it.
+// use records I/O under the mutex. It is reported where the mutex was locked, not in
+// every function that is called with it.
 func (p *program) use(q question, a *answer, call ssa.CallInstruction, u use) {
 	if !slices.ContainsFunc(a.io, func(other use) bool { return other.what == u.what }) {
 		a.io = append(a.io, u)
@@ -136,7 +137,7 @@ func (p *program) use(q question, a *answer, call ssa.CallInstruction, u use) {
 	if !pos.IsValid() {
 		pos = functionsIn(call.Common().Args)[0].Pos() // the body of a loop over a function
 	}
-	// One way from a call to I/O is enough.
+	// One path from a call to I/O suffices.
 	if _, reported := p.found[pos]; !reported {
 		p.report(pos, "%s is held across %s", q.lock.name, strings.Join(append(u.path, u.what), " > "))
 	}
@@ -178,7 +179,7 @@ func (p *program) isLock(l *lock, call ssa.CallInstruction) bool {
 	return decl == l.decl
 }
 
-// What a call does with a mutex.
+// op is the effect of a call on a mutex.
 type op int
 
 const (
@@ -214,7 +215,8 @@ func deref(t types.Type) types.Type {
 	return t
 }
 
-// declaration finds where the mutex behind a pointer is declared, and its name.
+// declaration returns the position where the mutex behind a pointer is declared, and its
+// name.
 func declaration(v ssa.Value) (token.Pos, string) {
 	switch v := v.(type) {
 	case *ssa.FieldAddr:

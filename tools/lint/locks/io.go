@@ -8,7 +8,7 @@ import (
 	"golang.org/x/tools/go/ssa"
 )
 
-// harmless are the packages that do no I/O. All others that are not ours count as I/O.
+// harmless are the packages that do no I/O. All other foreign packages count as I/O.
 var harmless = []string{
 	"bytes", "cmp", "container/", "context", "crypto/sha256", "encoding/", "errors", "hash/", "internal/", "iter", "maps", "math", "math/",
 	"net/netip", "net/url", "path", "reflect", "regexp", "runtime", "runtime/debug", "slices", "sort", "strconv", "strings", "sync", "sync/atomic",
@@ -17,16 +17,17 @@ var harmless = []string{
 	"google.golang.org/grpc/codes", "google.golang.org/grpc/status", "google.golang.org/protobuf/",
 }
 
-// exceptions are single functions that differ from their packages: true for those
-// that do I/O or wait for time to pass. The system calls among the others wait for
-// nobody: not for a disk, a peer, or another process.
+// exceptions are functions that differ from the rest of their packages: true for those
+// that do I/O or sleep. The system calls among the others never block on a disk, a peer,
+// or another process.
 var exceptions = map[string]bool{
 	"time.Sleep": true,
 
 	"fmt.Append": false, "fmt.Appendf": false, "fmt.Errorf": false, "fmt.Sprint": false, "fmt.Sprintf": false, "fmt.Sprintln": false,
 	"os.Getenv": false, "os.Getpagesize": false, "os.Getpid": false, "os.IsExist": false, "os.IsNotExist": false,
 	"os/signal.Ignore": false, "os/signal.Ignored": false, "os/signal.Notify": false, "os/signal.Reset": false, "os/signal.Stop": false,
-	// They only lead to the descriptor. What a function does with it that they are given counts by itself.
+	// These only give access to the descriptor. The functions that they call are analysed
+	// themselves.
 	"(*os.File).Fd": false, "(*os.File).SyscallConn": false, "(syscall.RawConn).Control": false, "(syscall.Conn).SyscallConn": false,
 	"syscall.Kill": false, "(*syscall.Timeval).Nano": false,
 	"(syscall.WaitStatus).ExitStatus": false, "(syscall.WaitStatus).Exited": false, "(syscall.WaitStatus).Signal": false, "(syscall.WaitStatus).Signaled": false,
@@ -35,11 +36,11 @@ var exceptions = map[string]bool{
 	"golang.org/x/sys/unix.Tgkill": false,
 }
 
-// later are the functions that call what they are given when the caller has gone on.
+// later are the functions that call their argument after the caller has continued.
 var later = []string{"time.AfterFunc", "context.AfterFunc", "(*sync.WaitGroup).Go"}
 
-// callees are the functions that a call may reach, those that it hands to others
-// included. io says which I/O it does outside our code; empty for none.
+// callees are the functions that a call may reach, including those that it passes as
+// arguments. io says which I/O the call does outside our code; it is empty for none.
 func (p *program) callees(call ssa.CallInstruction) (callees []*ssa.Function, io string) {
 	common := call.Common()
 	handed := functionsIn(common.Args)
@@ -47,7 +48,7 @@ func (p *program) callees(call ssa.CallInstruction) (callees []*ssa.Function, io
 		return nil, ""
 	}
 	if common.IsInvoke() && !p.declares(common.Value.Type()) {
-		// Others may implement it too, so that what we know of it says nothing.
+		// Other packages may also implement it, so our implementations prove nothing.
 		if isHarmless(common.Method.Pkg(), common.Method.FullName()) {
 			return handed, ""
 		}
@@ -92,7 +93,7 @@ func (p *program) declares(t types.Type) bool {
 	return false
 }
 
-// functionsIn are the functions among a call's arguments.
+// functionsIn returns the functions among a call's arguments.
 func functionsIn(args []ssa.Value) []*ssa.Function {
 	var found []*ssa.Function
 	for _, arg := range args {
@@ -106,13 +107,15 @@ func functionsIn(args []ssa.Value) []*ssa.Function {
 	return found
 }
 
-// isCancel reports whether a function value ends a context: it wakes who waits, and does nothing itself.
+// isCancel reports whether a function value cancels a context: that only wakes waiting
+// goroutines.
 func isCancel(t types.Type) bool {
 	named, ok := types.Unalias(t).(*types.Named)
 	return ok && named.Obj().Pkg() != nil && named.Obj().Pkg().Path() == "context"
 }
 
-// isIterator reports whether a function value was made by a function of a harmless package, as strings.SplitSeq does.
+// isIterator reports whether a function value was made by a function of a harmless
+// package, such as strings.SplitSeq.
 func isIterator(v ssa.Value) bool {
 	call, ok := v.(*ssa.Call)
 	if !ok || call.Call.StaticCallee() == nil {

@@ -1,14 +1,14 @@
-// Package locks finds mutexes that are held across I/O. A goroutine that waits
-// for a disk, a socket or another process while it holds a mutex makes everybody
-// wait who needs that mutex, for as long as the disk takes.
+// Package locks finds mutexes that are held across I/O. A goroutine that waits for a
+// disk, a socket or another process while it holds a mutex blocks all others that need
+// the mutex, for as long as the I/O takes.
 //
-// A mutex whose purpose is the order of I/O says so in the comment of its
-// declaration, on a line of its own:
+// If the purpose of a mutex is the order of I/O, the comment of its declaration says so,
+// on a separate line:
 //
 //	// Held across I/O: the kernel must see these calls in this order.
 //
-// Sources: x/tools/go/ssa for the code, x/tools/go/callgraph/vta for what a call
-// of an interface's method or of a function value may reach.
+// Sources: x/tools/go/ssa for the code, x/tools/go/callgraph/vta for the functions that a
+// call of an interface's method or of a function value may reach.
 package locks
 
 import (
@@ -28,16 +28,17 @@ import (
 	"golang.org/x/tools/go/ssa/ssautil"
 )
 
-// Finding is a mutex that is held across a call that does I/O, or a mark that is not true.
+// Finding is a mutex that is held across a call that does I/O, or a mark that does not
+// apply.
 type Finding struct {
 	Pos     token.Position
 	Message string
 }
 
-// String has the form of a compiler's message.
+// String formats a finding like a compiler's message.
 func (f Finding) String() string { return fmt.Sprintf("%s: %s", f.Pos, f.Message) }
 
-// program is the code that is looked at, and what is known of it so far.
+// program is the code under analysis, with the results so far.
 type program struct {
 	fset   *token.FileSet
 	ours   map[*ssa.Package]bool
@@ -47,7 +48,7 @@ type program struct {
 	found  map[token.Pos]string
 }
 
-// lock is a mutex by its declaration: of a field, all mutexes of that field are one.
+// lock is a mutex by its declaration: all mutexes of one struct field count as one.
 type lock struct {
 	decl   token.Pos
 	name   string
@@ -55,7 +56,8 @@ type lock struct {
 	used   bool   // it is held across I/O somewhere
 }
 
-// Find looks at the packages that match the patterns, seen from dir, without their tests.
+// Find analyses the packages that match the patterns, relative to dir, without their
+// tests.
 func Find(dir string, patterns ...string) ([]Finding, error) {
 	const mode = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
 		packages.NeedDeps | packages.NeedExportFile | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesInfo |
@@ -91,8 +93,8 @@ func Find(dir string, patterns ...string) ([]Finding, error) {
 	return p.findings(), nil
 }
 
-// allFunctions are those that the packages declare and all that they may call,
-// methods that nothing calls as well.
+// allFunctions returns the functions that the packages declare, including methods that
+// nothing calls, and all that these may call.
 func allFunctions(prog *ssa.Program, pkgs []*ssa.Package) map[*ssa.Function]bool {
 	all := ssautil.AllFunctions(prog)
 	for _, pkg := range pkgs {
@@ -110,7 +112,7 @@ func allFunctions(prog *ssa.Program, pkgs []*ssa.Package) map[*ssa.Function]bool
 	return all
 }
 
-// addFunction adds a function and those that are declared inside it.
+// addFunction adds a function and those declared inside it.
 func addFunction(all map[*ssa.Function]bool, fn *ssa.Function) {
 	if fn == nil || all[fn] {
 		return
@@ -121,7 +123,7 @@ func addFunction(all map[*ssa.Function]bool, fn *ssa.Function) {
 	}
 }
 
-// resolveCalls notes which functions a call may reach.
+// resolveCalls records which functions a call may reach.
 func (p *program) resolveCalls(graph *callgraph.Graph) {
 	for _, node := range graph.Nodes {
 		for _, edge := range node.Out {
@@ -199,7 +201,7 @@ func (p *program) report(pos token.Pos, format string, args ...any) {
 	p.found[pos] = fmt.Sprintf(format, args...)
 }
 
-// findings are all that was reported, and the marks that nothing needs, in the order of the files.
+// findings returns all findings, including unnecessary marks, in the order of the files.
 func (p *program) findings() []Finding {
 	for _, l := range p.locks {
 		if l.reason != "" && !l.used {

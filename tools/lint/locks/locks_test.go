@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// forTests matches the packages that only tests use. They may wait under a lock of theirs.
+// forTests matches the packages that only tests use. They may do I/O under a lock.
 var forTests = regexp.MustCompile(`/e2e/|/[a-z]+test/`)
 
 func TestNoLockIsHeldAcrossIO(t *testing.T) {
