@@ -236,10 +236,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if resync == 0 {
 		resync = defaultResync
 	}
-	host := hostfiles.Checker{
-		Own:    []string{cfg.Paths.Data, cfg.Paths.Config, cfg.Paths.Run},
-		Engine: hostfiles.EngineSocket(cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST"))),
-	}
+	host := hostfiles.New(cfg.Paths, cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST")))
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
 		Host:      host,

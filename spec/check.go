@@ -26,10 +26,7 @@ func (r *resolver) check() {
 	}
 	r.container(s, nil)
 	r.entrypoint()
-	for i, c := range s.GetCopies() {
-		r.copySource(c.GetSource(), "copies", i, "source")
-	}
-	r.mountSources()
+	r.sources()
 	r.primaryTargets()
 	r.hostname()
 	r.blank(s.GetPostCreate(), "post_create")

@@ -1,8 +1,10 @@
 package spec
 
 import (
+	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -41,15 +43,54 @@ var dangers = []danger{
 var credentials = []string{
 	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".password-store", ".pgpass",
 	".npmrc", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".vault-token", ".terraform.d", ".oci",
-	".config/gcloud", ".config/gh", ".config/hub", ".config/op", ".config/sops", ".config/google-chrome", ".config/chromium",
+	".config/containers", ".config/doctl", ".config/gcloud", ".config/gh", ".config/hub", ".config/op", ".config/rclone", ".config/sops", ".fly", ".thunderbird", ".config/google-chrome", ".config/chromium",
 	".mozilla", ".local/share/keyrings", ".claude", ".claude.json", ".codex", ".gem/credentials", ".m2/settings.xml", ".boto", ".s3cfg", ".my.cnf",
 }
 
-// DangerousSource says why a path of the host must not be mounted, as the end of a
+// system are folders of the operating system. Nothing in them leaves the host, except
+// below exempt ones.
+var (
+	system = []string{"/etc", "/usr", "/var", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+	exempt = []string{"/var/tmp"}
+)
+
+// homeFolders hold the homes of people.
+var homeFolders = []string{"/home", "/Users", "/var/home"}
+
+// Host is what the rule about sources knows of the host and of its user.
+type Host struct {
+	// Own are agbox's own folders, Binaries its programs.
+	Own, Binaries []string
+	// Home is the home that the caller names, or empty.
+	Home string
+	// Homes are the homes of the daemon's user, who is the only user of the daemon. What is
+	// in them does not belong to others, even if they are below /var.
+	Homes []string
+	// Granted are folders that the operator's policy opens, even if they are folders of the
+	// system or in a home of others.
+	Granted []string
+}
+
+// DangerousSource says why a path of the host must not leave it, as the end of a
 // sentence, or returns "". The path is absolute and clean. If possible, the caller should
-// also pass it with symbolic links resolved. own are agbox's own folders. home is the
-// caller's home, or empty.
-func DangerousSource(source string, own []string, home string) string {
+// also pass it with symbolic links resolved. The answer is the same for mounts and copies,
+// except that a writable mount must not hold agbox's programs.
+func DangerousSource(source string, host Host, writable bool) string {
+	for _, check := range []func(string, Host) string{dangerOf, credentialsOf, homeOf, ownOf, foreignOf} {
+		if why := check(source, host); why != "" {
+			return why
+		}
+	}
+	for _, program := range host.Binaries {
+		if writable && within(program, source) {
+			return "it holds " + program + ", which belongs to agbox itself"
+		}
+	}
+	return ""
+}
+
+// dangerOf is DangerousSource for what gives control over the host.
+func dangerOf(source string, _ Host) string {
 	if source == "/" {
 		return "it is the whole host"
 	}
@@ -68,6 +109,11 @@ func DangerousSource(source string, own []string, home string) string {
 	if source == "/run/user" || path.Dir(source) == "/run/user" {
 		return "it holds the sockets of a user's programs"
 	}
+	return ""
+}
+
+// credentialsOf is DangerousSource for keys and credentials.
+func credentialsOf(source string, _ Host) string {
 	slashed := source + "/"
 	for _, name := range credentials {
 		if strings.Contains(slashed, "/"+name+"/") {
@@ -77,10 +123,25 @@ func DangerousSource(source string, own []string, home string) string {
 	if path.Base(source) == ".config" {
 		return "programs keep credentials in it"
 	}
-	if home = filepath.Clean(home); home != "." && home != "/" && within(home, source) || source == "/root" || source == "/home" || source == "/Users" || path.Dir(source) == "/home" || path.Dir(source) == "/Users" {
+	return ""
+}
+
+// homeOf is DangerousSource for whole homes.
+func homeOf(source string, host Host) string {
+	whole := source == "/root" || slices.Contains(homeFolders, source) || slices.Contains(homeFolders, path.Dir(source))
+	for _, home := range append([]string{host.Home}, host.Homes...) {
+		home = filepath.Clean(home)
+		whole = whole || home != "." && home != "/" && within(home, source)
+	}
+	if whole {
 		return "it holds a whole home, and with it credentials such as .ssh"
 	}
-	for _, dir := range own {
+	return ""
+}
+
+// ownOf is DangerousSource for agbox's own folders and programs.
+func ownOf(source string, host Host) string {
+	for _, dir := range host.Own {
 		switch {
 		case dir == "":
 		case within(source, dir):
@@ -89,40 +150,97 @@ func DangerousSource(source string, own []string, home string) string {
 			return "it holds " + dir + ", which belongs to agbox itself"
 		}
 	}
+	if slices.Contains(host.Binaries, source) {
+		return "it belongs to agbox itself"
+	}
 	return ""
+}
+
+// foreignOf is DangerousSource for folders of the system and homes of others.
+func foreignOf(source string, host Host) string {
+	in := func(folders []string) bool {
+		return slices.ContainsFunc(folders, func(dir string) bool { return dir != "" && dir != "/" && within(source, filepath.Clean(dir)) })
+	}
+	if in(host.Homes) || in(host.Granted) || in(exempt) {
+		return ""
+	}
+	for _, dir := range append([]string{"/root"}, homeFolders...) {
+		if within(source, dir) {
+			return "it is in the home of another user than that of agboxd"
+		}
+	}
+	for _, dir := range system {
+		if within(source, dir) {
+			return "it is in " + dir + ", which belongs to the system"
+		}
+	}
+	return ""
+}
+
+// CredentialBelow returns the names, relative to a folder, of what would make the folder
+// a place of credentials if it existed there: a folder with .ssh is a home, and .cargo
+// may hold a login.
+func CredentialBelow(folder string) []string {
+	below := []string{".ssh", ".gnupg"}
+	for _, name := range credentials {
+		if first, rest, ok := strings.Cut(name, "/"); ok && path.Base(folder) == first {
+			below = append(below, rest)
+		}
+	}
+	return below
 }
 
 // within reports whether a path is a folder or below it.
 func within(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }
 
-// mountSources refuses dangerous sources of everything that is mounted into the primary.
-func (r *resolver) mountSources() {
-	if r.spec.GetSecurity().GetAllowDangerousMounts() {
-		return
-	}
+// sources refuses dangerous sources of everything that is mounted or copied into the
+// primary, with one rule for both.
+func (r *resolver) sources() {
 	for i, m := range r.spec.GetMounts() {
-		r.mountSource(m.GetSource(), "mounts", i, "source")
+		r.source("Mounting", m.GetSource(), m.GetWritable(), "mounts", i, "source")
 	}
-	if w := r.spec.GetWorkspace(); w.GetMount() {
-		r.mountSource(w.GetSource(), "workspace", "source")
+	for i, c := range r.spec.GetCopies() {
+		if !r.endless(c.GetSource(), "copies", i, "source") {
+			r.source("Copying", c.GetSource(), false, "copies", i, "source")
+		}
+	}
+	switch w := r.spec.GetWorkspace(); {
+	case w == nil:
+	case w.GetMount():
+		r.source("Mounting", w.GetSource(), true, "workspace", "source")
+	case !r.endless(w.GetSource(), "workspace", "source"):
+		r.source("Copying", w.GetSource(), false, "workspace", "source")
 	}
 }
 
-func (r *resolver) mountSource(source string, path ...any) {
-	if !filepath.IsAbs(source) {
+// source refuses a dangerous source, unless the caller has allowed it.
+func (r *resolver) source(doing, source string, writable bool, path ...any) {
+	if r.spec.GetSecurity().GetAllowDangerousMounts() || !filepath.IsAbs(source) {
 		return
 	}
-	if why := DangerousSource(filepath.Clean(source), r.Own, r.Request.GetHomeDir()); why != "" {
-		r.problem(path, "Mounting %.200s is refused, because %s: name something narrower, or set security.allow_dangerous_mounts if you mean it", source, why)
+	host := r.Host
+	host.Home = r.Request.GetHomeDir()
+	if why := DangerousSource(filepath.Clean(source), host, writable); why != "" {
+		r.problem(path, "%s", strings.TrimSuffix(Refusal(doing, shorten(source), why), "."))
 	}
 }
 
-// copySource refuses sources that are endless, or not files at all.
-func (r *resolver) copySource(source string, path ...any) {
+// Refusal is the sentence about a source that must not leave the host: doing is a word
+// such as "Mounting", why the answer of DangerousSource.
+func Refusal(doing, source, why string) string {
+	return fmt.Sprintf("%s %s is refused, because %s: name something else, or give the flag --allow-dangerous-mounts if you mean it.", doing, source, why)
+}
+
+// endless refuses to copy what has no end, or is no file at all. It reports whether it did.
+func (r *resolver) endless(source string, path ...any) bool {
 	for _, never := range []string{"/proc", "/sys", "/dev"} {
 		if source == "/" || within(source, never) {
 			r.problem(path, "%.200s cannot be copied, because it holds no ordinary files: name a folder of yours", source)
-			return
+			return true
 		}
 	}
+	return false
 }
+
+// shorten bounds a path in a sentence.
+func shorten(text string) string { return fmt.Sprintf("%.200s", text) }

@@ -36,8 +36,8 @@ type Input struct {
 	// Request has the files and the fields.
 	Request *agboxv1.CreateSandboxRequest
 	Rules   Validator
-	// Own are agbox's own folders on the host, which no sandbox may mount.
-	Own []string
+	// Host says what must not leave the host. Its Home is ignored: Request has it.
+	Host Host
 }
 
 // Result is the result of Resolve.

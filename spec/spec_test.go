@@ -25,7 +25,7 @@ func resolve(t testing.TB, req *agboxv1.CreateSandboxRequest) *Result {
 	if req.GetHomeDir() == "" {
 		req.HomeDir = "/home/me"
 	}
-	return Resolve(Input{Request: req, Rules: rules, Own: []string{"/srv/agbox/data"}})
+	return Resolve(Input{Request: req, Rules: rules, Host: testHost})
 }
 
 func file(text string) *agboxv1.CreateSandboxRequest {
@@ -219,18 +219,34 @@ func TestRelativePathsNeedAFolder(t *testing.T) {
 	}
 }
 
+// testHost is the host of all tests here.
+var testHost = Host{
+	Own: []string{"/srv/agbox/data"}, Binaries: []string{"/opt/agbox/bin/agboxd"}, Home: "/home/me", Homes: []string{"/home/me", "/var/lib/me"},
+	Granted: []string{"/var/lib/jobs", "/home/you/shared"},
+}
+
 func TestDangerousSourcesCanBeForced(t *testing.T) {
 	for source, dangerous := range map[string]bool{
 		"/": true, "/proc": true, "/sys/fs": true, "/dev/kvm": true, "/run": true, "/var": true, "/var/run": true, "/etc": true,
 		"/home": true, "/home/me": true, "/home/you": true, "/root": true, "/home/me/.ssh/id": true, "/home/me/.config": true, "/x/.aws": true,
 		"/srv/agbox/data": true, "/srv/agbox/data/x": true, "/srv/agbox": true, "/srv": true, "/home/me/.config/gh/hosts.yml": true,
-		"/run/user/1000": true, "/run/user": true, "/run/dbus/system_bus_socket": true, "/run/systemd": true, "/run/user/1000/docker.sock": true, "/run/user/1000/keyring/ssh": false, "/home/me/src": false, "/srv/agbox2": false, "/tmp": false, "/etc/hosts": false, "/home/me/.sshx": false, "/devices": false, "/opt": false,
+		"/run/user/1000": true, "/run/user": true, "/run/dbus/system_bus_socket": true, "/run/systemd": true, "/run/user/1000/docker.sock": true, "/run/user/1000/keyring/ssh": false, "/home/me/src": false, "/srv/agbox2": false, "/tmp": false, "/home/me/.sshx": false, "/devices": false, "/opt": false,
+		// The system and others.
+		"/etc/hosts": true, "/etc/shadow": true, "/usr/share": true, "/usr": true, "/var/lib/x": true, "/lib/modules": true, "/bin/sh": true, "/etcetera": false, "/var/tmp/x": false,
+		"/home/you/src": true, "/root/src": true, "/var/home/you/src": true, "/Users/you/src": true,
+		"/var/lib/me/src": false, "/var/lib/me": true, "/var/lib/jobs": false, "/var/lib/jobs/1": false, "/home/you/shared/x": false, "/home/you/shared/.ssh": true,
+		"/opt/agbox/bin/agboxd": true, "/opt/agbox/bin": false,
 	} {
-		if why := DangerousSource(source, []string{"/srv/agbox/data"}, "/home/me"); (why != "") != dangerous {
+		if why := DangerousSource(source, testHost, false); (why != "") != dangerous {
 			t.Errorf("%s: %q", source, why)
 		}
 	}
-	good(t, file("image: x\nmounts: [\"/:/host\"]\nsecurity: {allow_dangerous_mounts: true}\n"))
+	if why := DangerousSource("/opt/agbox", testHost, true); !strings.Contains(why, "/opt/agbox/bin/agboxd") {
+		t.Errorf("a writable folder with agbox's programs: %q", why)
+	}
+	for _, what := range []string{"mounts: [\"/:/host\"]", "copies: [\"~/.ssh:/x\", \"/etc/shadow:/y\"]", "workspace: {source: /usr/src}"} {
+		good(t, file("image: x\n"+what+"\nsecurity: {allow_dangerous_mounts: true}\n"))
+	}
 }
 
 func TestWaitingForTheImagesHealthcheckIsNoted(t *testing.T) {

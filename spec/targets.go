@@ -48,7 +48,6 @@ func (r *resolver) primaryTargets() {
 // copyOnly reports fields of a workspace that have no effect when it is mounted.
 func (r *resolver) copyOnly(w *agboxv1.WorkspaceSpec) {
 	if !w.GetMount() {
-		r.copySource(w.GetSource(), "workspace", "source")
 		return
 	}
 	if len(w.GetExcludePatterns()) > 0 {

@@ -104,7 +104,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	flag(&o.newPrivileges, "allow-new-privileges", "let set-user-ID programs such as sudo gain privileges")
 	flag(&o.seccompUnconfined, "seccomp-unconfined", "run without the seccomp filter")
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
-	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts that are otherwise refused, for example of the engine's socket")
+	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts and copies that are otherwise refused, for example of the engine's socket")
 	f.BoolVar(&o.trust, "trust", false, "grant what the sandbox file requests of this machine, without asking")
 	for name, words := range map[string][]string{
 		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),

@@ -97,6 +97,6 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 func (c *Controller) merge(req *agboxv1.CreateSandboxRequest) *spec.Result {
 	return spec.Resolve(spec.Input{
 		Request: req, Rules: c.rules,
-		Own: []string{c.paths.Data, c.paths.Config, c.paths.Run},
+		Host: c.host.Host,
 	})
 }

@@ -71,6 +71,38 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 	}
 }
 
+func TestAFileThatNobodyVouchesForMountsOnlyItsOwnFolderWritable(t *testing.T) {
+	outside, dir := folder(t), folder(t)
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for yaml, refused := range map[string]bool{
+		"mounts: [\".:/x:rw\"]":                  false,
+		"mounts: [\"link:/x\"]":                  false,
+		"mounts: [\"link:/x:rw\"]":               true,
+		"mounts: [\"" + outside + ":/x:rw\"]":    true,
+		"workspace: {source: ., mount: true}":    false,
+		"workspace: {source: link, mount: true}": true,
+		"workspace: " + outside:                  false,
+	} {
+		for _, untrusted := range []bool{true, false} {
+			c := bare(t)
+			result := c.Resolve(t.Context(), &agboxv1.CreateSandboxRequest{
+				ConfigYaml: []byte("image: x\n" + yaml + "\n"), ConfigDir: dir, HomeDir: "/nowhere", UntrustedFiles: untrusted,
+			})
+			if got := len(result.Problems) > 0; got != (refused && untrusted) {
+				t.Errorf("%s, untrusted %v: %v", yaml, untrusted, result.Problems)
+			}
+		}
+	}
+	byCaller := &agboxv1.CreateSandboxRequest{ConfigDir: dir, UntrustedFiles: true, ConfigYaml: []byte("image: x\n"), CreateSpec: &agboxv1.CreateSpec{
+		Mounts: []*agboxv1.MountSpec{{Source: outside, Target: "/x", Writable: true}},
+	}}
+	if result := bare(t).Resolve(t.Context(), byCaller); len(result.Problems) > 0 {
+		t.Errorf("the caller's own mount: %v", result.Problems)
+	}
+}
+
 func TestWhatTheCallerAsksForItselfIsNotListed(t *testing.T) {
 	dir := folder(t)
 	yes := true

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 	for _, p := range check.Spec(resolved) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
 	}
+	ownFolderOnly(req, result, resolved)
 	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string
 	for i, name := range resolved.GetBuiltinTools() {
@@ -34,6 +36,31 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 			seen = append(seen, name)
 			project(result, resolved, host, tool, i, req.GetUntrustedFiles() && !byCaller(result, resolved, name))
 		}
+	}
+}
+
+// ownFolderOnly refuses writable mounts that untrusted files ask for outside of their own
+// folder. The caller may ask for them.
+func ownFolderOnly(req *agboxv1.CreateSandboxRequest, result *spec.Result, resolved *agboxv1.CreateSpec) {
+	if !req.GetUntrustedFiles() {
+		return
+	}
+	l := &requestList{req: req, result: result}
+	refuse := func(source, flag string, path ...any) {
+		if l.origin(path) == nil {
+			return
+		}
+		if _, inside := l.source(source, path...); !inside {
+			result.Problem(path, "A file may mount only its own folder writable, because anybody may have written it: mount %.200s read-only, or give the flag %s if you want it", source, flag)
+		}
+	}
+	for i, m := range resolved.GetMounts() {
+		if m.GetWritable() {
+			refuse(m.GetSource(), fmt.Sprintf("--mount %.200s:%.200s:rw", m.GetSource(), m.GetTarget()), "mounts", i, "source")
+		}
+	}
+	if w := resolved.GetWorkspace(); w.GetMount() {
+		refuse(w.GetSource(), fmt.Sprintf("--mount-workspace %.200s", w.GetSource()), "workspace", "source")
 	}
 }
 

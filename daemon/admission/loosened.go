@@ -25,25 +25,25 @@ func loosened(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	return lines
 }
 
-// dangerousMounts lists mounts that only allow_dangerous_mounts permits. If none is
-// dangerous now, one may have been when the sandbox was made, so the setting itself is
-// listed.
+// dangerousMounts names the mounts and copies that are allowed by force alone. If none is
+// dangerous now, one may have been when the sandbox was made, so the force is said.
 func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string {
 	var lines []string
-	look := func(source string, writable bool) {
-		access := "read-only"
-		if writable {
-			access = "writable"
-		}
-		if why := check.Danger(source); why != "" {
-			lines = append(lines, fmt.Sprintf("primary: dangerous mount of %s, %s: %s", source, access, why))
+	look := func(source string, use hostfiles.Use) {
+		if why := check.Danger(source, use); why != "" {
+			lines = append(lines, fmt.Sprintf("primary: dangerous %s: %s", use.Of(source), why))
 		}
 	}
 	for _, m := range spec.GetMounts() {
-		look(m.GetSource(), m.GetWritable())
+		look(m.GetSource(), hostfiles.MountUse(m.GetWritable()))
+	}
+	for _, c := range spec.GetCopies() {
+		look(c.GetSource(), hostfiles.Copied)
 	}
 	if w := spec.GetWorkspace(); w.GetMount() {
-		look(w.GetSource(), true)
+		look(w.GetSource(), hostfiles.Writable)
+	} else if w != nil {
+		look(w.GetSource(), hostfiles.Copied)
 	}
 	if len(lines) == 0 {
 		return []string{"primary: dangerous mounts are allowed"}

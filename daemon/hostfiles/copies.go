@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,21 +41,24 @@ type Copy struct {
 	// to the user of execs instead, with the folders that are made above it.
 	Owner   string
 	ForUser bool
+	// Force allows a source that is otherwise refused.
+	Force bool
 }
 
 // Copies returns all copies of a spec, in order.
 func Copies(s *agboxv1.CreateSpec) []Copy {
 	var all []Copy
+	force := s.GetSecurity().GetAllowDangerousMounts()
 	if w := s.GetWorkspace(); w != nil && !w.GetMount() {
 		all = append(all, Copy{
 			Field: "workspace", Source: w.GetSource(), Target: cmp.Or(w.GetTarget(), spec.DefaultWorkspace),
-			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true,
+			Excludes: w.GetExcludePatterns(), Gitignore: w.GetUseGitignore(), ForUser: true, Force: force,
 		})
 	}
 	for i, c := range s.GetCopies() {
 		all = append(all, Copy{
 			Field: fmt.Sprintf("copies[%d]", i), Source: c.GetSource(), Target: c.GetTarget(),
-			Excludes: c.GetExcludePatterns(), Owner: c.GetOwner(),
+			Excludes: c.GetExcludePatterns(), Owner: c.GetOwner(), Force: force,
 			ForUser: c.GetOwner() == "" && InHome(c.GetTarget()),
 		})
 	}
@@ -62,7 +66,7 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 		if k := p.GetKind(); k == agboxv1.ProjectionKind_PROJECTION_KIND_COPY || k == agboxv1.ProjectionKind_PROJECTION_KIND_FILE {
 			all = append(all, Copy{
 				Field: "tool " + p.GetTool(), Source: p.GetSource(), Content: p.GetContent(), Target: p.GetTarget(),
-				ForUser: InHome(p.GetTarget()),
+				ForUser: InHome(p.GetTarget()), Force: true, // named by its tool, so it is intended
 			})
 		}
 	}
@@ -82,23 +86,38 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 	if one.Source == "" {
 		return &Tree{copied: one}, nil
 	}
-	if err := c.Copy(one.Source); err != nil {
-		return nil, err
-	}
-	resolved, err := resolveLinks(filepath.Clean(one.Source))
+	held, err := c.Hold(one.Source, Copied, one.Force)
 	if err != nil {
 		return nil, err
 	}
+	defer held.Close()
 	t := &Tree{copied: one}
-	if st, err := os.Stat(resolved); err != nil {
-		return nil, unusable(one.Source, err)
-	} else if !st.IsDir() {
-		resolved, t.base = filepath.Split(resolved)
+	if held.info.IsDir() {
+		if t.dir, err = os.Open(held.again()); err != nil {
+			return nil, unusable(one.Source, err)
+		}
+		return t, nil
 	}
-	if t.dir, err = os.Open(resolved); err != nil {
+	dir, base := filepath.Split(held.Path)
+	if t.dir, err = os.Open(dir); err != nil {
 		return nil, unusable(one.Source, err)
+	}
+	t.base = base
+	if !t.holds(held) {
+		t.Close()
+		return nil, refusal("%s was replaced while it was checked: create the sandbox again when nothing changes it.", one.Source)
 	}
 	return t, nil
+}
+
+// holds reports whether the file of the tree is the one that was checked.
+func (t *Tree) holds(checked *Source) bool {
+	var now unix.Stat_t
+	if err := unix.Fstatat(int(t.dir.Fd()), t.base, &now, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false
+	}
+	was, ok := checked.info.Sys().(*syscall.Stat_t)
+	return ok && was.Dev == now.Dev && was.Ino == now.Ino
 }
 
 // IsDir reports whether the source is a folder.

@@ -1,12 +1,9 @@
-// Package hostfiles checks what a sandbox takes from the host: the sources of mounts,
-// copies and the workspace. It refuses what is missing or dangerous, also through links
-// and other names, and packs copies.
+// Package hostfiles decides what may leave the host: the sources of mounts, copies and
+// the workspace. One rule applies to all of them (spec.DangerousSource), under whatever
+// name a source hides. The package also packs what is copied.
 //
-// A source is checked when the sandbox is requested and again right before its container
-// is made. The engine gets the path that was checked, with all symbolic links resolved.
-// Somebody who can change folders on that path between the last check and the mount can
-// still replace the source. That needs the rights of the daemon's own user, or a path
-// through a folder that others can write to.
+// A source is opened first and checked then: the rule applies to the file that the
+// descriptor holds, not to a name that may mean another file a moment later.
 package hostfiles
 
 import (
@@ -16,6 +13,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,17 +23,45 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/spec"
 )
 
-// Checker knows which paths of the host are not for sandboxes.
+// Checker knows what must not leave the host.
 type Checker struct {
-	// Own are agbox's own folders.
-	Own []string
-	// Engine is the path of the engine's socket, or empty.
+	// Host is what the rule about sources knows. Its Home is the caller's home; empty if it
+	// is not known.
+	spec.Host
+	// Engine is the path of the engine's socket; empty if it has none.
 	Engine string
-	// Home is the caller's home, or empty if unknown.
-	Home string
+}
+
+// New returns a Checker for this process, an install and the engine at an address.
+func New(install paths.Install, engine string) Checker {
+	c := Checker{Engine: EngineSocket(engine)}
+	c.Own = []string{install.Data, install.Config, install.Run}
+	if self, err := os.Executable(); err == nil {
+		for _, name := range []string{"agbox", "agboxd", "agbox-init"} {
+			c.Binaries = append(c.Binaries, filepath.Join(filepath.Dir(self), name))
+		}
+	}
+	add := func(home string) {
+		if filepath.IsAbs(home) && home != "/" && !slices.Contains(c.Homes, filepath.Clean(home)) {
+			c.Homes = append(c.Homes, filepath.Clean(home))
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		add(home)
+	}
+	if u, err := user.LookupId(strconv.Itoa(os.Geteuid())); err == nil {
+		add(u.HomeDir)
+	}
+	for _, home := range slices.Clone(c.Homes) {
+		if resolved, err := filepath.EvalSymlinks(home); err == nil {
+			add(resolved)
+		}
+	}
+	return c
 }
 
 // EngineSocket returns the path of the socket in an engine's address, or "" if it has
@@ -66,114 +92,83 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 			all = append(all, Problem{path, f})
 		}
 	}
-	force := s.GetSecurity().GetAllowDangerousMounts()
+	look := func(source string, use Use, path ...any) {
+		held, err := c.Hold(source, use, s.GetSecurity().GetAllowDangerousMounts())
+		if held != nil {
+			held.Close()
+		}
+		tell(err, path...)
+	}
 	for i, m := range s.GetMounts() {
-		_, err := c.Bind(m.GetSource(), force)
-		tell(err, "mounts", i, "source")
+		look(m.GetSource(), MountUse(m.GetWritable()), "mounts", i, "source")
 	}
 	for i, copied := range s.GetCopies() {
-		tell(c.Copy(copied.GetSource()), "copies", i, "source")
+		look(copied.GetSource(), Copied, "copies", i, "source")
 	}
 	if w := s.GetWorkspace(); w != nil {
-		tell(c.Workspace(w, force), "workspace", "source")
+		held, err := c.Workspace(w, s.GetSecurity().GetAllowDangerousMounts())
+		if held != nil {
+			held.Close()
+		}
+		tell(err, "workspace", "source")
 	}
 	return all
 }
 
-// Workspace checks the source of a workspace. Paths that must not be mounted must not be
-// copied either: a workspace is a project, not a folder with keys.
-func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) error {
-	doing := "Copying in"
+// Workspace holds the source of a workspace, which must be a folder.
+func (c Checker) Workspace(w *agboxv1.WorkspaceSpec, force bool) (*Source, error) {
+	use := Copied
 	if w.GetMount() {
-		doing = "Mounting"
+		use = Writable
 	}
-	resolved, err := c.allow(doing, w.GetSource(), force)
-	if err != nil {
-		return err
+	held, err := c.Hold(w.GetSource(), use, force)
+	if err == nil && !held.info.IsDir() {
+		held.Close()
+		return nil, refusal("The workspace %s is a file: name the folder of the project.", w.GetSource())
 	}
-	if st, err := os.Stat(resolved); err == nil && !st.IsDir() {
-		return refusal("The workspace %s is a file: name the folder of the project.", w.GetSource())
-	}
-	if w.GetMount() {
-		return nil
-	}
-	return c.Copy(w.GetSource())
+	return held, err
 }
 
-// Bind checks a source to mount and returns the path to mount: the source with all
-// symbolic links resolved. force permits a dangerous source, but not a missing one.
-func (c Checker) Bind(source string, force bool) (resolved string, err error) {
-	return c.allow("Mounting", source, force)
-}
-
-// allow is Bind for another action. doing is a word such as "Mounting".
-func (c Checker) allow(doing, source string, force bool) (resolved string, err error) {
+// Danger says why a source must not be mounted unless it is forced, as the end of a
+// sentence; "" if nothing is known against it, or it is not there.
+func (c Checker) Danger(source string, use Use) string {
 	clean := filepath.Clean(source)
-	refused := func(why string) error {
-		return refusal("%s %s is refused, because %s: name something narrower, or set security.allow_dangerous_mounts if you mean it.", doing, clean, why)
-	}
-	if why := c.known(clean); why != "" && !force {
-		return "", refused(why)
-	}
-	resolved, err = resolveLinks(clean)
-	if err != nil {
-		return "", err
-	}
-	st, err := os.Lstat(resolved)
-	if err != nil {
-		return "", unusable(clean, err)
-	}
-	if force {
-		return resolved, nil
-	}
-	if why := c.danger(resolved, st); why != "" {
-		if resolved != clean {
-			why = fmt.Sprintf("it leads by a symbolic link to %s, and %s", resolved, why)
-		}
-		return "", refused(why)
-	}
-	if st.Mode()&os.ModeDevice != 0 {
-		return "", refusal("%s is a device, and devices are not mounted: name it in security.devices.", clean)
-	}
-	return resolved, nil
-}
-
-// Danger says why a source must not be mounted without force, as the end of a sentence.
-// It returns "" if nothing is known against it, or if it does not exist.
-func (c Checker) Danger(source string) string {
-	clean := filepath.Clean(source)
-	if why := c.known(clean); why != "" {
+	if why := c.known(clean, use); why != "" {
 		return why
 	}
-	resolved, err := resolveLinks(clean)
+	held, err := open(clean)
 	if err != nil {
 		return ""
 	}
-	st, err := os.Lstat(resolved)
-	if err != nil {
-		return ""
-	}
-	return c.danger(resolved, st)
+	defer held.Close()
+	return c.danger(held, use)
 }
 
-// danger says why a path without symbolic links must not be mounted, under any of its
-// names. It returns "" if nothing is known against it.
-func (c Checker) danger(resolved string, st os.FileInfo) string {
-	if why := c.known(resolved); why != "" {
+// danger says why an open source must not leave the host, under any of its names; "" if
+// nothing is known against it.
+func (c Checker) danger(held *Source, use Use) string {
+	if why := c.known(held.Path, use); why != "" {
 		return why
 	}
-	if st.Mode()&os.ModeSocket != 0 && c.isEngine(st) {
+	if held.info.Mode()&os.ModeSocket != 0 && c.isEngine(held.info) {
 		return "it is the engine's socket, and who may write to that is root on the host"
 	}
+	if held.info.IsDir() {
+		for _, name := range spec.CredentialBelow(held.Path) {
+			if _, err := os.Lstat(filepath.Join(held.Path, name)); err == nil {
+				return "programs keep credentials in it, in " + name
+			}
+		}
+	}
 	mounts := mountTable()
-	for _, alias := range mounts.aliases(resolved) {
-		if why := c.known(alias); why != "" {
+	for _, alias := range mounts.aliases(held.Path) {
+		if why := c.known(alias, use); why != "" {
 			return fmt.Sprintf("it is another name of %s, and %s", alias, why)
 		}
 	}
-	for _, below := range mounts.below(resolved) {
+	for _, below := range mounts.below(held.Path) {
 		for _, alias := range mounts.aliases(below) {
-			if why := c.known(alias); why != "" {
+			if why := c.known(alias, use); why != "" {
 				return fmt.Sprintf("%s is mounted in it at %s, and %s", alias, below, why)
 			}
 		}
@@ -181,18 +176,17 @@ func (c Checker) danger(resolved string, st os.FileInfo) string {
 	return ""
 }
 
-// known is spec.DangerousSource that also covers file systems that ignore case, on which
-// ".SSH" is ".ssh".
-func (c Checker) known(path string) string {
-	own := c.Own
-	if why := spec.DangerousSource(path, own, c.Home); why != "" {
+// known is spec.DangerousSource, for a file system too that does not tell upper from
+// lower case: there ".SSH" is ".ssh".
+func (c Checker) known(path string, use Use) string {
+	if why := spec.DangerousSource(path, c.Host, use == Writable); why != "" {
 		return why
 	}
 	if c.Engine != "" && (path == c.Engine || strings.HasPrefix(c.Engine, strings.TrimSuffix(path, "/")+"/")) {
 		return "it is or holds the engine's socket, and who may write to that is root on the host"
 	}
 	if lower := strings.ToLower(path); lower != path && sameFile(path, lower) {
-		return spec.DangerousSource(lower, own, c.Home)
+		return spec.DangerousSource(lower, c.Host, use == Writable)
 	}
 	return ""
 }
@@ -212,35 +206,6 @@ func (c Checker) isEngine(st os.FileInfo) bool {
 		}
 	}
 	return false
-}
-
-// Copy checks a source to copy.
-func (c Checker) Copy(source string) error {
-	clean := filepath.Clean(source)
-	resolved, err := resolveLinks(clean)
-	if err != nil {
-		return err
-	}
-	for _, never := range []string{"/proc", "/sys", "/dev"} {
-		if resolved == "/" || resolved == never || strings.HasPrefix(resolved, never+"/") {
-			return refusal("%s cannot be copied, because it leads to %s, which holds no ordinary files: name a folder of yours.", clean, resolved)
-		}
-	}
-	st, err := os.Lstat(resolved)
-	switch {
-	case err != nil:
-		return unusable(clean, err)
-	case !st.IsDir() && !st.Mode().IsRegular():
-		return refusal("%s is neither a file nor a folder, and cannot be copied: name one.", clean)
-	}
-	var mode uint32 = unix.R_OK
-	if st.IsDir() {
-		mode |= unix.X_OK
-	}
-	if err := unix.Faccessat(unix.AT_FDCWD, resolved, mode, unix.AT_EACCESS); err != nil {
-		return unusable(clean, err)
-	}
-	return nil
 }
 
 // resolveLinks resolves all symbolic links of a path.

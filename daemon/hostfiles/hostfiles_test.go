@@ -19,6 +19,7 @@ import (
 
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/spec"
 )
 
 // host is a small host: a home with keys, a project, and agbox's own folder.
@@ -44,8 +45,21 @@ func newHost(t *testing.T) *host {
 	}
 	h.write(t, "people/me/src/file", "x")
 	h.write(t, "people/me/.ssh/id", "key")
-	h.Checker = Checker{Own: []string{h.path("data")}, Home: h.path("people/me"), Engine: h.path("run/engine.sock")}
+	h.Checker = Checker{
+		Host:   spec.Host{Own: []string{h.path("data")}, Binaries: []string{h.path("bin/agboxd")}, Home: h.path("people/me")},
+		Engine: h.path("run/engine.sock"),
+	}
 	return h
+}
+
+// held returns the path that a source leads to.
+func (h *host) held(source string, use Use, force bool) (string, error) {
+	held, err := h.Hold(source, use, force)
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
+	return held.Path, nil
 }
 
 func (h *host) path(rel string) string { return filepath.Join(h.root, rel) }
@@ -140,7 +154,7 @@ func TestSourcesOfMountsAreRefusedByAnyName(t *testing.T) {
 		{h.path("run/engine.sock"), "engine's socket"},
 		{h.path("other/hard.sock"), "engine's socket"},
 	} {
-		resolved, err := h.Bind(tc.source, false)
+		resolved, err := h.held(tc.source, ReadOnly, false)
 		switch {
 		case tc.says == "" && err != nil:
 			t.Errorf("%s: %v", tc.source, err)
@@ -158,10 +172,10 @@ func TestSourcesOfMountsAreRefusedByAnyName(t *testing.T) {
 
 func TestForceAllowsWhatIsDangerousAndNotWhatIsMissing(t *testing.T) {
 	h := newHost(t)
-	if resolved, err := h.Bind("/dev/null", true); err != nil || resolved != "/dev/null" {
+	if resolved, err := h.held("/dev/null", ReadOnly, true); err != nil || resolved != "/dev/null" {
 		t.Errorf("%s, %v", resolved, err)
 	}
-	if _, err := h.Bind(h.path("none"), true); err == nil {
+	if _, err := h.held(h.path("none"), ReadOnly, true); err == nil {
 		t.Error("what is not there is accepted")
 	}
 }
@@ -188,7 +202,7 @@ func TestASecondMountOfAFolderIsTheSameFolder(t *testing.T) {
 		"other/deep":        "is mounted in it at " + h.path("other/deep/keys"),
 		"people/me/src/sub": "", // on another file system, whatever its name there
 	} {
-		_, err := h.Bind(h.path(source), false)
+		_, err := h.held(h.path(source), ReadOnly, false)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v", source, err)
 		}
@@ -201,13 +215,13 @@ func TestASecondMountOfAFolderIsTheSameFolder(t *testing.T) {
 func TestUpperCaseIsNoWayAroundWhereItDoesNotCount(t *testing.T) {
 	h := newHost(t)
 	h.mkdir(t, "people/me/.SSH")
-	if _, err := h.Bind(h.path("people/me/.SSH"), false); err != nil {
+	if _, err := h.held(h.path("people/me/.SSH"), ReadOnly, false); err != nil {
 		t.Errorf("where case counts: %v", err)
 	}
 	before := sameFile
 	defer func() { sameFile = before }()
 	sameFile = strings.EqualFold
-	if _, err := h.Bind(h.path("people/me/.SSH"), false); err == nil || !strings.Contains(err.Error(), "credentials") {
+	if _, err := h.held(h.path("people/me/.SSH"), ReadOnly, false); err == nil || !strings.Contains(err.Error(), "credentials") {
 		t.Errorf("where it does not: %v", err)
 	}
 }
@@ -219,6 +233,12 @@ func TestSourcesOfCopies(t *testing.T) {
 	}
 	h.link(t, "/proc", "other/p")
 	h.link(t, h.path("people/me/src"), "other/project")
+	h.link(t, h.path("people/me/.ssh"), "other/keys")
+	h.mkdir(t, "elsewhere/.ssh")
+	h.mkdir(t, "elsewhere/src")
+	h.write(t, "x/.cargo/credentials.toml", "key")
+	h.write(t, "y/.cargo/config.toml", "")
+	h.write(t, "bin/agboxd", "")
 	for source, says := range map[string]string{
 		h.path("people/me/src"):      "",
 		h.path("people/me/src/file"): "",
@@ -226,9 +246,21 @@ func TestSourcesOfCopies(t *testing.T) {
 		h.path("none"):               "does not exist",
 		h.path("other/fifo"):         "neither a file nor a folder",
 		h.path("other/p"):            "no ordinary files",
+		h.path("people/me/.ssh"):     "credentials",
+		h.path("people/me"):          "whole home",
+		h.path("other/keys/id"):      "leads by a symbolic link to " + h.path("people/me/.ssh/id"),
+		h.path("elsewhere"):          "programs keep credentials in it, in .ssh",
+		h.path("elsewhere/src"):      "",
+		h.path("x/.cargo"):           "programs keep credentials in it, in credentials.toml",
+		h.path("y/.cargo"):           "",
+		h.path("data/logs"):          "agbox itself",
+		h.path("bin/agboxd"):         "agbox itself",
+		h.path("bin"):                "",
+		"/etc/shadow":                "password hashes",
+		"/etc/hostname":              "belongs to the system",
 		"/":                          "no ordinary files",
 	} {
-		err := h.Copy(source)
+		_, err := h.held(source, Copied, false)
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v", source, err)
 		}
@@ -243,11 +275,11 @@ func TestProblemsNameTheirField(t *testing.T) {
 		Workspace: &agboxv1.WorkspaceSpec{Source: h.path("people/me")},
 	})
 	if len(all) != 3 || !slices.Equal(all[0].Path, []any{"mounts", 1, "source"}) || !slices.Equal(all[1].Path, []any{"copies", 0, "source"}) ||
-		!slices.Equal(all[2].Path, []any{"workspace", "source"}) || !strings.Contains(all[2].Err.Message, "Copying in") || !strings.Contains(all[2].Err.Message, "whole home") {
+		!slices.Equal(all[2].Path, []any{"workspace", "source"}) || !strings.Contains(all[2].Err.Message, "Copying") || !strings.Contains(all[2].Err.Message, "whole home") {
 		t.Errorf("got %v", all)
 	}
 	file := &agboxv1.WorkspaceSpec{Source: h.path("people/me/src/file")}
-	if err := h.Workspace(file, false); err == nil || !strings.Contains(err.Error(), "is a file") {
+	if _, err := h.Workspace(file, false); err == nil || !strings.Contains(err.Error(), "is a file") {
 		t.Errorf("a file as workspace: %v", err)
 	}
 }

@@ -31,41 +31,40 @@ func workspaceTarget(s *agboxv1.CreateSpec) string {
 func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
 	var all []runtime.Mount
-	for _, m := range sb.Spec.GetMounts() {
-		source, err := l.host.Bind(m.GetSource(), force)
+	bind := func(held *hostfiles.Source, err error, target string, use hostfiles.Use) error {
 		if err != nil {
+			return err
+		}
+		defer held.Close()
+		all = append(all, runtime.Mount{Source: held.Path, Target: target, ReadOnly: use != hostfiles.Writable})
+		return nil
+	}
+	for _, m := range sb.Spec.GetMounts() {
+		use := hostfiles.MountUse(m.GetWritable())
+		held, err := l.host.Hold(m.GetSource(), use, force)
+		if err := bind(held, err, m.GetTarget(), use); err != nil {
 			return nil, err
 		}
-		all = append(all, runtime.Mount{Source: source, Target: m.GetTarget(), ReadOnly: !m.GetWritable()})
 	}
 	if w := sb.Spec.GetWorkspace(); w.GetMount() {
-		if err := l.host.Workspace(w, force); err != nil {
+		held, err := l.host.Workspace(w, force)
+		if err := bind(held, err, workspaceTarget(sb.Spec), hostfiles.Writable); err != nil {
 			return nil, err
 		}
-		source, err := l.host.Bind(w.GetSource(), force)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, runtime.Mount{Source: source, Target: workspaceTarget(sb.Spec)})
 	}
 	for _, p := range sb.Spec.GetToolProjections() {
-		m := runtime.Mount{Source: p.GetSource(), Target: p.GetTarget(), ReadOnly: true}
 		switch p.GetKind() {
 		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
-			source, err := l.host.Bind(p.GetSource(), true) // named by its tool, so it is intended
-			if err != nil {
+			held, err := l.host.Hold(p.GetSource(), hostfiles.ReadOnly, true) // named by its tool, so it is intended
+			if err := bind(held, err, p.GetTarget(), hostfiles.ReadOnly); err != nil {
 				return nil, err
 			}
-			m.Source = source
 		case agboxv1.ProjectionKind_PROJECTION_KIND_CACHE:
 			if err := makeCache(p.GetSource()); err != nil {
 				return nil, err
 			}
-			m.ReadOnly = false
-		default:
-			continue
+			all = append(all, runtime.Mount{Source: p.GetSource(), Target: p.GetTarget()})
 		}
-		all = append(all, m)
 	}
 	return all, nil
 }

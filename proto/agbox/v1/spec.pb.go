@@ -1072,8 +1072,8 @@ type SecuritySpec struct {
 	// Give all capabilities and devices and no seccomp filter: no isolation from the host.
 	// By flag only.
 	Privileged *bool `protobuf:"varint,6,opt,name=privileged,proto3,oneof" json:"privileged,omitempty"`
-	// Allow mounts of sources that are otherwise refused, for example the engine's socket
-	// or a directory with credentials. By flag only.
+	// Allow mounts and copies of sources that are otherwise refused, for example of the
+	// engine's socket or of a credential directory. By flag only.
 	AllowDangerousMounts *bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3,oneof" json:"allow_dangerous_mounts,omitempty"`
 	// Mount the container's root file system read-only.
 	ReadOnlyRoot  *bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3,oneof" json:"read_only_root,omitempty"`

@@ -1,0 +1,163 @@
+package hostfiles
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/spec"
+)
+
+// Use is what is done with a source.
+type Use int
+
+// The uses.
+const (
+	Copied Use = iota
+	ReadOnly
+	Writable
+)
+
+// MountUse is the use of a mount.
+func MountUse(writable bool) Use {
+	if writable {
+		return Writable
+	}
+	return ReadOnly
+}
+
+// doing begins a sentence about a use.
+func (u Use) doing() string {
+	if u == Copied {
+		return "Copying"
+	}
+	return "Mounting"
+}
+
+// Of names a use of a source.
+func (u Use) Of(source string) string {
+	switch u {
+	case ReadOnly:
+		return "mount of " + source + ", read-only"
+	case Writable:
+		return "mount of " + source + ", writable"
+	}
+	return "copy of " + source
+}
+
+// Source is a source that was opened and then checked. It stays the same file, whatever
+// becomes of its name.
+type Source struct {
+	// Path is absolute, without symbolic links.
+	Path string
+	// file is opened with O_PATH.
+	file *os.File
+	info os.FileInfo
+}
+
+// Close forgets the source.
+func (s *Source) Close() { _ = s.file.Close() } // nothing was written
+
+// again is a path to the open file itself.
+func (s *Source) again() string { return "/proc/self/fd/" + strconv.Itoa(int(s.file.Fd())) }
+
+// Hold opens a source and checks it. force allows what is dangerous, but not what is
+// missing. Errors are fault.Errors.
+func (c Checker) Hold(source string, use Use, force bool) (*Source, error) {
+	clean := filepath.Clean(source)
+	if use == Copied {
+		if err := endless(clean, clean); err != nil {
+			return nil, err
+		}
+	}
+	if why := c.known(clean, use); why != "" && !force {
+		return nil, refusal("%s", spec.Refusal(use.doing(), clean, why))
+	}
+	held, err := open(clean)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.check(held, clean, use, force); err != nil {
+		held.Close()
+		return nil, err
+	}
+	return held, nil
+}
+
+// check is Hold for an open source, which was named clean.
+func (c Checker) check(held *Source, clean string, use Use, force bool) error {
+	if use == Copied {
+		if err := copyable(held, clean); err != nil {
+			return err
+		}
+	}
+	if force {
+		return nil
+	}
+	if why := c.danger(held, use); why != "" {
+		if held.Path != clean {
+			why = fmt.Sprintf("it leads by a symbolic link to %s, and %s", held.Path, why)
+		}
+		return refusal("%s", spec.Refusal(use.doing(), clean, why))
+	}
+	if held.info.Mode()&os.ModeDevice != 0 {
+		return refusal("%s is a device, and devices are not mounted: name it in security.devices.", clean)
+	}
+	return nil
+}
+
+// open opens a path, following symbolic links, and finds out its real name.
+func open(clean string) (*Source, error) {
+	fd, err := unix.Open(clean, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if _, err := resolveLinks(clean); err != nil {
+			return nil, err // it has the better sentence
+		}
+		return nil, unusable(clean, err)
+	}
+	s := &Source{file: os.NewFile(uintptr(fd), clean)}
+	if s.info, err = s.file.Stat(); err == nil {
+		s.Path, err = os.Readlink(s.again())
+	}
+	if err != nil {
+		s.Close()
+		return nil, unusable(clean, err)
+	}
+	if now, err := os.Lstat(s.Path); err != nil || !os.SameFile(now, s.info) {
+		s.Close()
+		return nil, refusal("%s was replaced while it was checked: try again when nothing changes it.", clean)
+	}
+	return s, nil
+}
+
+// copyable refuses an open source that cannot be copied.
+func copyable(held *Source, clean string) error {
+	if err := endless(held.Path, clean); err != nil {
+		return err
+	}
+	if !held.info.IsDir() && !held.info.Mode().IsRegular() {
+		return refusal("%s is neither a file nor a folder, and cannot be copied: name one.", clean)
+	}
+	var mode uint32 = unix.R_OK
+	if held.info.IsDir() {
+		mode |= unix.X_OK
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, held.again(), mode, unix.AT_EACCESS); err != nil {
+		return unusable(clean, err)
+	}
+	return nil
+}
+
+// endless refuses to copy what holds no ordinary files. name is what the caller said.
+func endless(path, name string) error {
+	for _, never := range []string{"/proc", "/sys", "/dev"} {
+		if path == "/" || path == never || strings.HasPrefix(path, never+"/") {
+			return refusal("%s cannot be copied, because it leads to %s, which holds no ordinary files: name a folder of yours.", name, path)
+		}
+	}
+	return nil
+}
