@@ -37,7 +37,7 @@ type cli struct {
 	signals chan os.Signal
 }
 
-// syncBuffer may be read while the program writes.
+// syncBuffer can be read while the program writes.
 type syncBuffer struct {
 	mu  sync.Mutex // guards buf
 	buf bytes.Buffer
@@ -77,7 +77,7 @@ func newCLI(t *testing.T, socket string) *cli {
 	return c
 }
 
-// agbox runs one command line and returns its exit code and what it wrote.
+// agbox runs one command line and returns its exit code and output.
 func agbox(t *testing.T, socket string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	c := newCLI(t, socket)
@@ -96,7 +96,7 @@ func (c *cli) exec(ctx context.Context, args ...string) int {
 	return c.run(ctx, withSocket(c.socket, args))
 }
 
-// golden compares text with a file of the name under testdata.
+// golden compares text with a file under testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
@@ -119,7 +119,7 @@ func golden(t *testing.T, name, got string) {
 
 var randomID = regexp.MustCompile(`\b[0-9a-hjkmnp-tv-z]{12}\b`)
 
-// stable replaces ids that were made at random.
+// stable replaces random ids.
 func stable(text string) string { return randomID.ReplaceAllString(text, "IDIDIDIDIDID") }
 
 func TestHelpReads(t *testing.T) {
@@ -224,7 +224,7 @@ func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
 		"exec ": "demo\tready, good", "logs ": "job\twait", "rm de": "demo\tready, good", "rm x": "",
 		"run ": "good:1\t1 MB", "run g": "good:1\t1 MB", "run x": "",
 	} {
-		// The flag stands behind, as a shell would have it in front of the word.
+		// The flag follows the word, although a shell puts it before the word.
 		words := strings.SplitN(what, " ", 2)
 		code, out, _ := agbox(t, "", "__complete", "--socket", socket, words[0], words[1])
 		first, _, _ := strings.Cut(out, "\n")
@@ -246,12 +246,12 @@ func TestCompletionOffersNamesAndStartsNoDaemon(t *testing.T) {
 	}
 }
 
-// failing is an output whose reader is gone.
+// failing is an output whose reader has gone.
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// fullDisk is an output that takes no more.
+// fullDisk is an output on a full disk.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }

@@ -9,8 +9,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Its input waits for as long as the other types: without a word that would look
-// like a command that hangs.
+// Input waits while another client types. Without a message, that would look like a
+// command that hangs.
 func TestAPipeToACommandAtWhichSomebodyTypesIsToldSo(t *testing.T) {
 	for typist, want := range map[string]string{
 		"ann_desk-x1": "You are watching; ann on desk types.", "": "", // nobody types: the command has ended

@@ -100,11 +100,12 @@ func TestASandboxThatFailsLeavesNothingBehind(t *testing.T) {
 	if state := d.boxes[1].GetState(); state != agboxv1.SandboxState_SANDBOX_STATE_FAILED {
 		t.Errorf("the one to keep is %v", state)
 	}
-	// The answer to its creation came only once it had failed.
+	// The answer to its creation arrived only after it had failed.
 	if code, _, errs := agbox(t, socket, "create", "other", "--image", "missing, after a lost answer"); code != 3 || !strings.Contains(errs, "was removed") {
 		t.Errorf("after a lost answer: code %d, stderr %q", code, errs)
 	}
-	// A second try with the id of a failed one must not remove what it did not make.
+	// A retry with the id of a failed sandbox must not remove a sandbox that it did not
+	// make.
 	id := d.boxes[1].GetSandboxId()
 	if code, _, _ := agbox(t, socket, "create", "--id", id, "--image", "missing"); code != 3 {
 		t.Errorf("again: code %d", code)

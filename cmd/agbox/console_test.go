@@ -108,7 +108,7 @@ func TestATerminalIsAsItWasWhenAnAttachmentFails(t *testing.T) {
 			var calls atomic.Int32
 			d.attached = func(stream grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error {
 				switch {
-				case calls.Add(1) == 1: // the look at what is on its screen
+				case calls.Add(1) == 1: // the read of its current screen
 					_ = stream.Send(&agboxv1.AttachExecResponse{Item: &agboxv1.AttachExecResponse_Attached{
 						Attached: &agboxv1.Attached{Exec: &agboxv1.ExecStatus{ExecId: exec}, Cursor: &agboxv1.LogCursor{}},
 					}})

@@ -22,30 +22,30 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// theTime is when everything in the tests happens.
+// theTime is the time in all tests.
 var theTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// scripted is a daemon whose sandboxes and commands behave as their images and
-// programs say: image "missing" is not found, image "slow" never comes up; the
-// program "exit" exits, "say" writes both streams, "wait" waits for a signal,
-// "edit" takes the whole screen and waits, "nope" does not exist.
+// scripted is a daemon whose sandboxes and commands behave as the names of their images
+// and programs say: image "missing" is not found, image "slow" never becomes ready;
+// program "exit" exits, "say" writes both streams, "wait" waits for a signal, "edit"
+// takes the whole screen and waits, "nope" does not exist.
 type scripted struct {
 	agboxv1.UnimplementedSandboxServiceServer
 	pid uint32
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	changed chan struct{}
 	boxes   []*agboxv1.SandboxHandle
 	events  []*agboxv1.SandboxEvent
 	execs   []*agboxv1.ExecStatus
 	signals []int32
-	// rest is what will happen to a sandbox that was accepted.
+	// rest is what will happen to an accepted sandbox.
 	rest map[string]func()
-	// refuse is what every unary call answers, if set.
+	// refuse is the error of every unary call, if set.
 	refuse error
 	// asked counts the unary calls.
 	asked int
-	// attached is what happens to a client that attaches.
+	// attached serves a client that attaches.
 	attached func(grpc.BidiStreamingServer[agboxv1.AttachExecRequest, agboxv1.AttachExecResponse]) error
 }
 
@@ -68,7 +68,7 @@ func serveScripted(t *testing.T) (*scripted, string) {
 	return d, socket
 }
 
-// shortDir is a folder for a socket, for which that of t.TempDir may be too long.
+// shortDir returns a folder for a socket. The path of t.TempDir may be too long.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agb")
@@ -97,7 +97,7 @@ func (d *scripted) gate(ctx context.Context, in any, _ *grpc.UnaryServerInfo, ne
 	return next(ctx, in)
 }
 
-// await waits until a condition holds that some call brings about.
+// await waits until a condition is true. Some call makes it true.
 func (d *scripted) await(t *testing.T, what func() bool) {
 	t.Helper()
 	for {
@@ -175,7 +175,7 @@ func (d *scripted) CreateSandbox(_ context.Context, in *agboxv1.CreateSandboxReq
 	return &agboxv1.CreateSandboxResponse{Sandbox: accepted}, nil
 }
 
-// prepare is what happens to a sandbox once somebody watches it.
+// prepare starts a sandbox once somebody watches it.
 func (d *scripted) prepare(h *agboxv1.SandboxHandle) {
 	const pending = agboxv1.SandboxState_SANDBOX_STATE_PENDING
 	d.move(h, agboxv1.EventType_SANDBOX_PREPARING, pending, &agboxv1.SandboxPhaseDetails{Phase: "image", Reason: "pulling " + h.Image + ", 10%"})
@@ -374,7 +374,7 @@ func (d *scripted) CancelExec(_ context.Context, in *agboxv1.CancelExecRequest) 
 	return &agboxv1.AcceptedResponse{Accepted: true}, nil
 }
 
-// RunExec is what its parts are.
+// RunExec combines its parts.
 func (d *scripted) RunExec(in *agboxv1.CreateExecRequest, out grpc.ServerStreamingServer[agboxv1.FollowExecLogsResponse]) error {
 	d.mu.Lock()
 	created, err := d.CreateExec(out.Context(), in)
@@ -424,7 +424,7 @@ func (d *scripted) AttachExec(stream grpc.BidiStreamingServer[agboxv1.AttachExec
 	return d.attached(stream)
 }
 
-// output is what a command wrote to stdout and to stderr.
+// output returns what a command wrote to stdout and stderr.
 func output(e *agboxv1.ExecStatus) [2]string {
 	switch e.Command[0] {
 	case "say":

@@ -8,7 +8,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// Doctor finds one of each, and with fix does what can be done.
+// Doctor returns one finding of each kind. With fix set it performs the actions that are
+// possible.
 func (d *scripted) Doctor(_ context.Context, in *agboxv1.DoctorRequest) (*agboxv1.DoctorResponse, error) {
 	out := &agboxv1.DoctorResponse{OtherInstallContainers: 2, Findings: []*agboxv1.DoctorFinding{
 		{Action: agboxv1.DoctorAction_DOCTOR_ACTION_LEAVE, Kind: agboxv1.DoctorKind_DOCTOR_KIND_DATABASE, Name: "/data/ids.db", Why: "It is open and sound."},

@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// The codes of calls that fail with a reason, as the .proto file gives them.
+// The codes of calls that fail with a reason, as in the .proto file.
 var callErrors = []struct {
 	reason agboxv1.ErrorReason
 	code   codes.Code
@@ -53,7 +53,7 @@ func TestEachClassOfErrorHasItsExitCode(t *testing.T) {
 		if code != tt.exit || out != "" || errs != "agbox: A sentence.\n" {
 			t.Errorf("%v: code %d, want %d; stdout %q, stderr %q", tt.reason, code, tt.exit, out, errs)
 		}
-		// exec keeps the low codes for the command.
+		// In exec, low exit codes belong to the command.
 		if code, _, _ := agbox(t, socket, "exec", "demo", "ls"); code != 125 {
 			t.Errorf("%v: exec ends with %d", tt.reason, code)
 		}

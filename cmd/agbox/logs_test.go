@@ -18,7 +18,7 @@ const (
 	errStream = agboxv1.LogStream_LOG_STREAM_STDERR
 )
 
-// printed shows items as logs does and returns what came out.
+// printed prints items as logs does and returns the output.
 func printed(t *testing.T, style logsStyle, f format, prefix bool, items ...client.SandboxLogItem) (stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -111,7 +111,7 @@ func TestMissingOutputIsSaidWhereItIsMissing(t *testing.T) {
 	}
 }
 
-// A part of a log has not all of the gaps, and an earlier log has none.
+// A part of a log does not have all gaps, and logs of earlier versions have none.
 func TestTheSumOfMissingOutputIsSaidWhereNotAllOfItWasMet(t *testing.T) {
 	gap := logPiece("e", outStream, 0, time.Time{}, "")
 	gap.Dropped = 3
@@ -121,7 +121,7 @@ func TestTheSumOfMissingOutputIsSaidWhereNotAllOfItWasMet(t *testing.T) {
 	}
 }
 
-// However the output is cut, text stays text, and every byte is there once.
+// However the output is cut, text stays text, and every byte is printed once.
 func TestJSONPiecesAddUpWhereverCharactersAreCut(t *testing.T) {
 	text := "aä€😀b"
 	for size := 1; size <= len(text); size++ {
@@ -194,7 +194,7 @@ func TestAHalfCharacterIsNotLostWhenTheReadingBreaksOff(t *testing.T) {
 	}
 }
 
-// A part of a log leaves bytes out, also in the middle of a character.
+// A part of a log may start or end in the middle of a character.
 func TestAHalfCharacterBeforeAGapIsWritten(t *testing.T) {
 	stdout, _ := printed(t, logsStyle{}, formatJSON, false,
 		logPiece("e", outStream, 0, time.Time{}, "a\xe2\x82"), logPiece("e", outStream, 9, time.Time{}, "b"))
@@ -206,7 +206,7 @@ func TestAHalfCharacterBeforeAGapIsWritten(t *testing.T) {
 	}
 }
 
-// Whoever follows a sandbox for days must not keep every command of it.
+// Following a sandbox for days must not use memory for every command of it.
 func TestNothingIsKeptOfACommandThatHasEnded(t *testing.T) {
 	for _, f := range []format{formatText, formatJSON} {
 		p := (&app{stdout: io.Discard, stderr: io.Discard}).logPrinter(logsStyle{}, f)

@@ -11,7 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// hangUp is what happens to us when our terminal is closed.
+// hangUp sends the signal of a closed terminal.
 func hangUp(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
@@ -20,7 +20,7 @@ func hangUp(t *testing.T) {
 }
 
 func TestASandboxDoesNotOutliveTheTerminalItWasMadeFor(t *testing.T) {
-	// Also where the tests run under nohup: what was caught once is not ignored.
+	// Also if the tests run under nohup: a caught signal is not ignored.
 	caught := make(chan os.Signal, 8)
 	signal.Notify(caught, syscall.SIGHUP)
 	defer signal.Stop(caught)
@@ -65,9 +65,9 @@ func TestASignalIsNotLostWhenTheSandboxIsReadyAtThatMoment(t *testing.T) {
 	d, socket := serveScripted(t)
 	c := newCLI(t, socket)
 	c.width = func() int { return 80 }
-	c.signals = make(chan os.Signal) // it is taken before the command goes on
+	c.signals = make(chan os.Signal) // it is received before the command continues
 	c.errs.wrote = func() {
-		if strings.HasSuffix(c.errs.String(), "\r\x1b[K") { // nothing more is shown of the making
+		if strings.HasSuffix(c.errs.String(), "\r\x1b[K") { // the progress line was cleared
 			c.signals <- syscall.SIGINT
 		}
 	}

@@ -31,7 +31,7 @@ func (d *scripted) ResolveSpec(_ context.Context, in *agboxv1.ResolveSpecRequest
 	}, nil
 }
 
-// inFolder makes files and goes there.
+// inFolder makes files and changes to their folder.
 func inFolder(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func inFolder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// flags reads a command line of create without running it.
+// flags parses a command line of create without running it.
 func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, error) {
 	t.Helper()
 	c := newCLI(t, "")
@@ -113,7 +113,7 @@ security: {cap_add: [SYS_PTRACE], cap_drop: [NET_RAW], devices: [/dev/kvm], priv
 	if len(report.Problems) > 0 || !proto.Equal(in.GetCreateSpec(), want) {
 		t.Errorf("problems %v, got\n%v\nwant\n%v", report.Problems, in.GetCreateSpec(), want)
 	}
-	// Whoever adds a field adds a flag.
+	// A new field needs a flag.
 	given := in.GetCreateSpec().ProtoReflect()
 	for i := range given.Descriptor().Fields().Len() {
 		if f := given.Descriptor().Fields().Get(i); !given.Has(f) && f.Name() != "name" && f.Name() != "command" && !document.FilledIn(f.Name()) {
@@ -138,7 +138,7 @@ func TestFlagsThatCannotBeMeantAreRefused(t *testing.T) {
 	}
 }
 
-// merged is what becomes of a sandbox file and a command line.
+// merged returns the result of a sandbox file and a command line.
 func merged(t *testing.T, args ...string) *agboxv1.CreateSpec {
 	t.Helper()
 	_, in, err := flags(t, args...)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundTerminal is the controlling end of a terminal that nobody has in the
-// foreground, and its other end.
+// backgroundTerminal returns the controlling end of a terminal without a foreground
+// process group, and its other end.
 func backgroundTerminal(t *testing.T) (fd int, output *os.File) {
 	t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
@@ -30,7 +30,7 @@ func backgroundTerminal(t *testing.T) (fd int, output *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = output.Close() })
-	if unix.Getpgrp() == 0 { // a group from outside our PID namespace; nobody's looks the same
+	if unix.Getpgrp() == 0 { // a group from outside our PID namespace; the absence of a group looks the same
 		if err := unix.Setpgid(0, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func backgroundTerminal(t *testing.T) (fd int, output *os.File) {
 	return fd, output
 }
 
-// The reader may just have seen that it is in the background when it is stopped.
+// The reader may just have detected that it is in the background when it is stopped.
 func TestInputThatIsStoppedIsNotReadInTheBackground(t *testing.T) {
 	fd, output := backgroundTerminal(t)
 	if _, err := output.WriteString("a key"); err != nil {
@@ -52,7 +52,7 @@ func TestInputThatIsStoppedIsNotReadInTheBackground(t *testing.T) {
 	if in.stopRead, in.stopWrite, err = os.Pipe(); err != nil {
 		t.Fatal(err)
 	}
-	close(in.done) // or stop would wait for the reader
+	close(in.done) // otherwise stop would wait for the reader
 	in.stop()
 	if n, err := in.read(make([]byte, 16)); !errors.Is(err, errStopped) {
 		t.Errorf("read %d bytes, %v", n, err)

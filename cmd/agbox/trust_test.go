@@ -11,7 +11,7 @@ import (
 	"github.com/agbox/agbox/internal/trust"
 )
 
-// asking is a folder whose sandbox file asks for things of the host.
+// asking makes a folder whose sandbox file requests access to the host.
 func asking(t *testing.T) (dir string) {
 	t.Helper()
 	t.Setenv("AGBOX_HOME", t.TempDir())
@@ -66,7 +66,7 @@ func TestAFileThatAsksForNothingIsUsedWithoutAQuestion(t *testing.T) {
 	}
 }
 
-// remember says yes for the files of this folder, as a person at a terminal does.
+// remember answers yes for the files of this folder.
 func remember(t *testing.T) {
 	t.Helper()
 	c := newCLI(t, "")

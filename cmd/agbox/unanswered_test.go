@@ -28,11 +28,11 @@ type holding struct {
 	methods []string
 	// asked has a value for each call of such a method.
 	asked chan string
-	// release lets such calls go on.
+	// release lets such calls continue.
 	release chan struct{}
 }
 
-// serveHolding serves a sandbox "demo", and holds back the answers to some methods.
+// serveHolding serves a sandbox "demo" and does not answer some methods until release.
 func serveHolding(t *testing.T, methods ...string) (*holding, string) {
 	t.Helper()
 	h := &holding{methods: methods, asked: make(chan string, 8), release: make(chan struct{})}
@@ -86,7 +86,8 @@ func setGrace(t *testing.T, to time.Duration) {
 	t.Cleanup(func() { answerGrace = old })
 }
 
-// onceAsked sends signals to a command line once the daemon was asked what it does not answer.
+// onceAsked sends signals to a command line once the daemon has received a call that it
+// does not answer.
 func (c *cli) onceAsked(h *holding, signals ...os.Signal) *sync.WaitGroup {
 	var sent sync.WaitGroup
 	sent.Go(func() {
@@ -193,7 +194,7 @@ func TestAnAnswerThatComesRightAfterTheSignalCounts(t *testing.T) {
 	h, socket := serveHolding(t, "CreateSandbox")
 	c := newCLI(t, socket)
 	var restored sync.Once
-	c.restore = func(...os.Signal) { restored.Do(func() { close(h.release) }) } // the signal was taken
+	c.restore = func(...os.Signal) { restored.Do(func() { close(h.release) }) } // the signal was handled
 	defer c.onceAsked(h, syscall.SIGTERM).Wait()
 	if code := c.exec(t.Context(), "create", "--image", "slow"); code != 143 || !strings.Contains(c.errs.String(), "was removed") {
 		t.Errorf("code %d, stderr %q", code, c.errs.String())
@@ -274,7 +275,7 @@ func TestASignalEndsAgboxWhileItReadsASandboxFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer read.Close()
-			defer write.Close() // ends what still reads
+			defer write.Close() // ends the reader
 			c := newCLI(t, socket)
 			c.signals <- syscall.SIGTERM
 			args := append(strings.Fields(line), fmt.Sprintf("/dev/fd/%d", read.Fd()))

@@ -13,7 +13,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// home is an install with this configuration file; none if the text is empty.
+// home makes an install with this configuration file, or without one if the text is
+// empty.
 func home(t *testing.T, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,14 +30,14 @@ func home(t *testing.T, text string) {
 	}
 }
 
-// begin reads what "agboxd run" would run with.
+// begin returns the configuration with which "agboxd run" would run.
 func begin(args ...string) (daemon.Config, error) {
 	var got daemon.Config
 	cmd := runCommand(new(bool), func(_ context.Context, cfg daemon.Config) error {
 		got = cfg
 		return nil
 	})
-	cmd.SetArgs(append([]string{}, args...)) // of nil it would take those of the test binary
+	cmd.SetArgs(append([]string{}, args...)) // for nil it would use those of the test binary
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.Execute()
 	return got, err
@@ -82,7 +83,7 @@ func TestWithoutAFileTheDefaultsHold(t *testing.T) {
 
 func TestEveryProblemOfTheFileIsASentenceWithItsLine(t *testing.T) {
 	home(t, "resync: soon\nmax-exec: 3\nkeep-execs: 1ms\nrevival:\nresync: 1s\nsubnets: [10.0.0.0]\nengine: {a: b}\nmax-events: 0\nlog-level: loud\n")
-	// A flag does not hide what is wrong with its setting in the file.
+	// A flag does not hide an error of its setting in the file.
 	_, err := begin("--max-events", "5")
 	if err == nil {
 		t.Fatal("the file was accepted")

@@ -1,8 +1,8 @@
 // Package notation parses short texts for numbers and messages of the API: sizes,
 // durations, ports, mounts. Sandbox files, compose files and the flags of the CLI use it.
 //
-// Its errors are parts of a sentence that say what is right, for example `"4gg" is not a
-// size: write a number and k, m, g or t, for example 512m`.
+// Its errors are parts of a sentence that say what is right, for example
+// `"4gg" is not a size: write a number and k, m, g or t, for example 512m`.
 package notation
 
 import (
