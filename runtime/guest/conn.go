@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
@@ -219,6 +220,8 @@ func invalid(r *guestv1.ExecRecord) string {
 		return "an exec in a state that does not exist"
 	case len(r.GetFailureMessage()) > wire.MaxFailureMessage || len(r.GetBootId()) > wire.MaxBootID:
 		return "a text that is too long"
+	case proto.Size(r.GetRequest()) > wire.MaxRecordedRequest:
+		return "a request that is too long"
 	case r.GetExitCode() < 0 || r.GetExitCode() > 255 || r.GetSignal() < 0 || r.GetSignal() > 127 || r.GetPid() < 0:
 		return "an exit status that does not exist"
 	case r.GetStartedAt() != nil && !r.GetStartedAt().IsValid(),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,15 +57,16 @@ func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.Start
 		s.registry.finish(e, found)
 		return
 	}
+	asked := recordedRequest(req)
 	writer, fail := s.createLogs(ctx, req)
 	if fail != nil {
-		s.failed(e, fail)
+		s.failed(e, asked, fail)
 		return
 	}
-	fail = s.launch(e, req, writer, &supervised)
+	fail = s.launch(e, req, asked, writer, &supervised)
 	if fail != nil {
 		s.disk.do(func() { _ = writer.Close() })
-		s.failed(e, fail)
+		s.failed(e, asked, fail)
 	}
 }
 
@@ -109,7 +109,7 @@ func (s *Supervisor) owner() logs.Owner {
 }
 
 // launch records the exec in the journal and starts its process.
-func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *logs.Writer, supervised *bool) *startError {
+func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *guestv1.RecordedRequest, writer *logs.Writer, supervised *bool) *startError {
 	var p *plan
 	var fail *startError
 	s.files.do(func() { p, fail = s.plan(req) })
@@ -122,7 +122,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 		StartedAt: timestamppb.Now(),
 		BootId:    s.bootID,
 	}
-	if err := s.journal(record); err != nil {
+	if err := s.journal(record, asked); err != nil {
 		return other("The start of the command cannot be written down (%v), and without that it could run twice: see that the daemon's log directory is on a file system that is writable and not full.", err)
 	}
 	st, fail := s.openStreams(req, p.uid, writer)
@@ -149,7 +149,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 	*supervised = true
 	s.registry.running(e, ch, st.input, record)
 	go s.supervise(&run{
-		exec: e, child: ch, record: record, writer: writer, streams: st, oom: oom,
+		exec: e, child: ch, record: record, asked: asked, writer: writer, streams: st, oom: oom,
 		limits: s.limit(e, req, writer), sampler: s.sample(ch),
 	})
 	return nil
@@ -157,9 +157,11 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, writer *log
 
 // run is an exec whose process was started.
 type run struct {
-	exec    *execution
-	child   *child
-	record  *guestv1.ExecRecord
+	exec   *execution
+	child  *child
+	record *guestv1.ExecRecord
+	// asked is what the status file keeps of the request.
+	asked   *guestv1.RecordedRequest
 	writer  *logs.Writer
 	streams *streams
 	oom     oomMark
@@ -187,13 +189,13 @@ func (s *Supervisor) supervise(r *run) {
 		// read after a host crash; the exit is valid anyway.
 		s.disk.do(func() { _ = r.writer.Sync() })
 	}
-	s.writeStatus(record, logs.StatusOptions{Owner: s.owner(), NoSync: true})
+	s.writeStatus(record, r.asked, logs.StatusOptions{Owner: s.owner(), NoSync: true})
 	<-r.exec.decided // report the end after the start, however short the process was
 	s.registry.finish(r.exec, record)
 	// Sync the status after the report. A daemon that got the report stores the exit
 	// itself. An exit that was not reported and that a host crash lost was never
 	// acknowledged.
-	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+	s.writeStatus(record, r.asked, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
 
 	unless := context.AfterFunc(s.patience, r.streams.out.Close)
@@ -231,9 +233,9 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 }
 
 // failed ends an exec whose process did not start.
-func (s *Supervisor) failed(e *execution, fail *startError) {
+func (s *Supervisor) failed(e *execution, asked *guestv1.RecordedRequest, fail *startError) {
 	record := s.failureRecord(e.id, fail)
-	s.writeStatus(record, logs.StatusOptions{Owner: s.owner()})
+	s.writeStatus(record, asked, logs.StatusOptions{Owner: s.owner()})
 	s.registry.finish(e, record)
 }
 
@@ -252,55 +254,4 @@ func (s *Supervisor) failureRecord(id string, fail *startError) *guestv1.ExecRec
 		EndCause:       fail.cause,
 		Cancelled:      fail.cause != guestv1.EndCause_END_CAUSE_NONE,
 	}
-}
-
-// journal records that a process is about to be started. It does not sync: the record
-// must outlive the supervisor, not the host. A host crash also ends the container, and
-// the daemon then counts every exec accepted before as lost without asking.
-func (s *Supervisor) journal(record *guestv1.ExecRecord) error {
-	raw, err := proto.Marshal(record)
-	if err != nil {
-		return err
-	}
-	s.disk.do(func() {
-		err = s.logs.WriteStatus(record.GetExecId(), raw, logs.StatusOptions{Owner: s.owner(), NoSync: true})
-	})
-	return err
-}
-
-// writeStatus writes the final record. If even the reserved space cannot be written, the
-// record stays in memory, and the daemon gets it from there.
-func (s *Supervisor) writeStatus(record *guestv1.ExecRecord, opt logs.StatusOptions) {
-	raw, err := proto.Marshal(record)
-	if err != nil {
-		return // cannot happen: the strings are valid UTF-8
-	}
-	s.disk.do(func() { _ = s.logs.WriteStatus(record.GetExecId(), raw, opt) })
-}
-
-// readStatus returns the record in a status file, or nil if there is none. For an
-// unreadable file it returns a record that is running but not under this supervisor,
-// because the result of the exec is unknown.
-func (s *Supervisor) readStatus(id string) *guestv1.ExecRecord {
-	var raw []byte
-	var err error
-	s.disk.do(func() { raw, err = s.logs.ReadStatus(id) })
-	if errors.Is(err, logs.ErrNotExist) {
-		return nil
-	}
-	record := new(guestv1.ExecRecord)
-	if err == nil {
-		err = proto.Unmarshal(raw, record)
-	}
-	if err == nil && record.GetExecId() != id {
-		err = fmt.Errorf("it is of exec %q", record.GetExecId())
-	}
-	if err != nil {
-		return &guestv1.ExecRecord{
-			ExecId:         id,
-			Phase:          guestv1.ExecPhase_EXEC_PHASE_RUNNING,
-			FailureMessage: strings.ToValidUTF8(cut(fmt.Sprintf("The status file cannot be read: %v.", err), wire.MaxFailureMessage), "?"),
-		}
-	}
-	return record
 }

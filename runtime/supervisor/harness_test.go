@@ -294,8 +294,16 @@ func (b *box) file(name string) string {
 	return string(raw)
 }
 
-// status returns the record in an exec's status file.
+// status returns the record in an exec's status file, without the request.
 func (b *box) status(id string) *guestv1.ExecRecord {
+	b.t.Helper()
+	record := b.statusFile(id)
+	record.Request = nil
+	return record
+}
+
+// statusFile returns all that an exec's status file holds.
+func (b *box) statusFile(id string) *guestv1.ExecRecord {
 	b.t.Helper()
 	dir, err := logs.OpenDir(filepath.Join(b.dir, "logs"))
 	b.must(err)

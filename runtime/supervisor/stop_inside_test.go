@@ -57,7 +57,7 @@ func TestAnExecThatMeetsTheStopGetsNoProcess(t *testing.T) {
 func TestAStartDuringTheStopIsAnsweredAsWhatTheStopEnded(t *testing.T) {
 	s := newInside(t)
 	old := &guestv1.ExecRecord{ExecId: "old", Phase: guestv1.ExecPhase_EXEC_PHASE_EXITED, ExitCode: 3}
-	s.writeStatus(old, logs.StatusOptions{Owner: s.owner()})
+	s.writeStatus(old, nil, logs.StatusOptions{Owner: s.owner()})
 	s.stoppingForTest()
 	start := func(id string) *guestv1.ExecRecord {
 		r, err := s.start(t.Context(), &guestv1.StartRequest{ExecId: id, Command: []string{"true"}})

@@ -95,6 +95,7 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 func startRequest(req *agboxv1.CreateExecRequest, boot *guestv1.BootConfig) *guestv1.StartRequest {
 	out := &guestv1.StartRequest{
 		ExecId:  req.GetExecId(),
+		Name:    req.GetName(),
 		Command: req.GetCommand(),
 		Cwd:     req.GetCwd(),
 		User:    req.GetUser(),

@@ -572,7 +572,9 @@ type StartRequest struct {
 	// Milliseconds between SIGTERM and SIGKILL for both timeouts.
 	GraceMs uint32 `protobuf:"varint,12,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	// Maximum bytes of output kept per stream. 0 means the limit of the container.
-	MaxLogBytes   uint64 `protobuf:"varint,13,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	MaxLogBytes uint64 `protobuf:"varint,13,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	// What people call the exec. The supervisor only stores it, in RecordedRequest.
+	Name          string `protobuf:"bytes,14,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +698,13 @@ func (x *StartRequest) GetMaxLogBytes() uint64 {
 		return x.MaxLogBytes
 	}
 	return 0
+}
+
+func (x *StartRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type StartResponse struct {
@@ -1312,8 +1321,11 @@ type ExecRecord struct {
 	SystemUs uint64 `protobuf:"varint,19,opt,name=system_us,json=systemUs,proto3" json:"system_us,omitempty"`
 	// Greatest sampled memory of the tree in bytes.
 	PeakMemoryBytes uint64 `protobuf:"varint,20,opt,name=peak_memory_bytes,json=peakMemoryBytes,proto3" json:"peak_memory_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What was asked for. Only in status files, and not in those of supervisors before
+	// this field.
+	Request       *RecordedRequest `protobuf:"bytes,21,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExecRecord) Reset() {
@@ -1486,6 +1498,126 @@ func (x *ExecRecord) GetPeakMemoryBytes() uint64 {
 	return 0
 }
 
+func (x *ExecRecord) GetRequest() *RecordedRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// RecordedRequest is the part of a StartRequest that a status file keeps, for a daemon
+// that lost its database. The environment is not in it: it may hold secrets.
+type RecordedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 4 KiB. The last word that had to be cut ends in "…"; those after it are
+	// left out.
+	Command []string `protobuf:"bytes,1,rep,name=command,proto3" json:"command,omitempty"`
+	Name    string   `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty if it is longer than 1 KiB.
+	Cwd           string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	User          string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	Tty           bool   `protobuf:"varint,5,opt,name=tty,proto3" json:"tty,omitempty"`
+	Stdin         bool   `protobuf:"varint,6,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	TimeoutMs     uint64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	IdleTimeoutMs uint64 `protobuf:"varint,8,opt,name=idle_timeout_ms,json=idleTimeoutMs,proto3" json:"idle_timeout_ms,omitempty"`
+	MaxLogBytes   uint64 `protobuf:"varint,9,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordedRequest) Reset() {
+	*x = RecordedRequest{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordedRequest) ProtoMessage() {}
+
+func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordedRequest.ProtoReflect.Descriptor instead.
+func (*RecordedRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RecordedRequest) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *RecordedRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RecordedRequest) GetCwd() string {
+	if x != nil {
+		return x.Cwd
+	}
+	return ""
+}
+
+func (x *RecordedRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RecordedRequest) GetTty() bool {
+	if x != nil {
+		return x.Tty
+	}
+	return false
+}
+
+func (x *RecordedRequest) GetStdin() bool {
+	if x != nil {
+		return x.Stdin
+	}
+	return false
+}
+
+func (x *RecordedRequest) GetTimeoutMs() uint64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *RecordedRequest) GetIdleTimeoutMs() uint64 {
+	if x != nil {
+		return x.IdleTimeoutMs
+	}
+	return 0
+}
+
+func (x *RecordedRequest) GetMaxLogBytes() uint64 {
+	if x != nil {
+		return x.MaxLogBytes
+	}
+	return 0
+}
+
 var File_guest_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_guest_v1_supervisor_proto_rawDesc = "" +
@@ -1518,7 +1650,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\fmain_exec_id\x18\a \x01(\tR\n" +
 	"mainExecId\x121\n" +
 	"\x15max_sandbox_log_bytes\x18\b \x01(\x04R\x12maxSandboxLogBytes\x12!\n" +
-	"\fhold_command\x18\t \x01(\bR\vholdCommand\"\xd5\x02\n" +
+	"\fhold_command\x18\t \x01(\bR\vholdCommand\"\xe9\x02\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
@@ -1534,7 +1666,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	" \x01(\x04R\ttimeoutMs\x12&\n" +
 	"\x0fidle_timeout_ms\x18\v \x01(\x04R\ridleTimeoutMs\x12\x19\n" +
 	"\bgrace_ms\x18\f \x01(\rR\agraceMs\x12\"\n" +
-	"\rmax_log_bytes\x18\r \x01(\x04R\vmaxLogBytes\"9\n" +
+	"\rmax_log_bytes\x18\r \x01(\x04R\vmaxLogBytes\x12\x12\n" +
+	"\x04name\x18\x0e \x01(\tR\x04name\"9\n" +
 	"\rStartResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"C\n" +
 	"\rCancelRequest\x12\x17\n" +
@@ -1566,7 +1699,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\bexec_ids\x18\x01 \x03(\tR\aexecIds\"U\n" +
 	"\rWatchResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\x12\x1a\n" +
-	"\bwatching\x18\x02 \x01(\bR\bwatching\"\xfd\x05\n" +
+	"\bwatching\x18\x02 \x01(\bR\bwatching\"\xb2\x06\n" +
 	"\n" +
 	"ExecRecord\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12)\n" +
@@ -1592,7 +1725,19 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"oom_killed\x18\x11 \x01(\bR\toomKilled\x12\x17\n" +
 	"\auser_us\x18\x12 \x01(\x04R\x06userUs\x12\x1b\n" +
 	"\tsystem_us\x18\x13 \x01(\x04R\bsystemUs\x12*\n" +
-	"\x11peak_memory_bytes\x18\x14 \x01(\x04R\x0fpeakMemoryBytes*i\n" +
+	"\x11peak_memory_bytes\x18\x14 \x01(\x04R\x0fpeakMemoryBytes\x123\n" +
+	"\arequest\x18\x15 \x01(\v2\x19.guest.v1.RecordedRequestR\arequest\"\xf8\x01\n" +
+	"\x0fRecordedRequest\x12\x18\n" +
+	"\acommand\x18\x01 \x03(\tR\acommand\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03cwd\x18\x03 \x01(\tR\x03cwd\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12\x10\n" +
+	"\x03tty\x18\x05 \x01(\bR\x03tty\x12\x14\n" +
+	"\x05stdin\x18\x06 \x01(\bR\x05stdin\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\a \x01(\x04R\ttimeoutMs\x12&\n" +
+	"\x0fidle_timeout_ms\x18\b \x01(\x04R\ridleTimeoutMs\x12\"\n" +
+	"\rmax_log_bytes\x18\t \x01(\x04R\vmaxLogBytes*i\n" +
 	"\tExecPhase\x12\x16\n" +
 	"\x12EXEC_PHASE_UNKNOWN\x10\x00\x12\x16\n" +
 	"\x12EXEC_PHASE_RUNNING\x10\x01\x12\x15\n" +
@@ -1636,7 +1781,7 @@ func file_guest_v1_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_guest_v1_supervisor_proto_goTypes = []any{
 	(ExecPhase)(0),                // 0: guest.v1.ExecPhase
 	(StartFailure)(0),             // 1: guest.v1.StartFailure
@@ -1659,38 +1804,40 @@ var file_guest_v1_supervisor_proto_goTypes = []any{
 	(*WatchRequest)(nil),          // 18: guest.v1.WatchRequest
 	(*WatchResponse)(nil),         // 19: guest.v1.WatchResponse
 	(*ExecRecord)(nil),            // 20: guest.v1.ExecRecord
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*RecordedRequest)(nil),       // 21: guest.v1.RecordedRequest
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_guest_v1_supervisor_proto_depIdxs = []int32{
-	21, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	22, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
 	20, // 1: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
 	20, // 2: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
 	0,  // 3: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
-	21, // 4: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
-	21, // 5: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
+	22, // 4: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
+	22, // 5: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
 	1,  // 6: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
 	2,  // 7: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
-	5,  // 8: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
-	8,  // 9: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
-	10, // 10: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
-	12, // 11: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
-	14, // 12: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
-	16, // 13: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
-	18, // 14: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
-	3,  // 15: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
-	6,  // 16: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
-	9,  // 17: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
-	11, // 18: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
-	13, // 19: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
-	15, // 20: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
-	17, // 21: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
-	19, // 22: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
-	4,  // 23: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
-	16, // [16:24] is the sub-list for method output_type
-	8,  // [8:16] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	21, // 8: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
+	5,  // 9: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
+	8,  // 10: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
+	10, // 11: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
+	12, // 12: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
+	14, // 13: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
+	16, // 14: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
+	18, // 15: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
+	3,  // 16: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
+	6,  // 17: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
+	9,  // 18: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
+	11, // 19: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
+	13, // 20: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
+	15, // 21: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
+	17, // 22: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
+	19, // 23: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
+	4,  // 24: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
+	17, // [17:25] is the sub-list for method output_type
+	9,  // [9:17] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_supervisor_proto_init() }
@@ -1704,7 +1851,7 @@ func file_guest_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_supervisor_proto_rawDesc), len(file_guest_v1_supervisor_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,15 @@ const (
 	MaxFailureMessage = 4 << 10
 	// MaxBootID is the maximum length of a boot id in bytes.
 	MaxBootID = 64
+	// MaxRecordedCommand is the maximum size of RecordedRequest.command in bytes, with
+	// RecordedWord for each word.
+	MaxRecordedCommand = 4 << 10
+	// RecordedWord is the most that the encoding adds to a word of a recorded command.
+	RecordedWord = 4
+	// MaxRecordedText is the maximum length of the other texts of a RecordedRequest.
+	MaxRecordedText = 1 << 10
+	// MaxRecordedRequest is more than the encoded size of any RecordedRequest in bytes.
+	MaxRecordedRequest = 8 << 10
 	// MaxWatched is the maximum number of execs in one WatchRequest.
 	MaxWatched = 16 << 10
 	// MaxStdin is the maximum length of the data in one WriteStdinRequest in bytes.
