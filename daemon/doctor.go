@@ -10,6 +10,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/doctor"
+	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime/docker"
 	"github.com/agbox/agbox/runtime/guest"
@@ -32,6 +34,9 @@ func Doctor(ctx context.Context, cfg Config, fix bool) (out *agboxv1.DoctorRespo
 	defer func() { err = errors.Join(err, engine.Close()) }()
 	return doctor.Offline{
 		Engine: engine, Paths: cfg.Paths, CheckDatabase: cfg.CheckDatabase, Now: time.Now, Log: cfg.Log,
+		Execs: func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error) {
+			return execs.AdoptAll(ctx, cfg.Paths, sandboxID, running, time.Now())
+		},
 	}.Examine(ctx, fix)
 }
 

@@ -81,7 +81,7 @@ func brief(err error) string {
 func lost(path, sentinel, installID string) error {
 	return storeFault(errdefs.ErrDataLoss, ErrLost, nil,
 		"The database %s is missing, but %s says that this install (%s) had one. Put the database back, for example from a backup. "+
-			"Without one, \"agbox doctor\" shows which sandboxes are still there, and \"agbox doctor --fix\" adopts them.",
+			"Without one, \"agbox doctor\" shows which sandboxes are still there, and \"agbox doctor --fix\" adopts them with their commands.",
 		path, sentinel, installID).With("path", path).With("install_id", installID)
 }
 

@@ -23,7 +23,8 @@ finding, show the action that the daemon takes, and why:
 Without --fix, nothing is changed. Containers of other installs are never touched.
 If the daemon cannot start because the database is lost or damaged, agbox doctor
 inspects the install without the daemon. With --fix it then adopts the sandboxes of
-a lost database. It never changes a damaged database.
+a lost database, with their commands: those that run continue, and those that ended
+keep their logs and exit codes. It never changes a damaged database.
 
 Exit codes: 0 nothing is wrong, or --fix has fixed everything; 1 problems remain, for
 --fix or for you; others as in "agbox help exit-codes".`

@@ -46,8 +46,11 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 	if err := o.adoptServices(ctx, found, plan); err != nil {
 		return err
 	}
+	if err := o.adoptExecs(ctx, plan); err != nil {
+		return err
+	}
 	base.Why = fmt.Sprintf("It is gone. A new one is made for the %s whose containers are still there; "+
-		"if you have a backup, put it back instead. Events and finished commands are lost.", counted(len(plan), "sandbox", "sandboxes"))
+		"if you have a backup, put it back instead. Earlier events are lost.", counted(len(plan), "sandbox", "sandboxes"))
 	plan = distinctNames(plan)
 	out.Findings = append(out.Findings, o.companions(found, plan)...)
 	if !fix {
@@ -90,9 +93,6 @@ func (o Offline) plan(ctx context.Context, c runtime.Container, installID string
 		becomes = "ready"
 	}
 	f.Why = fmt.Sprintf("It is %s; its sandbox is adopted as %s. %s", c.State, becomes, lost)
-	if _, err := os.Lstat(o.Paths.SandboxLogs(c.SandboxID)); err == nil {
-		f.Why += fmt.Sprintf(" The logs of its commands stay in %s.", o.Paths.SandboxLogs(c.SandboxID))
-	}
 	return a, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
@@ -33,8 +34,10 @@ type Offline struct {
 	Paths  paths.Install
 	// CheckDatabase is as in store.Options.CheckCommand.
 	CheckDatabase func(path string) *exec.Cmd
-	Now           func() time.Time
-	Log           *slog.Logger
+	// Execs reads the status files of a sandbox, as execs.AdoptAll does.
+	Execs func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error)
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Examine reports what prevents the daemon from starting. With fix set it adopts the

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -15,6 +16,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/guests/execs"
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
@@ -23,7 +26,12 @@ import (
 )
 
 func offline(engine *runtimetest.Fake, install paths.Install) Offline {
-	return Offline{Engine: engine, Paths: install, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
+	return Offline{
+		Engine: engine, Paths: install, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Execs: func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error) {
+			return execs.AdoptAll(ctx, install, sandboxID, running, time.Now())
+		},
+	}
 }
 
 func examineOffline(t *testing.T, o Offline, fix bool) *agboxv1.DoctorResponse {

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -14,10 +16,38 @@ type Adopted struct {
 	Spec  *agboxv1.CreateSpec
 	// Running means that its primary runs.
 	Running bool
+	// Execs are its execs in the order in which they ended, and then those that run.
+	// Only a sandbox whose primary runs has execs that run.
+	Execs []AdoptedExec
+}
+
+// AdoptedExec is an exec of an adopted sandbox, as its status file describes it.
+type AdoptedExec struct {
+	// Request has the ids of exec and sandbox, and as much of the request as is known.
+	// It is only shown: no daemon starts an adopted exec.
+	Request *agboxv1.CreateExecRequest
+	// Main tells that it is the container's own command.
+	Main bool
+	// StartedAt is nil if it is not known.
+	StartedAt *timestamppb.Timestamp
+	// End tells how it ended; nil while it runs.
+	End *agboxv1.ExecEventDetails
+}
+
+// AdoptedExecs are the execs of one sandbox whose status files could be read.
+type AdoptedExecs struct {
+	Execs []AdoptedExec
+	// Refused counts the status files that are damaged, forged, or of another sandbox's
+	// main command.
+	Refused int
+	// Omitted counts the execs beyond the limits, as far as they were listed.
+	Omitted int
+	// More tells that not all status files were listed.
+	More bool
 }
 
 // adoptedReason is the reason in the first event of an adopted sandbox.
-const adoptedReason = "adopted after the loss of the database; earlier events and execs are not known"
+const adoptedReason = "adopted after the loss of the database; earlier events are not known"
 
 // Adopt makes a record for a sandbox that has none. The record says that the sandbox was
 // READY, so the sandbox is kept whatever its container does next.
@@ -30,30 +60,50 @@ func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 			return err
 		}
 		t.sb.Spec = a.Spec
-		for _, ev := range adoptionEvents(a) {
-			if err := t.append(a.ID, ev); err != nil {
+		begin := []*agboxv1.SandboxEvent{
+			adoptionEvent(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: a.Nonce, Name: a.Spec.GetName()}),
+			adoptionEvent(agboxv1.EventType_SANDBOX_READY, &agboxv1.SandboxPhaseDetails{}),
+		}
+		if err := t.appendAll(a.ID, begin); err != nil {
+			return err
+		}
+		for _, e := range a.Execs {
+			if err := t.adoptExec(e); err != nil {
 				return err
 			}
 		}
-		return nil
+		if a.Running {
+			return nil
+		}
+		return t.appendAll(a.ID, []*agboxv1.SandboxEvent{
+			adoptionEvent(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{}),
+			adoptionEvent(agboxv1.EventType_SANDBOX_STOPPED, &agboxv1.SandboxPhaseDetails{}),
+		})
 	})
 }
 
-func adoptionEvents(a Adopted) []*agboxv1.SandboxEvent {
-	phase := func(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) *agboxv1.SandboxEvent {
-		d.Reason = adoptedReason
-		return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: d}}
+func adoptionEvent(typ agboxv1.EventType, d *agboxv1.SandboxPhaseDetails) *agboxv1.SandboxEvent {
+	d.Reason = adoptedReason
+	return &agboxv1.SandboxEvent{EventType: typ, Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: d}}
+}
+
+func (t *txn) appendAll(sandboxID string, events []*agboxv1.SandboxEvent) error {
+	for _, ev := range events {
+		if err := t.append(sandboxID, ev); err != nil {
+			return err
+		}
 	}
-	events := []*agboxv1.SandboxEvent{
-		phase(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: a.Nonce, Name: a.Spec.GetName()}),
-		phase(agboxv1.EventType_SANDBOX_READY, &agboxv1.SandboxPhaseDetails{}),
+	return nil
+}
+
+// adoptExec records an exec that was started under the lost database. Its EXEC_STARTED
+// has no boot id of a supervisor, so no daemon starts it again.
+func (t *txn) adoptExec(e AdoptedExec) error {
+	err := t.acceptExec(e.Request, &agboxv1.ExecEventDetails{Name: e.Request.GetName(), StartedAt: e.StartedAt, Main: e.Main})
+	if err != nil || e.End == nil {
+		return err
 	}
-	if !a.Running {
-		events = append(events,
-			phase(agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{}),
-			phase(agboxv1.EventType_SANDBOX_STOPPED, &agboxv1.SandboxPhaseDetails{}))
-	}
-	return events
+	return t.append(e.Request.GetSandboxId(), execEnded(e.End, e.Main))
 }
 
 // Unreadable returns the sandboxes whose records could not be read when the

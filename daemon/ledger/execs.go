@@ -125,13 +125,18 @@ func (l *Ledger) EndExec(ctx context.Context, sandboxID string, details *agboxv1
 		if !running {
 			return errNothing
 		}
-		details.Main = exec.Main
-		return t.append(sandboxID, &agboxv1.SandboxEvent{
-			EventType: endEvent(details.GetExecState()),
-			Details:   &agboxv1.SandboxEvent_Exec{Exec: details},
-		})
+		return t.append(sandboxID, execEnded(details, exec.Main))
 	})
 	return err
+}
+
+// execEnded is the last event of an exec. It changes details.
+func execEnded(details *agboxv1.ExecEventDetails, main bool) *agboxv1.SandboxEvent {
+	details.Main = main
+	return &agboxv1.SandboxEvent{
+		EventType: endEvent(details.GetExecState()),
+		Details:   &agboxv1.SandboxEvent_Exec{Exec: details},
+	}
 }
 
 func endEvent(state agboxv1.ExecState) agboxv1.EventType {

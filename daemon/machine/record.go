@@ -73,7 +73,8 @@ type Exec struct {
 	// Name is the user's name for the exec, or empty.
 	Name      string
 	StartedAt time.Time
-	// BootID is the life of the supervisor that was asked to start the exec.
+	// BootID is the life of the supervisor that was asked to start the exec. It is empty
+	// for an adopted exec, which must not be started again.
 	BootID string
 	// Sequence is the sequence of its EXEC_STARTED.
 	Sequence uint64

@@ -33,10 +33,14 @@ func Main(sandboxID string) string {
 	return mainPrefix + sandboxID[:min(len(sandboxID), mainLen-len(mainPrefix)-len(hash)-mainRoom)] + hash
 }
 
+// MayBeMain reports whether execID could be the result of Main for some sandbox. A
+// caller may have given such an id to another exec.
+func MayBeMain(execID string) bool { return strings.HasPrefix(execID, mainPrefix) }
+
 // IsMain reports whether execID is the result of Main for the sandbox, with or without
 // the number of a run.
 func IsMain(sandboxID, execID string) bool {
-	if !strings.HasPrefix(execID, mainPrefix) {
+	if !MayBeMain(execID) {
 		return false // the common case, without computing Main
 	}
 	rest, ok := strings.CutPrefix(execID, Main(sandboxID))

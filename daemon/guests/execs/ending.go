@@ -15,8 +15,7 @@ import (
 // The cause of the end comes from the supervisor, the limits from the request.
 func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.ExecRecord) *agboxv1.ExecEventDetails {
 	d := details(rec)
-	switch d.GetErrorCode() {
-	case agboxv1.ErrorReason_EXEC_TIMEOUT.String(), agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String():
+	if timedOut(d) {
 		req, err := r.ledger.ExecRequest(ctx, sandboxID, rec.GetExecId())
 		if err != nil {
 			r.log.Warn("the request of an exec cannot be read", "sandbox_id", sandboxID, "exec_id", rec.GetExecId(), "error", err)
@@ -24,6 +23,11 @@ func (r *Runner) ending(ctx context.Context, sandboxID string, rec *guestv1.Exec
 		d.ErrorMessage = timeoutSentence(d.GetErrorCode(), req)
 	}
 	return d
+}
+
+// timedOut reports whether a limit of its request ended an exec.
+func timedOut(d *agboxv1.ExecEventDetails) bool {
+	return d.GetErrorCode() == agboxv1.ErrorReason_EXEC_TIMEOUT.String() || d.GetErrorCode() == agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT.String()
 }
 
 // details converts a record without the parts that only the request knows.

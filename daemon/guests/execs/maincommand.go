@@ -4,6 +4,7 @@ import (
 	"context"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
@@ -22,12 +23,14 @@ func (r *Runner) Main(sandboxID string) *ledger.MainExec {
 	if !ids.IsMain(sandboxID, id) {
 		return nil
 	}
-	return &ledger.MainExec{
-		Request: &agboxv1.CreateExecRequest{
-			SandboxId: sandboxID, ExecId: id, Name: ledger.MainName,
-			Command: lk.Boot.GetCommand(), Cwd: lk.Boot.GetCwd(), User: lk.Boot.GetUser(),
-		},
-		BootID: lk.Conn.BootID(),
+	return &ledger.MainExec{Request: mainRequest(sandboxID, id, lk.Boot), BootID: lk.Conn.BootID()}
+}
+
+// mainRequest is the request that would have created the container's own command.
+func mainRequest(sandboxID, execID string, boot *guestv1.BootConfig) *agboxv1.CreateExecRequest {
+	return &agboxv1.CreateExecRequest{
+		SandboxId: sandboxID, ExecId: execID, Name: ledger.MainName,
+		Command: boot.GetCommand(), Cwd: boot.GetCwd(), User: boot.GetUser(),
 	}
 }
 

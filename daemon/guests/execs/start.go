@@ -80,6 +80,8 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	exec, running := sb.Execs[execID]
 	switch {
 	case !running:
+	case exec.BootID == "": // adopted: it was started before, and never is again
+		r.end(ctx, lk.SandboxID, lostExec(exec.ID, "The supervisor of the sandbox does not know the command, which was adopted after the loss of the database"))
 	case exec.BootID == lk.Conn.BootID():
 		req, err := r.ledger.ExecRequest(ctx, lk.SandboxID, exec.ID)
 		if err != nil {

@@ -449,6 +449,7 @@ type ExecEventDetails struct {
 	StderrDroppedBytes uint64                 `protobuf:"varint,56,opt,name=stderr_dropped_bytes,json=stderrDroppedBytes,proto3" json:"stderr_dropped_bytes,omitempty"`
 	// For EXEC_STARTED: the life of the supervisor that was asked to start the exec. If the
 	// supervisor does not know the exec, it may be started again only in the same life.
+	// Empty for an adopted exec, which is never started again.
 	SupervisorBootId string `protobuf:"bytes,57,opt,name=supervisor_boot_id,json=supervisorBootId,proto3" json:"supervisor_boot_id,omitempty"`
 	// For EXEC_STARTED: the name of the exec.
 	Name string `protobuf:"bytes,58,opt,name=name,proto3" json:"name,omitempty"`
