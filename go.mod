@@ -69,4 +69,7 @@ require (
 require (
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/docker/docker-credential-helpers v0.9.12
+	github.com/moby/profiles/seccomp v0.2.3
 )
+
+require github.com/opencontainers/runtime-spec v1.2.1 // indirect

@@ -35,7 +35,13 @@ func (e *Engine) EnsureContainer(ctx context.Context, spec runtime.ContainerSpec
 func (e *Engine) createContainer(ctx context.Context, spec runtime.ContainerSpec) (string, error) {
 	var id string
 	err := e.call(ctx, "create the container", func(cli *client.Client) error {
-		made, err := cli.ContainerCreate(ctx, containerConfig(spec, cli.ClientVersion()), hostConfig(spec), networkConfig(spec), nil, spec.Name)
+		host := hostConfig(spec)
+		filter, err := e.seccompOptions(ctx, cli, spec.Security)
+		if err != nil {
+			return err
+		}
+		host.SecurityOpt = append(host.SecurityOpt, filter...)
+		made, err := cli.ContainerCreate(ctx, containerConfig(spec, cli.ClientVersion()), host, networkConfig(spec), nil, spec.Name)
 		id = made.ID
 		return err
 	})

@@ -62,8 +62,12 @@ func TestPrimaryHasTheSafeDefaults(t *testing.T) {
 	if !slices.Equal(host.CapDrop, []string{"ALL"}) || len(host.CapAdd) != len(capabilities) || slices.Contains(host.CapAdd, "CAP_SYS_ADMIN") {
 		t.Errorf("capabilities: drop %v, add %v", host.CapDrop, host.CapAdd)
 	}
-	if !slices.Equal(host.SecurityOpt, []string{"no-new-privileges"}) {
-		t.Errorf("the security options are %v", host.SecurityOpt)
+	filter, err := profile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(host.SecurityOpt, []string{"no-new-privileges", "seccomp=" + filter}) {
+		t.Errorf("the security options are %.200v", host.SecurityOpt)
 	}
 	if host.PidsLimit == nil || *host.PidsLimit != runtime.DefaultPIDs {
 		t.Errorf("the limit of processes is %v", host.PidsLimit)

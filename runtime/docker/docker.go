@@ -53,6 +53,8 @@ type Engine struct {
 	// first call and after a lost connection, because the next engine on the same
 	// address may have another version.
 	current atomic.Pointer[client.Client]
+	// filtering is what the engine said about seccomp; nil before the first question.
+	filtering atomic.Pointer[filtering]
 }
 
 // New returns an engine without connecting to it. It fails with
