@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 )
@@ -111,6 +112,20 @@ func TestCancelKillsWhatIgnoresSIGTERMAndHides(t *testing.T) {
 			eventually(t, "the hidden process was killed", func() bool { return !alive(pid) })
 		})
 	}
+}
+
+// Whoever has set the limit that carries marks keeps it. Then the environment tells.
+func TestCancelKillsADaemonWhereThereAreNoMarks(t *testing.T) {
+	b := newBox(t)
+	b.must(unix.Prlimit(b.cmd.Process.Pid, unix.RLIMIT_LOCKS, &unix.Rlimit{Cur: 1000, Max: 1000}, nil))
+	c := b.dial()
+	pids := b.fifo("pids")
+	b.start(c, sh("e", fmt.Sprintf(`(setsid sh -c 'trap "" TERM; echo $$ > %s; while :; do sleep 1; done' &); sleep 1000`, pids.Name())))
+	pid := number(t, pids)
+	if running, err := c.Cancel(t.Context(), "e", 50*time.Millisecond); err != nil || !running {
+		t.Fatal(running, err)
+	}
+	eventually(t, "the daemon was killed", func() bool { return !alive(pid) })
 }
 
 // A process that the leader starts in response to SIGTERM did not exist at the first look

@@ -124,6 +124,9 @@ func (t *tree) look(leaderAlive bool) []process {
 	return found
 }
 
+// has tells whether a process shows by itself that it belongs to the tree. To read its
+// environment costs most and comes last. It is needed where there is no mark: the engine
+// has set the limit that carries marks (RLIMIT_LOCKS), or the process has.
 func (t *tree) has(p process, self int) bool {
 	if t.leader == 0 {
 		return p.parent == self
