@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/logs"
 )
 
 // steal reads a pipe empty through its writing end, as a process can that has it for
@@ -53,17 +55,17 @@ func TestOutputThatIsStolenFromThePipeIsNotWaitedFor(t *testing.T) {
 	defer running.Wait()
 
 	t.Run("by reading", func(t *testing.T) {
-		stdout, _, err := newPumps(writer, freely)
+		stdout, child, err := newPipePump(logs.Stdout, writer, freely)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = stdout.child.Close() }()
-		if _, err := stdout.child.WriteString("stolen"); err != nil {
+		defer func() { _ = child.Close() }()
+		if _, err := child.WriteString("stolen"); err != nil {
 			t.Fatal(err)
 		}
 		go func() { stdout.drain(); drained <- struct{}{} }()
-		until(&stdout.mu, func() bool { return stdout.waiter != nil })
-		steal(t, stdout.child)
+		until(&stdout.mu, func() bool { return stdout.reached != nil })
+		steal(t, child)
 		running.Go(stdout.run)
 		<-drained
 	})

@@ -74,15 +74,20 @@ func (c *Collector) Pipes(w *logs.Writer) (*Output, error) {
 			ends:    []io.Closer{x},
 		}, nil
 	}
-	stdout, stderr, err := newPumps(w, c.disk)
+	stdout, out, err := newPipePump(logs.Stdout, w, c.disk)
 	if err != nil {
 		return nil, err
 	}
+	stderr, other, err := newPipePump(logs.Stderr, w, c.disk)
+	if err != nil {
+		_, _ = stdout.file.Close(), out.Close()
+		return nil, err
+	}
 	return &Output{
-		Stdout: stdout.child, Stderr: stderr.child,
-		made:    []io.Closer{stdout.child, stderr.child},
+		Stdout: out, Stderr: other,
+		made:    []io.Closer{out, other},
 		outlets: []outlet{stdout, stderr},
-		ends:    []io.Closer{stdout.pipe, stderr.pipe},
+		ends:    []io.Closer{stdout.file, stderr.file},
 	}, nil
 }
 
@@ -94,7 +99,7 @@ func (c *Collector) Terminal(w *logs.Writer, master, slave *os.File) *Output {
 		// A master that nobody has the other end of has come to its end, and the
 		// process may open its terminal again.
 		held:    slave,
-		outlets: []outlet{newTerminal(master, w, c.disk)},
+		outlets: []outlet{&pump{stream: logs.Stdout, writer: w, disk: c.disk, file: master, terminal: true}},
 		ends:    []io.Closer{master},
 	}
 }

@@ -4,12 +4,8 @@ import (
 	"errors"
 	"math"
 	"os"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/logs"
 )
 
 const (
@@ -26,27 +22,6 @@ var multiplexers = []string{"/dev/ptmx", "/dev/pts/ptmx"}
 
 // The device numbers of the multiplexer.
 const multiplexerMajor, multiplexerMinor = 5, 2
-
-// terminal is the master of an exec's terminal. It moves the output into the log.
-type terminal struct {
-	master *os.File
-	writer *logs.Writer
-	disk   Gate
-
-	// mu guards the fields below.
-	// Held across I/O: that nothing is in the terminal, and how much was taken out of
-	// it, must be seen at one moment. The read never waits.
-	mu sync.Mutex
-	// taken counts the bytes that were read, kept those given to the log.
-	taken, kept uint64
-	// goal is what kept must reach for drain to return.
-	goal     uint64
-	draining bool
-	// ended is true when there will be no more bytes.
-	ended bool
-	// drained is closed when kept has reached goal, or at the end.
-	drained chan struct{}
-}
 
 // OpenTerminal makes a terminal in the container's own devpts, for a user, of a size
 // in characters; 0 stands for the usual one. slave is the end that the process gets.
@@ -127,106 +102,4 @@ func SetSize(fd int, rows, columns uint32) {
 	_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
 		Row: uint16(min(rows, MaxSize)), Col: uint16(min(columns, MaxSize)),
 	})
-}
-
-func newTerminal(master *os.File, w *logs.Writer, disk Gate) *terminal {
-	return &terminal{master: master, writer: w, disk: disk, drained: make(chan struct{})}
-}
-
-// run moves output until nobody has the terminal open any more. The master stays
-// open: to close it would hang up on a process that opens the terminal again.
-func (t *terminal) run() {
-	defer t.end()
-	conn, err := t.master.SyscallConn()
-	if err != nil {
-		return
-	}
-	for {
-		var buf *[]byte
-		n := 0
-		err := conn.Read(func(fd uintptr) bool {
-			buf = buffers.Get().(*[]byte)
-			var err error
-			if n, err = t.take(int(fd), *buf); n > 0 {
-				return true
-			}
-			buffers.Put(buf)
-			buf = nil
-			return !errors.Is(err, unix.EAGAIN)
-		})
-		if err != nil || n <= 0 {
-			return // EIO is the end of a terminal
-		}
-		now := time.Now()
-		t.disk(func() { t.writer.Write(logs.Stdout, now, (*buf)[:n]) })
-		buffers.Put(buf)
-		t.mu.Lock()
-		t.kept += uint64(n)
-		t.wakeLocked()
-		t.mu.Unlock()
-	}
-}
-
-// take reads what is in the terminal now, which comes in small pieces.
-func (t *terminal) take(fd int, buf []byte) (n int, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for n < len(buf) {
-		var got int
-		got, err = unix.Read(fd, buf[n:])
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || got <= 0 {
-			break
-		}
-		n += got
-	}
-	t.taken += uint64(n)
-	if errors.Is(err, unix.EAGAIN) {
-		t.emptyLocked()
-	}
-	return n, err
-}
-
-// emptyLocked notes that all that was written has been taken.
-func (t *terminal) emptyLocked() {
-	if t.draining {
-		t.goal = min(t.goal, t.taken)
-		t.wakeLocked()
-	}
-}
-
-func (t *terminal) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ended = true
-	t.wakeLocked()
-}
-
-func (t *terminal) wakeLocked() {
-	if t.draining && (t.ended || t.kept >= t.goal) {
-		t.draining = false
-		close(t.drained)
-	}
-}
-
-// drain returns when everything that was written before the call is in the log,
-// however long somebody else keeps the terminal open. It is called once.
-func (t *terminal) drain() {
-	t.mu.Lock()
-	t.draining, t.goal = true, t.taken+terminalHolds
-	if t.ended {
-		t.wakeLocked()
-	} else if conn, err := t.master.SyscallConn(); err == nil {
-		_ = conn.Control(func(fd uintptr) {
-			// The kernel brings up what is still on its way before it answers.
-			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(p, 0); err == nil && n == 0 {
-				t.emptyLocked()
-			}
-		})
-	}
-	t.mu.Unlock()
-	<-t.drained
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/logs"
 )
 
 func TestWhatStandsForTheMultiplexerMustBeTheDevice(t *testing.T) {
@@ -41,7 +43,7 @@ func TestWhatATerminalHeldIsWaitedForUntilItIsInTheLog(t *testing.T) {
 	}
 	disk := make(chan struct{}, 1)
 	disk <- struct{}{}
-	term := newTerminal(master, writer, held(disk))
+	term := &pump{stream: logs.Stdout, writer: writer, disk: held(disk), file: master, terminal: true}
 	var running sync.WaitGroup
 	running.Go(term.run)
 	drained := make(chan struct{})
