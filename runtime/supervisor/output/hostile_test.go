@@ -91,7 +91,7 @@ func TestOutputThatIsStolenFromThePipeIsNotWaitedFor(t *testing.T) {
 			until(&x.mu, func() bool { return x.batches == i+1 || x.stalled })
 		}
 		go func() { x.drain(); drained <- struct{}{} }()
-		until(&x.mu, func() bool { return x.waiter != nil })
+		until(&x.pipes[0].mu, func() bool { return x.pipes[0].reached != nil })
 		steal(t, x.child[0])
 		<-disk
 		<-drained

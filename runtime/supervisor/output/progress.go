@@ -10,8 +10,9 @@ import (
 // progress counts the output of one pipe or terminal on its way into the log, and
 // tells when all output up to a moment is there.
 type progress struct {
-	// mu guards the fields below. It is held across reads, which never wait: what was
-	// taken and what is still inside must be seen at one moment.
+	// mu guards the fields below.
+	// Held across I/O: what was taken and what is still inside must be seen at one
+	// moment. The reads never wait.
 	mu sync.Mutex
 	// taken counts the bytes that were read, kept those given to the log.
 	taken, kept uint64
@@ -36,6 +37,13 @@ func (p *progress) read(call func() (int, error)) (n int, err error) {
 		p.tellLocked()
 	}
 	return n, err
+}
+
+// awaited tells whether somebody waits.
+func (p *progress) awaited() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reached != nil
 }
 
 // wrote counts n bytes as given to the log.
@@ -74,4 +82,10 @@ func (p *progress) await(inside func() int) <-chan struct{} {
 	}
 	p.tellLocked()
 	return reached
+}
+
+// bytesIn returns how many bytes a pipe holds.
+func bytesIn(fd int) int {
+	n, _ := unix.IoctlGetInt(fd, unix.TIOCINQ) // of a pipe it is always known
+	return n
 }
