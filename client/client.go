@@ -48,6 +48,8 @@ var dialTimeout = 5 * time.Second
 type Client struct {
 	socket    string
 	reconnect time.Duration
+	// users are those whose daemon the client uses.
+	users users
 	// autostart starts a daemon if the first connection finds none; nil without
 	// WithAutostart.
 	autostart func(context.Context) error
@@ -95,6 +97,13 @@ func WithAutostart(config DaemonConfig) Option {
 	}
 }
 
+// WithDaemonUser also accepts a daemon of the user with this id. Without it, the client
+// sends nothing to a daemon of other users than root and the one of this process. A program
+// of root needs it for the daemon of somebody whom it trusts.
+func WithDaemonUser(uid uint32) Option {
+	return func(c *Client) error { c.users = append(c.users, uid); return nil }
+}
+
 // WithReconnect sets how long the client waits for a daemon that went away. The default
 // is DefaultReconnect. 0 means not at all.
 func WithReconnect(d time.Duration) Option {
@@ -103,7 +112,7 @@ func WithReconnect(d time.Duration) Option {
 
 // New makes a client. It does not connect, but Close must be called.
 func New(opts ...Option) (*Client, error) {
-	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1)}
+	c := &Client{reconnect: DefaultReconnect, opening: make(chan struct{}, 1), users: ownUsers()}
 	for _, opt := range opts {
 		if err := opt(c); err != nil {
 			return nil, err
@@ -184,7 +193,7 @@ func (c *Client) open(ctx context.Context) (agboxv1.SandboxServiceClient, error)
 
 // find connects to the daemon. With WithAutostart it starts one if there is none.
 func (c *Client) find(ctx context.Context) (net.Conn, error) {
-	conn, err := dialSocket(ctx, c.socket)
+	conn, err := dialSocket(ctx, c.socket, c.users)
 	if err == nil {
 		return conn, nil
 	}
@@ -194,7 +203,7 @@ func (c *Client) find(ctx context.Context) (net.Conn, error) {
 	if err := c.autostart(ctx); err != nil {
 		return nil, err
 	}
-	conn, err = dialSocket(ctx, c.socket)
+	conn, err = dialSocket(ctx, c.socket, c.users)
 	if err != nil {
 		return nil, dialError(ctx, c.socket, err)
 	}
@@ -216,7 +225,7 @@ func (c *Client) wrap(conn net.Conn) (*connection, error) {
 			// being killed. For this client it was not a daemon yet.
 			return c.find(ctx)
 		}
-		return dialSocket(ctx, c.socket)
+		return dialSocket(ctx, c.socket, c.users)
 	}
 	var err error
 	live.grpc, err = grpc.NewClient("passthrough:///agboxd",

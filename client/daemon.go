@@ -87,7 +87,7 @@ func StartDaemon(ctx context.Context, config DaemonConfig) (DaemonProcess, error
 		return DaemonProcess{}, &Error{Code: codes.InvalidArgument, Message: problem}
 	}
 	p := DaemonProcess{Log: install.DaemonLog()}
-	if p.PID, err = listenerPID(ctx, install.Socket()); err == nil {
+	if p.PID, err = listenerPID(ctx, install.Socket(), ownUsers()); err == nil {
 		return p, nil
 	}
 	if !isDown(err) {
@@ -182,7 +182,7 @@ func (s *starting) await(ctx context.Context) (int, error) {
 	for {
 		select {
 		case <-look.C:
-			if pid, err := listenerPID(ctx, s.install.Socket()); err == nil {
+			if pid, err := listenerPID(ctx, s.install.Socket(), ownUsers()); err == nil {
 				return pid, nil
 			}
 			if giveUp != nil && s.rivalRuns() {
@@ -298,8 +298,8 @@ func startError(format string, args ...any) error {
 }
 
 // listenerPID connects to a socket and returns the id of the process that listens on it.
-func listenerPID(ctx context.Context, socket string) (int, error) {
-	conn, err := dialSocket(ctx, socket)
+func listenerPID(ctx context.Context, socket string, by users) (int, error) {
+	conn, err := dialSocket(ctx, socket, by)
 	if err != nil {
 		return 0, err
 	}

@@ -443,7 +443,7 @@ func TestADaemonThatDoesNotAnswerIsNotSaidToBeMissing(t *testing.T) {
 	}
 	defer frozen.Close()
 	for range 20 {
-		if pid, err := listenerPID(t.Context(), install.Socket()); err != nil || pid != os.Getpid() {
+		if pid, err := listenerPID(t.Context(), install.Socket(), ownUsers()); err != nil || pid != os.Getpid() {
 			t.Fatalf("process %d listens, %v", pid, err)
 		}
 	}

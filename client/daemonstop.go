@@ -20,7 +20,7 @@ const exitSlice = 50
 // process that listens on the socket is the one that answers. If no daemon runs, the
 // error is ErrDaemonNotRunning.
 func (c *Client) StopDaemon(ctx context.Context) (int, error) {
-	pid, err := listenerPID(ctx, c.socket)
+	pid, err := listenerPID(ctx, c.socket, c.users)
 	if err != nil {
 		return 0, dialError(ctx, c.socket, err)
 	}

@@ -17,12 +17,19 @@ import (
 // KiB. The kernel limits it to net.core.wmem_max.
 const socketBuffer = 4 << 20
 
-// dialSocket connects to the daemon's socket, within dialTimeout.
-func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+// dialSocket connects to the daemon's socket, within dialTimeout. It fails with an *Error
+// unless one of the users listens there.
+func dialSocket(ctx context.Context, path string, by users) (net.Conn, error) {
+	if err := checkFolder(path, by); err != nil {
+		return nil, err
+	}
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
+	}
+	if err := checkListener(conn, path, by); err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
 	if u, ok := conn.(*net.UnixConn); ok {
 		// Smaller buffers also work, but less well under load.
@@ -39,6 +46,10 @@ func isDown(err error) bool {
 
 // dialError explains a failed dial to people.
 func dialError(ctx context.Context, path string, err error) *Error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
 	e := &Error{Code: codes.Unavailable, cause: ErrDaemonUnreachable}
 	switch {
 	case ctx.Err() != nil:

@@ -115,7 +115,11 @@ func (in *Install) Create(t *testing.T, name, image string, more ...string) stri
 // Client returns a client of the daemon, which must run.
 func (in *Install) Client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.New(append([]client.Option{client.WithSocket(in.Socket())}, options...)...)
+	own := []client.Option{client.WithSocket(in.Socket())}
+	if in.Who != nil {
+		own = append(own, client.WithDaemonUser(in.Who.Uid))
+	}
+	c, err := client.New(append(own, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -100,7 +100,7 @@ func (in *Install) start(t *testing.T, stdin *os.File, name string, args ...stri
 	// Each wait is bounded, not the process's life: a test may take long on a busy
 	// machine. It also runs in clean-ups, when the test's own context has ended.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: newOutput(), Stderr: newOutput(), ended: make(chan struct{}), kill: cancel}
+	p := &Process{Cmd: in.Command(ctx, name, args...), Stdout: NewOutput(), Stderr: NewOutput(), ended: make(chan struct{}), kill: cancel}
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Stdout, p.Stderr
 	if stdin != nil {
 		p.Cmd.Stdin = stdin
@@ -181,7 +181,8 @@ type Output struct {
 	changed chan struct{}
 }
 
-func newOutput() *Output { return &Output{changed: make(chan struct{})} }
+// NewOutput returns an empty Output.
+func NewOutput() *Output { return &Output{changed: make(chan struct{})} }
 
 // Write appends what the process wrote.
 func (o *Output) Write(p []byte) (int, error) {
