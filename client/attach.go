@@ -11,7 +11,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/agbox/agbox/internal/ids"
 )
@@ -84,9 +83,8 @@ type Session struct {
 // session must be ended with Detach. The end of its context also ends it. Neither ends
 // the command.
 func (c *Client) AttachExec(ctx context.Context, o AttachOptions) (*Session, error) {
-	if o.Create != nil && o.Create.GetExecId() == "" {
-		o.Create = proto.CloneOf(o.Create)
-		o.Create.ExecId = ids.New()
+	if o.Create != nil {
+		o.Create = repeatableExec(o.Create)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &Session{

@@ -94,6 +94,7 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_SANDBOX_EVENT_SEQUENCE_EXPIRED: codes.OutOfRange,
 	agboxv1.ErrorReason_EXEC_NOT_FOUND:                 codes.NotFound,
 	agboxv1.ErrorReason_EXEC_AMBIGUOUS:                 codes.InvalidArgument,
+	agboxv1.ErrorReason_REQUEST_KEY_REUSED:             codes.AlreadyExists,
 	agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS:         codes.AlreadyExists,
 	agboxv1.ErrorReason_EXEC_NAME_EXISTS:               codes.AlreadyExists,
 	// The sandbox is at its process or memory limit, or its log disk is full.

@@ -7,24 +7,17 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	"github.com/agbox/agbox/internal/ids"
 )
 
 // DefaultGrace selects the daemon's default time between SIGTERM and SIGKILL.
 const DefaultGrace time.Duration = -1
 
 // CreateExec starts a command and returns when it runs or has failed to start. GetExec
-// and FollowLogs tell which. If exec_id is empty, it sets a new one, so repeating the
-// call after a lost answer does not start a second process.
+// and FollowLogs tell which. It sets exec_id and request_key if they are empty, so
+// repeating the call after a lost answer does not start a second process.
 func (c *Client) CreateExec(ctx context.Context, in *agboxv1.CreateExecRequest) (*agboxv1.CreateExecResponse, error) {
-	if in.GetExecId() == "" {
-		in = proto.CloneOf(in)
-		in.ExecId = ids.New()
-	}
-	return unary(ctx, c, agboxv1.SandboxServiceClient.CreateExec, in, idempotent)
+	return unary(ctx, c, agboxv1.SandboxServiceClient.CreateExec, repeatableExec(in), idempotent)
 }
 
 // CancelExec ends a running exec: SIGTERM to its process group and, after the grace

@@ -7,10 +7,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/agbox/agbox/internal/ids"
 )
 
 // Cursor is a position in the output of an exec: the number of bytes before it in each
@@ -89,10 +86,7 @@ func (o LogOptions) request(exec string, at Cursor, started bool) *agboxv1.Follo
 // RunLogs runs a command and reads its output as FollowLogs does. It needs only one call
 // to the daemon.
 func (c *Client) RunLogs(ctx context.Context, in *agboxv1.CreateExecRequest) iter.Seq2[LogItem, error] {
-	if in.GetExecId() == "" {
-		in = proto.CloneOf(in)
-		in.ExecId = ids.New()
-	}
+	in = repeatableExec(in)
 	return output{exec: in.GetExecId(), o: LogOptions{Follow: true}, create: in}.items(ctx, c)
 }
 
@@ -109,7 +103,7 @@ type output struct {
 }
 
 // items reads until the end. It repeats a create until the first message shows that the
-// exec was created. The exec id makes the repetition harmless.
+// exec was created. The request key makes the repetition harmless.
 func (p output) items(ctx context.Context, c *Client) iter.Seq2[LogItem, error] {
 	return func(yield func(LogItem, error) bool) {
 		at, create, started := p.from, p.create, false

@@ -4,9 +4,6 @@ import (
 	"context"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
-	"google.golang.org/protobuf/proto"
-
-	"github.com/agbox/agbox/internal/ids"
 )
 
 // Ping returns the identity and the state of the daemon.
@@ -15,15 +12,13 @@ func (c *Client) Ping(ctx context.Context) (*agboxv1.PingResponse, error) {
 }
 
 // CreateSandbox creates a sandbox and returns when it is accepted, in state PENDING.
-// WaitReady waits until it is READY. If sandbox_id is empty, it sets a new one, so
-// repeating the call after a lost answer does not make a second sandbox. With
+// WaitReady waits until it is READY. It sets sandbox_id
+// and request_key if they are empty, so repeating the call after a lost answer does not
+// make a second sandbox. A caller who repeats it with the same id and spec gets the same
+// sandbox. With
 // WithAutostart it restarts a daemon that crashes meanwhile.
 func (c *Client) CreateSandbox(ctx context.Context, in *agboxv1.CreateSandboxRequest) (*agboxv1.SandboxHandle, error) {
-	if in.GetSandboxId() == "" {
-		in = proto.CloneOf(in)
-		in.SandboxId = ids.New()
-	}
-	out, err := unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.CreateSandbox, in, idempotent)
+	out, err := unary(withRestart(ctx), c, agboxv1.SandboxServiceClient.CreateSandbox, repeatableSandbox(in), idempotent)
 	return out.GetSandbox(), err
 }
 

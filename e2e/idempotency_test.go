@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -89,6 +90,47 @@ func TestTheSameExecTwiceRunsOnce(t *testing.T) {
 	other := &agboxv1.CreateExecRequest{SandboxId: "demo", ExecId: "chosen-id", Command: []string{"true"}}
 	if _, err := c.CreateExec(ctx, other); !errors.Is(err, client.ErrAlreadyExists) {
 		t.Errorf("another exec with the same id gives %v", err)
+	}
+}
+
+func TestARequestKeyOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "stuff", map[string]string{"a": ""})
+	in.Must(t, "daemon", "start")
+	c := in.Client(t)
+	ctx := harness.Bounded(t)
+	box := &agboxv1.CreateSandboxRequest{RequestKey: "box-key", CreateSpec: &agboxv1.CreateSpec{
+		Image: harness.ImageBusybox, Mounts: []*agboxv1.MountSpec{{Source: dir, Target: "/x"}},
+	}}
+	first, err := c.CreateSandbox(ctx, box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.WaitReady(ctx, first.GetSandboxId()); err != nil {
+		t.Fatal(err)
+	}
+	job := &agboxv1.CreateExecRequest{RequestKey: "job-key", SandboxId: first.GetSandboxId(), Command: []string{"sh", "-c", "echo run >>/tmp/runs"}}
+	ran, err := c.CreateExec(ctx, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	// What a new request would be refused for does not matter to a repeated one.
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.CreateSandbox(ctx, box); err != nil || again.GetSandboxId() != first.GetSandboxId() {
+		t.Errorf("the sandbox is %v (%v), first %s", again, err, first.GetSandboxId())
+	}
+	if again, err := c.CreateExec(ctx, job); err != nil || again.GetExecId() != ran.GetExecId() {
+		t.Errorf("the exec is %v (%v), first %s", again, err, ran.GetExecId())
+	}
+	harness.WantSame(t, "runs", in.inside(t, first.GetSandboxId(), "cat /tmp/runs"), "run\n")
+	box.CreateSpec = &agboxv1.CreateSpec{Image: harness.ImageUser}
+	if _, err := c.CreateSandbox(ctx, box); !errors.Is(err, client.ErrAlreadyExists) {
+		t.Errorf("another sandbox with the same key gives %v", err)
 	}
 }
 

@@ -25,6 +25,12 @@ const SchemaVersion uint32 = 1
 //	  {sequence}                     -> agbox.v1.SandboxEvent
 //	exec-config:{sandbox_id}
 //	  {exec_id}                      -> agbox.v1.CreateExecRequest
+//	sandbox-keys                     request keys of sandboxes
+//	  {request_key}                  -> sandbox id (UTF-8)
+//	sandbox-requests                 sandboxes that were created with a request key
+//	  {sandbox_id}                   -> store.v1.Request
+//	exec-keys                        request keys of execs; exec-config has them too
+//	  {request_key}                  -> exec id (UTF-8)
 //	exec-last-event:{sandbox_id}     index: newest event of each exec
 //	  {exec_id}                      -> uint64, sequence in events:{sandbox_id}
 //	event-order                      index: all events of all sandboxes in order
@@ -37,16 +43,20 @@ const SchemaVersion uint32 = 1
 //
 // The first six buckets are the published contract. The others are our own.
 // exec-last-event and event-order are indexes; indexSeedDatabase in migrate.go
-// computes them from the first six. events-trimmed exists only after a removal.
+// computes them from the first six. events-trimmed exists only after a removal, and the three
+// buckets of request keys only after a request with a key.
 var (
-	bucketSandboxIDs     = []byte("sandbox-ids")
-	bucketExecIDs        = []byte("exec-ids")
-	bucketSandboxConfig  = []byte("sandbox-config")
-	bucketSandboxDeleted = []byte("sandbox-deleted-at")
-	bucketEventOrder     = []byte("event-order")
-	bucketEventsTrimmed  = []byte("events-trimmed")
-	bucketMeta           = []byte("meta")
-	keyMeta              = []byte("meta")
+	bucketSandboxIDs      = []byte("sandbox-ids")
+	bucketExecIDs         = []byte("exec-ids")
+	bucketSandboxConfig   = []byte("sandbox-config")
+	bucketSandboxDeleted  = []byte("sandbox-deleted-at")
+	bucketEventOrder      = []byte("event-order")
+	bucketEventsTrimmed   = []byte("events-trimmed")
+	bucketSandboxKeys     = []byte("sandbox-keys")
+	bucketSandboxRequests = []byte("sandbox-requests")
+	bucketExecKeys        = []byte("exec-keys")
+	bucketMeta            = []byte("meta")
+	keyMeta               = []byte("meta")
 	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
 	keyAllTrimmed = []byte("*")
 )

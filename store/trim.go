@@ -19,11 +19,12 @@ type Trimmed struct {
 	Count uint64
 }
 
-// ForgetExecs removes the configs of execs and their entries in the index of
+// ForgetExecs removes the configs of execs, their request keys and their entries in the index of
 // newest events. Their ids stay reserved. RemoveEvents removes their events.
 func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
 	for _, id := range execIDs {
 		err := errors.Join(
+			t.forgetExecKey(sandboxID, id),
 			t.remove(bucketExecConfig(sandboxID), []byte(id)),
 			t.remove(bucketExecLastEvent(sandboxID), []byte(id)))
 		if err != nil {
@@ -78,6 +79,8 @@ func (t *Tx) DropSandbox(sandboxID string) error {
 		return err
 	}
 	return errors.Join(
+		t.forgetExecKeys(sandboxID),
+		t.forgetSandboxKey(sandboxID),
 		t.drop(bucketEvents(sandboxID)),
 		t.drop(bucketExecConfig(sandboxID)),
 		t.drop(bucketExecLastEvent(sandboxID)),

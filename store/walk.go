@@ -52,6 +52,8 @@ func verifierOf(bucket string) func(value []byte) error {
 		return decodes(&storev1.EventRef{})
 	case string(bucketEventsTrimmed):
 		return decodes(&storev1.Trimmed{})
+	case string(bucketSandboxRequests):
+		return decodes(&storev1.Request{})
 	case string(bucketMeta):
 		return decodes(&storev1.Meta{})
 	}

@@ -27,13 +27,29 @@ func CheckCommand(req *agboxv1.CreateExecRequest) error {
 	return nil
 }
 
+// IdentifySandbox returns the id of the sandbox that a request creates.
+func IdentifySandbox(req *agboxv1.CreateSandboxRequest) string {
+	if req.GetSandboxId() != "" {
+		return req.GetSandboxId()
+	}
+	return newID(req.GetRequestKey())
+}
+
+// newID returns the id for a request that has none.
+func newID(requestKey string) string {
+	if requestKey != "" {
+		return ids.OfKey(requestKey)
+	}
+	return ids.New()
+}
+
 // IdentifyExec returns the request with the exact sandbox id, and with an exec id if
 // it has none. The ids of the sandbox's own command are refused.
 func IdentifyExec(req *agboxv1.CreateExecRequest, sandboxID string) (*agboxv1.CreateExecRequest, error) {
 	identified := proto.CloneOf(req)
 	identified.SandboxId = sandboxID
 	if identified.GetExecId() == "" {
-		identified.ExecId = ids.New()
+		identified.ExecId = newID(req.GetRequestKey())
 	}
 	if ids.IsMain(sandboxID, identified.GetExecId()) {
 		return nil, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS,

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -17,11 +16,14 @@ import (
 
 // AcceptExec accepts an exec: id, request and EXEC_STARTED are one transaction. The
 // request must have its exec id and the exact sandbox id. bootID is the life of the
-// supervisor that will be asked. again means that the same request was accepted before.
+// supervisor that will be asked. again means that the same request with the same key was accepted before.
 func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {
 		again = false
+		if err := t.checkExecKey(req); err != nil {
+			return err
+		}
 		if _, taken := t.tx.ExecReserved(execID); taken {
 			again = true
 			return t.sameExec(req)
@@ -47,24 +49,16 @@ func (t *txn) acceptExec(req *agboxv1.CreateExecRequest, d *agboxv1.ExecEventDet
 	if err := t.tx.PutExecConfig(sandboxID, execID, req); err != nil {
 		return err
 	}
+	if key := req.GetRequestKey(); key != "" {
+		if err := t.tx.PutExecKey(execID, key); err != nil {
+			return err
+		}
+	}
 	d.ExecId, d.ExecState = execID, agboxv1.ExecState_EXEC_STATE_RUNNING
 	return t.append(sandboxID, &agboxv1.SandboxEvent{
 		EventType: agboxv1.EventType_EXEC_STARTED,
 		Details:   &agboxv1.SandboxEvent_Exec{Exec: d},
 	})
-}
-
-// sameExec handles a create whose id is taken. It accepts a repetition of the same
-// request and refuses any other one.
-func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
-	stored, err := t.tx.ExecConfig(req.GetSandboxId(), req.GetExecId())
-	switch {
-	case err == nil && proto.Equal(stored, req):
-		return errNothing
-	case err != nil && !errdefs.IsNotFound(err):
-		return err
-	}
-	return execIDTaken(req.GetExecId())
 }
 
 func (t *txn) mayExec(req *agboxv1.CreateExecRequest) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -14,13 +13,22 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// Create accepts a sandbox: id, spec and first event are one transaction. A repeated call
-// with the same id and the same spec returns the existing sandbox.
+// Create is CreateKeyed without a key: an id that was used is refused.
 func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec) (Sandbox, error) {
+	return l.CreateKeyed(ctx, id, spec, RequestKey{})
+}
+
+// CreateKeyed accepts a sandbox: id, spec, key and first event are one transaction. A
+// repeated call with the same key and the same request or spec returns the existing
+// sandbox.
+func (l *Ledger) CreateKeyed(ctx context.Context, id string, spec *agboxv1.CreateSpec, key RequestKey) (Sandbox, error) {
 	nonce := ids.New()
 	return l.update(ctx, id, func(t *txn) error {
+		if of := t.tx.SandboxOfKey(key.Key); of != "" && of != id {
+			return keyReused(key.Key).With("sandbox_id", of)
+		}
 		if _, taken := t.tx.SandboxReserved(id); taken {
-			return t.sameRequest(id, spec)
+			return t.sameRequest(id, spec, key)
 		}
 		if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
@@ -33,6 +41,11 @@ func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec
 		if err := t.tx.PutSandboxConfig(id, spec); err != nil {
 			return err
 		}
+		if key.Key != "" {
+			if err := t.tx.PutSandboxKey(id, key.Key, key.Digest); err != nil {
+				return err
+			}
+		}
 		t.sb.Spec = spec
 		if spec.GetName() != "" {
 			t.tx.SetValue(nameOverlay{spec.GetName()}, id)
@@ -44,23 +57,6 @@ func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec
 			}},
 		})
 	})
-}
-
-// sameRequest handles a create whose id is taken. It accepts a repetition of the same
-// request and refuses any other one.
-func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec) error {
-	stored := t.sb.Spec
-	if stored == nil {
-		var err error
-		if stored, err = t.tx.SandboxConfig(id); err != nil && !errdefs.IsNotFound(err) {
-			return err
-		}
-	}
-	if t.sb.Exists() && proto.Equal(stored, spec) {
-		return errNothing
-	}
-	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_ID_ALREADY_EXISTS,
-		"The id %q was used before, and ids are never reused; choose another or leave it out.", id).With("sandbox_id", id)
 }
 
 // RequestStop records a request to stop the sandbox. It does nothing if that was

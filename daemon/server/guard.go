@@ -127,6 +127,7 @@ func withoutSpec(msg proto.Message) proto.Message {
 		return &agboxv1.CreateSandboxRequest{
 			SandboxId: req.GetSandboxId(), ConfigYaml: req.GetConfigYaml(), BaseFiles: req.GetBaseFiles(),
 			ConfigDir: req.GetConfigDir(), HomeDir: req.GetHomeDir(), ConfigPath: req.GetConfigPath(), HostEnv: req.GetHostEnv(),
+			RequestKey: req.GetRequestKey(),
 		}
 	}
 	return msg
@@ -152,6 +153,8 @@ func sentence(v *protovalidate.Violation) string {
 		return got + "is not an id or a name: letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 200 characters"
 	case strings.HasSuffix(field, "name"):
 		return got + "is not a name: lower-case letters, digits, '_', '.' and '-', beginning with a letter or digit, at most 63 characters"
+	case strings.HasSuffix(field, "request_key"):
+		return got + "is not a request key: printable ASCII characters without spaces, at most 200"
 	case strings.HasSuffix(field, "user"):
 		return got + "is not user, uid, user:group or uid:gid"
 	}

@@ -2,13 +2,16 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/internal/ids"
 )
 
 // sandboxCalls implements the calls about sandboxes.
@@ -21,20 +24,43 @@ type sandboxCalls struct {
 
 // CreateSandbox accepts a sandbox.
 func (s *sandboxCalls) CreateSandbox(ctx context.Context, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSandboxResponse, error) {
-	id := req.GetSandboxId()
-	if id == "" {
-		id = ids.New()
+	id := admission.IdentifySandbox(req)
+	key, err := requestKey(req)
+	if err != nil {
+		return nil, err
+	}
+	// The first answer holds even if the request would not be admitted now.
+	sb, again, err := s.ledger.RepeatedCreate(ctx, id, key)
+	if err != nil {
+		return nil, err
+	}
+	if again && (!sb.Over() || req.GetSandboxId() == "") {
+		return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
 	}
 	spec, err := s.admission.Admit(ctx, id, req)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := s.ledger.Create(ctx, id, spec)
+	sb, err = s.ledger.CreateKeyed(ctx, id, spec, key)
 	if err != nil {
 		return nil, err
 	}
 	s.loop.Enqueue(id)
 	return &agboxv1.CreateSandboxResponse{Sandbox: s.handle(sb)}, nil
+}
+
+// requestKey returns the key of a request with the digest by which a repetition is
+// recognized.
+func requestKey(req *agboxv1.CreateSandboxRequest) (ledger.RequestKey, error) {
+	if req.GetRequestKey() == "" {
+		return ledger.RequestKey{}, nil
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(req)
+	if err != nil {
+		return ledger.RequestKey{}, fmt.Errorf("encode the request: %w", err)
+	}
+	sum := sha256.Sum256(raw)
+	return ledger.RequestKey{Key: req.GetRequestKey(), Digest: sum[:]}, nil
 }
 
 // ResolveSpec returns what CreateSandbox would store for a request.

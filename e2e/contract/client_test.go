@@ -117,6 +117,10 @@ func (c *publishedClient) refuse(t *testing.T, name string, request fields) refu
 	if err == nil {
 		t.Fatalf("%s(%v) succeeds", name, request)
 	}
+	return refused(err)
+}
+
+func refused(err error) refusal {
 	st, _ := status.FromError(err)
 	r := refusal{code: st.Code(), message: st.Message()}
 	for _, detail := range st.Details() {

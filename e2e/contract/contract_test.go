@@ -27,6 +27,8 @@ var lines = []struct {
 	{8, "the image's own command is hidden", mainCommandIsHidden},
 	{9, "~ in the targets of mounts and copies is the home of the user inside", homeInTargets},
 	{10, "ids have 4 to 200 characters, with _", idsOf200},
+	{10, "an id that is taken is refused, also for the same request", takenIDs},
+	{10, "a request key makes a create repeatable", requestKeys},
 	{11, "a snapshot repeats the newest event", snapshotIsNewestEvent},
 	{11, "lists are newest first", listsAreNewestFirst},
 	{11, "a second cancel is no error of the command line", secondCancel},

@@ -34,6 +34,17 @@ func New() string {
 	return string(raw[:])
 }
 
+// OfKey returns the id of what a request with this key and without an id creates. A
+// repeated request gets the same id.
+func OfKey(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	id := sum[:newLen]
+	for i, b := range id {
+		id[i] = alphabet[b%32]
+	}
+	return string(id)
+}
+
 // Valid reports whether s is a valid id: a letter or digit, then up to 199 letters,
 // digits, '_', '.' or '-'. The .proto files have the same pattern.
 func Valid(s string) bool {

@@ -19,6 +19,15 @@ import (
 // supervisor. The channel is closed when the exec was started or failed to start; its
 // status says which. The request must have its exec id and the exact sandbox id.
 func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error) {
+	decided := make(chan struct{})
+	again, err := r.ledger.RepeatedExec(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if again { // the answer is the same, whatever the sandbox does now
+		close(decided)
+		return decided, nil
+	}
 	lk, err := r.links.Wait(ctx, req.GetSandboxId())
 	if err != nil {
 		return nil, err
@@ -32,11 +41,10 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	if err := takesLimits(lk, req); err != nil {
 		return nil, err
 	}
-	again, err := r.ledger.AcceptExec(ctx, req, lk.Conn.BootID())
+	again, err = r.ledger.AcceptExec(ctx, req, lk.Conn.BootID())
 	if err != nil {
 		return nil, err
 	}
-	decided := make(chan struct{})
 	if again {
 		close(decided)
 		return decided, nil

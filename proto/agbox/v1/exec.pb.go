@@ -555,7 +555,7 @@ type CreateExecRequest struct {
 	Cwd string `protobuf:"bytes,3,opt,name=cwd,proto3" json:"cwd,omitempty"`
 	// Environment variables. They override those of the sandbox.
 	EnvOverrides map[string]string `protobuf:"bytes,4,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Chosen by the caller to make the call idempotent. If empty, the daemon chooses one.
+	// Chosen by the caller; ids are never reused. If empty, the daemon chooses one.
 	ExecId string `protobuf:"bytes,5,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// user, uid, user:group or uid:gid. Empty means the image's USER.
 	User string `protobuf:"bytes,50,opt,name=user,proto3" json:"user,omitempty"`
@@ -578,7 +578,12 @@ type CreateExecRequest struct {
 	Grace *durationpb.Duration `protobuf:"bytes,57,opt,name=grace,proto3" json:"grace,omitempty"`
 	// Maximum bytes of output kept per stream. Further output is counted and dropped. 0
 	// means the daemon's default.
-	MaxLogBytes   uint64 `protobuf:"varint,58,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	MaxLogBytes uint64 `protobuf:"varint,58,opt,name=max_log_bytes,json=maxLogBytes,proto3" json:"max_log_bytes,omitempty"`
+	// Makes the call idempotent: a repeated call with the same key and the same request
+	// returns the same exec, also after a restart of the daemon, as long as the exec has a
+	// record. The same key with another request is refused with REQUEST_KEY_REUSED. Any
+	// printable ASCII text without spaces that is unique among all execs, such as a UUID.
+	RequestKey    string `protobuf:"bytes,59,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -709,6 +714,13 @@ func (x *CreateExecRequest) GetMaxLogBytes() uint64 {
 		return x.MaxLogBytes
 	}
 	return 0
+}
+
+func (x *CreateExecRequest) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
 }
 
 type CreateExecResponse struct {
@@ -2361,7 +2373,7 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xa4\a\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xdc\a\n" +
 	"\x11CreateExecRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
@@ -2380,7 +2392,9 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\fidle_timeout\x188 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x05\b\x80\xe7\x84\x0f2\x04\x10\xc0\x84=R\vidleTimeout\x12>\n" +
 	"\x05grace\x189 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\x12\"\n" +
-	"\rmax_log_bytes\x18: \x01(\x04R\vmaxLogBytes\x1a?\n" +
+	"\rmax_log_bytes\x18: \x01(\x04R\vmaxLogBytes\x126\n" +
+	"\vrequest_key\x18; \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
+	"requestKey\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +

@@ -414,7 +414,7 @@ func (x *EngineStatus) GetError() string {
 type CreateSandboxRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	CreateSpec *CreateSpec            `protobuf:"bytes,1,opt,name=create_spec,json=createSpec,proto3" json:"create_spec,omitempty"`
-	// Chosen by the caller to make the call idempotent. If empty, the daemon chooses one.
+	// Chosen by the caller; ids are never reused. If empty, the daemon chooses one.
 	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// A sandbox file (agbox.yaml). Fields of create_spec override it: scalars
 	// replace, maps merge by key, lists append, but an entrypoint replaces.
@@ -436,8 +436,14 @@ type CreateSandboxRequest struct {
 	// mounts, ports on addresses other than loopback, and credentials of built-in tools.
 	// Fields of create_spec may still.
 	UntrustedFiles bool `protobuf:"varint,60,opt,name=untrusted_files,json=untrustedFiles,proto3" json:"untrusted_files,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Makes the call idempotent: a repeated call with the same key and the same request
+	// returns the same sandbox, also after a restart of the daemon, as long as the sandbox
+	// has a record. After its deletion, that is only so without sandbox_id. The same key
+	// with another request is refused with REQUEST_KEY_REUSED. Any printable ASCII text
+	// without spaces that is unique, such as a UUID.
+	RequestKey    string `protobuf:"bytes,61,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSandboxRequest) Reset() {
@@ -531,6 +537,13 @@ func (x *CreateSandboxRequest) GetUntrustedFiles() bool {
 		return x.UntrustedFiles
 	}
 	return false
+}
+
+func (x *CreateSandboxRequest) GetRequestKey() string {
+	if x != nil {
+		return x.RequestKey
+	}
+	return ""
 }
 
 // ConfigFile is a file from which a sandbox can be described.
@@ -1850,7 +1863,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xc3\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xfb\x04\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12K\n" +
@@ -1866,7 +1879,9 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\vconfig_path\x185 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\n" +
 	"configPath\x12^\n" +
 	"\bhost_env\x186 \x03(\v2+.agbox.v1.CreateSandboxRequest.HostEnvEntryB\x16\xbaH\x13\x9a\x01\x10\x10@\"\x05r\x03\x18\x80\x02*\x05r\x03\x18\x80 R\ahostEnv\x12'\n" +
-	"\x0funtrusted_files\x18< \x01(\bR\x0euntrustedFiles\x1a:\n" +
+	"\x0funtrusted_files\x18< \x01(\bR\x0euntrustedFiles\x126\n" +
+	"\vrequest_key\x18= \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
+	"requestKey\x1a:\n" +
 	"\fHostEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +

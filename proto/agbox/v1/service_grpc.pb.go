@@ -72,8 +72,7 @@ type SandboxServiceClient interface {
 	// their cursors.
 	UpgradeDaemon(ctx context.Context, in *UpgradeDaemonRequest, opts ...grpc.CallOption) (*UpgradeDaemonResponse, error)
 	// CreateSandbox accepts a sandbox and returns at once, in state PENDING. With a
-	// sandbox_id it is idempotent: the same id with the same spec returns the existing
-	// sandbox.
+	// request_key it is idempotent.
 	CreateSandbox(ctx context.Context, in *CreateSandboxRequest, opts ...grpc.CallOption) (*CreateSandboxResponse, error)
 	// ResolveSpec returns the spec that CreateSandbox would store for a request, or all
 	// problems of the request. It changes nothing.
@@ -98,7 +97,7 @@ type SandboxServiceClient interface {
 	// without a gap or a duplicate in between. It ends after SANDBOX_DELETED.
 	SubscribeSandboxEvents(ctx context.Context, in *SubscribeSandboxEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SandboxEvent], error)
 	// CreateExec accepts a command and returns when it has started or failed to start.
-	// GetExec and FollowExecLogs tell which. With an exec_id it is idempotent.
+	// GetExec and FollowExecLogs tell which. With a request_key it is idempotent.
 	CreateExec(ctx context.Context, in *CreateExecRequest, opts ...grpc.CallOption) (*CreateExecResponse, error)
 	// CancelExec ends a running exec: SIGTERM to its process group and, after the grace
 	// period, SIGKILL to the rest of its process tree.
@@ -512,8 +511,7 @@ type SandboxServiceServer interface {
 	// their cursors.
 	UpgradeDaemon(context.Context, *UpgradeDaemonRequest) (*UpgradeDaemonResponse, error)
 	// CreateSandbox accepts a sandbox and returns at once, in state PENDING. With a
-	// sandbox_id it is idempotent: the same id with the same spec returns the existing
-	// sandbox.
+	// request_key it is idempotent.
 	CreateSandbox(context.Context, *CreateSandboxRequest) (*CreateSandboxResponse, error)
 	// ResolveSpec returns the spec that CreateSandbox would store for a request, or all
 	// problems of the request. It changes nothing.
@@ -538,7 +536,7 @@ type SandboxServiceServer interface {
 	// without a gap or a duplicate in between. It ends after SANDBOX_DELETED.
 	SubscribeSandboxEvents(*SubscribeSandboxEventsRequest, grpc.ServerStreamingServer[SandboxEvent]) error
 	// CreateExec accepts a command and returns when it has started or failed to start.
-	// GetExec and FollowExecLogs tell which. With an exec_id it is idempotent.
+	// GetExec and FollowExecLogs tell which. With a request_key it is idempotent.
 	CreateExec(context.Context, *CreateExecRequest) (*CreateExecResponse, error)
 	// CancelExec ends a running exec: SIGTERM to its process group and, after the grace
 	// period, SIGKILL to the rest of its process tree.

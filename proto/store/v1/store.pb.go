@@ -195,6 +195,61 @@ func (x *Trimmed) GetCount() uint64 {
 	return 0
 }
 
+// Request identifies the request that created a sandbox.
+type Request struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's request key.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// SHA-256 of the request.
+	Digest        []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Request) Reset() {
+	*x = Request{}
+	mi := &file_store_v1_store_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Request) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Request) ProtoMessage() {}
+
+func (x *Request) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Request.ProtoReflect.Descriptor instead.
+func (*Request) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Request) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Request) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
 var File_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_store_v1_store_proto_rawDesc = "" +
@@ -212,7 +267,10 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
 	"\aTrimmed\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05countB/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
+	"\x05count\x18\x02 \x01(\x04R\x05count\"3\n" +
+	"\aRequest\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digestB/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
 
 var (
 	file_store_v1_store_proto_rawDescOnce sync.Once
@@ -226,15 +284,16 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*EventRef)(nil),              // 1: store.v1.EventRef
 	(*Trimmed)(nil),               // 2: store.v1.Trimmed
-	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
+	(*Request)(nil),               // 3: store.v1.Request
+	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	3, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	4, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
 	1, // [1:1] is the sub-list for method output_type
 	1, // [1:1] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
@@ -253,7 +312,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   4,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
