@@ -150,7 +150,7 @@ func setSchema(t *testing.T, path string, version uint32) {
 
 func TestSlowReadersOfStreamsHoldUpNobody(t *testing.T) {
 	t.Parallel()
-	const readers, lines = 60, 600_000 // of 15 bytes: 9 MB, and 0.5 GB if it were kept for each reader
+	const readers, lines = 60, 300_000 // of 15 bytes: 4.5 MB, and 270 MB if it were kept for each reader
 	r := Row(t, 41, "stream clients that do not read: logs, events; then go on where they were", readers)
 	in := harness.New(t)
 	w := newWitness(t, in)
