@@ -27,6 +27,10 @@ type CopyOptions struct {
 	// Progress receives the progress since its previous call. May be nil. After a restart
 	// of the daemon the copy starts again, and restarted is true once.
 	Progress func(files, bytes int64, restarted bool)
+	// ConfigChanged is called at the end of CopyFrom for each file that the copy has added or
+	// changed and that this machine executes, or agbox reads the next time: hooks and settings
+	// of git, settings of editors, sandbox files. It may be nil.
+	ConfigChanged func(path string, added bool)
 }
 
 // Copied has the totals of a copy.

@@ -274,15 +274,23 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 		return Copied{}, localError("Copying to "+to, err)
 	}
 	defer dir.Close() // only opened to write in it
+	watch, err := watchConfigs(where.dir)
+	if err != nil {
+		return Copied{}, localError("Copying to "+to, err)
+	}
+	defer func() { _ = watch.root.Close() }() // only read
 	var done Copied
 	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
-		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, tell)
+		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: tell, Replaced: watch.replaced})
 		return err
 	})
+	if o.ConfigChanged != nil {
+		watch.tell(o.ConfigChanged)
+	}
 	return done, localError("Copying to "+to, err)
 }
 
-func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where destination, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.File, where destination, o CopyOptions, unpack archive.UnpackOptions) (Copied, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	special := archive.SkipSpecial
@@ -295,9 +303,8 @@ func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.Fil
 		defer close(read)
 		_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
 	}()
-	got, err := archive.Unpack(ctx, r, int(dir.Fd()), archive.UnpackOptions{
-		Only: where.only(), KeepOwner: !o.NoOwner && os.Geteuid() == 0, Special: special, Progress: tell,
-	})
+	unpack.Only, unpack.KeepOwner, unpack.Special = where.only(), !o.NoOwner && os.Geteuid() == 0, special
+	got, err := archive.Unpack(ctx, r, int(dir.Fd()), unpack)
 	_ = r.CloseWithError(io.ErrClosedPipe)
 	<-read
 	return Copied{Files: got.Files, Bytes: got.Bytes, Skipped: got.Skipped}, err

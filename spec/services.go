@@ -23,6 +23,9 @@ func (r *resolver) services() {
 		r.targets(containerTargets(s.GetTmpfs(), s.GetVolumes(), at), nil)
 		r.healthcheck(s.GetHealthcheck(), append(at, "healthcheck"))
 		r.blank(s.GetPostStartOnPrimary(), append(at, "post_start_on_primary")...)
+		if s.GetSecurity().GetWritableConfig() {
+			r.problem(append(at, "security", "writable_config"), "Services have no mounts: leave it out")
+		}
 		if s.GetSecurity().GetAllowDangerousMounts() {
 			r.problem(append(at, "security", "allow_dangerous_mounts"), "Services have no mounts: leave it out")
 		}

@@ -41,6 +41,7 @@ func (r *resolver) securityByFlag(s *agboxv1.SecuritySpec, path []any) {
 	refuse(s.GetPrivileged(), "--privileged", "privileged")
 	refuse(s.GetSeccompUnconfined(), "--seccomp-unconfined", "seccomp_unconfined")
 	refuse(s.GetAllowDangerousMounts(), "--allow-dangerous-mounts", "allow_dangerous_mounts")
+	refuse(s.GetWritableConfig(), "--writable-config", "writable_config")
 	for i, name := range s.GetCapAdd() {
 		refuse(true, "--cap-add "+name, "cap_add", i)
 	}

@@ -39,6 +39,9 @@ and setgid. Devices and FIFOs are skipped; a copy of a whole sandbox also skips 
 content of /proc and /sys. When copying out, only root keeps the owners; for other
 users, the copies belong to the user.
 
+Copying out names new and changed files that this machine executes or agbox reads
+next time: hooks and settings of git, settings of editors, sandbox files.
+
 If the daemon restarts during a copy, agbox waits for it and starts the copy again.`,
 		Example: `  agbox cp ./src demo:/work
   agbox cp demo:/work/dist/. ./dist
@@ -93,6 +96,14 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	bar := newCopyBar(a, o.quiet)
 	defer bar.clear()
 	o.Progress = bar.add
+	var configs []string
+	o.ConfigChanged = func(path string, added bool) {
+		word := "changed"
+		if added {
+			word = "new"
+		}
+		configs = append(configs, word+" "+printable(path))
+	}
 	var total client.Copied
 	err := a.each(ctx, sources, func(arg string) error {
 		bar.begin(arg)
@@ -105,6 +116,10 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 	})
 	if total.Skipped > 0 {
 		a.say("%s skipped. --special copies such files too.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
+	}
+	if len(configs) > 0 {
+		a.say("Look at these files before you use them. This machine executes what they say, or agbox reads them next time:")
+		a.sayEach("  " + strings.Join(configs, "\n  "))
 	}
 	if err == nil {
 		bar.end(total)

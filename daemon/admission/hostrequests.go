@@ -171,6 +171,7 @@ func (l *requestList) container(c interface {
 	loosen(s.GetAllowNewPrivileges(), "programs may gain new privileges", "allow_new_privileges")
 	loosen(s.GetSeccompUnconfined(), "system calls are not filtered", "seccomp_unconfined")
 	loosen(s.GetAllowDangerousMounts(), "dangerous mounts are allowed", "allow_dangerous_mounts")
+	loosen(s.GetWritableConfig(), "it may change what this machine executes in writable mounts", "writable_config")
 	for i, name := range s.GetCapAdd() {
 		loosen(true, "capability "+name, "cap_add", i)
 	}

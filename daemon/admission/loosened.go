@@ -70,6 +70,9 @@ func loosenedOf(who string, container interface {
 	if s.GetSeccompUnconfined() {
 		say("system calls are not filtered")
 	}
+	if s.GetWritableConfig() {
+		say("what this machine executes in writable mounts is not protected")
+	}
 	if devices := s.GetDevices(); len(devices) > 0 {
 		say("devices of the host: %s", strings.Join(devices, ", "))
 	}

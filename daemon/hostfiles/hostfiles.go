@@ -34,6 +34,8 @@ type Checker struct {
 	spec.Host
 	// Engine is the path of the engine's socket; empty if it has none.
 	Engine string
+	// ExtraCovers are names that the operator's policy adds to covers.Names.
+	ExtraCovers []string
 }
 
 // New returns a Checker for this process, an install and the engine at an address.
@@ -94,10 +96,7 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	}
 	look := func(source string, use Use, path ...any) {
 		held, err := c.Hold(source, use, s.GetSecurity().GetAllowDangerousMounts())
-		if held != nil {
-			held.Close()
-		}
-		tell(err, path...)
+		tell(c.coverable(s, held, err, use), path...)
 	}
 	for i, m := range s.GetMounts() {
 		look(m.GetSource(), MountUse(m.GetWritable()), "mounts", i, "source")
@@ -107,12 +106,22 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	}
 	if w := s.GetWorkspace(); w != nil {
 		held, err := c.Workspace(w, s.GetSecurity().GetAllowDangerousMounts())
-		if held != nil {
-			held.Close()
-		}
-		tell(err, "workspace", "source")
+		tell(c.coverable(s, held, err, MountUse(w.GetMount())), "workspace", "source")
 	}
 	return all
+}
+
+// coverable closes a source and returns why it cannot be used: err, or that it cannot be
+// covered.
+func (c Checker) coverable(s *agboxv1.CreateSpec, held *Source, err error, use Use) error {
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	if use == Writable && !s.GetSecurity().GetWritableConfig() {
+		_, err = c.Covers(held)
+	}
+	return err
 }
 
 // Workspace holds the source of a workspace, which must be a folder.

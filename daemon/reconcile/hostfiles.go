@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -26,29 +30,28 @@ func workspaceTarget(s *agboxv1.CreateSpec) string {
 	return cmp.Or(s.GetWorkspace().GetTarget(), spec.DefaultWorkspace)
 }
 
+// hostMount is a path of the host that the primary mounts.
+type hostMount struct {
+	runtime.Mount
+	// covered is the target of the mount of which this one covers a part; mostly empty.
+	covered string
+}
+
 // hostMounts returns the paths of the host that the primary mounts. It checks them again,
 // because they may have changed since the sandbox was requested.
 func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
-	var all []runtime.Mount
-	bind := func(held *hostfiles.Source, err error, target string, use hostfiles.Use) error {
-		if err != nil {
-			return err
-		}
-		defer held.Close()
-		all = append(all, runtime.Mount{Source: held.Path, Target: target, ReadOnly: use != hostfiles.Writable})
-		return nil
-	}
+	b := &binder{host: l.host, covers: !sb.Spec.GetSecurity().GetWritableConfig()}
 	for _, m := range sb.Spec.GetMounts() {
 		use := hostfiles.MountUse(m.GetWritable())
 		held, err := l.host.Hold(m.GetSource(), use, force)
-		if err := bind(held, err, m.GetTarget(), use); err != nil {
+		if err := b.bind(held, err, m.GetTarget(), use); err != nil {
 			return nil, err
 		}
 	}
 	if w := sb.Spec.GetWorkspace(); w.GetMount() {
 		held, err := l.host.Workspace(w, force)
-		if err := bind(held, err, workspaceTarget(sb.Spec), hostfiles.Writable); err != nil {
+		if err := b.bind(held, err, workspaceTarget(sb.Spec), hostfiles.Writable); err != nil {
 			return nil, err
 		}
 	}
@@ -56,17 +59,73 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 		switch p.GetKind() {
 		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
 			held, err := l.host.Hold(p.GetSource(), hostfiles.ReadOnly, true) // named by its tool, so it is intended
-			if err := bind(held, err, p.GetTarget(), hostfiles.ReadOnly); err != nil {
+			if err := b.bind(held, err, p.GetTarget(), hostfiles.ReadOnly); err != nil {
 				return nil, err
 			}
 		case agboxv1.ProjectionKind_PROJECTION_KIND_CACHE:
 			if err := makeCache(p.GetSource()); err != nil {
 				return nil, err
 			}
-			all = append(all, runtime.Mount{Source: p.GetSource(), Target: p.GetTarget()})
+			b.add(runtime.Mount{Source: p.GetSource(), Target: p.GetTarget()}, "")
 		}
 	}
-	return all, nil
+	return b.mounts(sb.Spec), nil
+}
+
+// binder collects mounts.
+type binder struct {
+	host hostfiles.Checker
+	// covers is true if writable mounts are covered.
+	covers bool
+	all    []hostMount
+}
+
+func (b *binder) add(m runtime.Mount, covered string) {
+	b.all = append(b.all, hostMount{m, covered})
+}
+
+// bind adds a source that Hold returned, with its covers, and closes it.
+func (b *binder) bind(held *hostfiles.Source, err error, target string, use hostfiles.Use) error {
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	b.add(runtime.Mount{Source: held.Path, Target: target, ReadOnly: use != hostfiles.Writable}, "")
+	if use != hostfiles.Writable || !b.covers {
+		return nil
+	}
+	parts, err := b.host.Covers(held)
+	for _, one := range parts {
+		b.add(runtime.Mount{Source: filepath.Join(held.Path, one.Name), Target: path.Join(target, one.Name), ReadOnly: one.ReadOnly}, path.Clean(target))
+	}
+	return err
+}
+
+// mounts returns all mounts except the covers over which the spec itself mounts something:
+// these would be in its place, or in something that is not the covered folder.
+func (b *binder) mounts(s *agboxv1.CreateSpec) []runtime.Mount {
+	var targets []string
+	for _, m := range b.all {
+		if m.covered == "" {
+			targets = append(targets, path.Clean(m.Target))
+		}
+	}
+	for _, v := range s.GetVolumes() {
+		targets = append(targets, path.Clean(v.GetTarget()))
+	}
+	for _, t := range s.GetTmpfs() {
+		targets = append(targets, path.Clean(t.GetTarget()))
+	}
+	var all []runtime.Mount
+	for _, m := range b.all {
+		shadowed := func(target string) bool {
+			return strings.HasPrefix(target, m.covered+"/") && (m.Target == target || strings.HasPrefix(m.Target, target+"/"))
+		}
+		if m.covered == "" || !slices.ContainsFunc(targets, shadowed) {
+			all = append(all, m.Mount)
+		}
+	}
+	return all
 }
 
 // makeCache makes a folder that sandboxes share. Every user in them may write to it.

@@ -39,6 +39,9 @@ type UnpackOptions struct {
 	Wanted func() error
 	// Progress works as in PackOptions.
 	Progress func(files, bytes int64)
+	// Replaced is called with the name of each entry that is no directory, before it is
+	// made or replaces a file. It may be nil.
+	Replaced func(name string)
 }
 
 // Unpacked counts what was unpacked.
@@ -161,6 +164,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 			return refuse(h.Name, "would replace the target itself")
 		}
 		return nil
+	}
+	if u.o.Replaced != nil && h.Typeflag != tar.TypeDir {
+		u.o.Replaced(strings.Join(parts, "/"))
 	}
 	if err := u.make(h, parts); err != nil {
 		return failed("make", h.Name, err)

@@ -1076,9 +1076,13 @@ type SecuritySpec struct {
 	// engine's socket or of a credential directory. By flag only.
 	AllowDangerousMounts *bool `protobuf:"varint,7,opt,name=allow_dangerous_mounts,json=allowDangerousMounts,proto3,oneof" json:"allow_dangerous_mounts,omitempty"`
 	// Mount the container's root file system read-only.
-	ReadOnlyRoot  *bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3,oneof" json:"read_only_root,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReadOnlyRoot *bool `protobuf:"varint,8,opt,name=read_only_root,json=readOnlyRoot,proto3,oneof" json:"read_only_root,omitempty"`
+	// Let the sandbox change, in writable mounts, what this machine executes or agbox reads
+	// next: sandbox files, hooks and settings of git, settings of editors. They are
+	// read-only otherwise. By flag only.
+	WritableConfig *bool `protobuf:"varint,50,opt,name=writable_config,json=writableConfig,proto3,oneof" json:"writable_config,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SecuritySpec) Reset() {
@@ -1163,6 +1167,13 @@ func (x *SecuritySpec) GetAllowDangerousMounts() bool {
 func (x *SecuritySpec) GetReadOnlyRoot() bool {
 	if x != nil && x.ReadOnlyRoot != nil {
 		return *x.ReadOnlyRoot
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetWritableConfig() bool {
+	if x != nil && x.WritableConfig != nil {
+		return *x.WritableConfig
 	}
 	return false
 }
@@ -1871,7 +1882,7 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"sigpendingR\x05stackR\x04name\x12$\n" +
 	"\x04soft\x18\x02 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x04soft\x12)\n" +
 	"\x04hard\x18\x03 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01H\x00R\x04hard\x88\x01\x01B\a\n" +
-	"\x05_hard\"\xac\x04\n" +
+	"\x05_hard\"\xee\x04\n" +
 	"\fSecuritySpec\x12:\n" +
 	"\acap_add\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\x06capAdd\x12<\n" +
 	"\bcap_drop\x18\x02 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\acapDrop\x125\n" +
@@ -1882,12 +1893,14 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"privileged\x18\x06 \x01(\bH\x02R\n" +
 	"privileged\x88\x01\x01\x129\n" +
 	"\x16allow_dangerous_mounts\x18\a \x01(\bH\x03R\x14allowDangerousMounts\x88\x01\x01\x12)\n" +
-	"\x0eread_only_root\x18\b \x01(\bH\x04R\freadOnlyRoot\x88\x01\x01B\x17\n" +
+	"\x0eread_only_root\x18\b \x01(\bH\x04R\freadOnlyRoot\x88\x01\x01\x12,\n" +
+	"\x0fwritable_config\x182 \x01(\bH\x05R\x0ewritableConfig\x88\x01\x01B\x17\n" +
 	"\x15_allow_new_privilegesB\x15\n" +
 	"\x13_seccomp_unconfinedB\r\n" +
 	"\v_privilegedB\x19\n" +
 	"\x17_allow_dangerous_mountsB\x11\n" +
-	"\x0f_read_only_root\"\x97\x01\n" +
+	"\x0f_read_only_rootB\x12\n" +
+	"\x10_writable_config\"\x97\x01\n" +
 	"\tMountSpec\x12.\n" +
 	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
 	"^[^\\x00]*$R\x06source\x12>\n" +

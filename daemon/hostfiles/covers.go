@@ -1,0 +1,162 @@
+package hostfiles
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/covers"
+)
+
+// Cover is a part of a folder that is mounted over itself in a sandbox.
+type Cover struct {
+	// Name is relative to the folder.
+	Name string
+	// ReadOnly is true for what the host would execute. A folder above it is mounted over
+	// itself too, writable, because a mount point cannot be renamed.
+	ReadOnly bool
+}
+
+const (
+	// maxGitFolders bounds the folders of git that are covered: of a repository, its
+	// submodules and worktrees.
+	maxGitFolders = 64
+	// maxGitDepth bounds how deep the name of a submodule is.
+	maxGitDepth = 6
+)
+
+// Covers returns what is mounted over itself in a folder that is mounted writable, parents
+// first. Only what exists can be covered. Errors are fault.Errors.
+func (c Checker) Covers(held *Source) ([]Cover, error) {
+	names, inside := covers.Below(held.Path, slices.Concat(covers.Names, c.ExtraCovers))
+	if inside {
+		return nil, refusal("Mounting %s writable is refused, because this machine executes what is in it, or agbox reads it: mount it read-only, or give the flag --writable-config if you mean it.", held.Path)
+	}
+	if !held.info.IsDir() {
+		return nil, nil
+	}
+	git := ".git"
+	if path.Base(held.Path) == ".git" {
+		git = "."
+	}
+	inGit, err := gitNames(held, git)
+	if err != nil {
+		return nil, err
+	}
+	names = append(names, inGit...)
+	w := coverWalk{held: held, seen: make(map[string]int)}
+	for _, name := range names {
+		if err := w.add(name); err != nil {
+			return nil, err
+		}
+	}
+	return w.all, nil
+}
+
+// coverWalk collects covers of a folder.
+type coverWalk struct {
+	held *Source
+	all  []Cover
+	// seen has the index of each cover.
+	seen map[string]int
+}
+
+// add covers a name, if it exists, and pins the folders above it.
+func (w *coverWalk) add(name string) error {
+	parts := strings.Split(path.Clean(name), "/")
+	for i := range parts {
+		at := path.Join(parts[:i+1]...)
+		var st unix.Stat_t
+		err := unix.Fstatat(unix.AT_FDCWD, w.held.again()+"/"+at, &st, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+			return nil
+		case err != nil:
+			return unusable(filepath.Join(w.held.Path, at), err)
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFLNK:
+			return refusal("Mounting %s writable is refused, because %s in it is a symbolic link, which cannot be protected: replace the link by what it leads to, or give the flag --writable-config if you mean it.", w.held.Path, at)
+		case unix.S_IFDIR:
+			w.put(at, i == len(parts)-1)
+		default: // a file: nothing is below it, so it is covered itself, such as a .git file
+			w.put(at, true)
+			return nil
+		}
+	}
+	return nil
+}
+
+// put adds one cover. What is read-only stays so, and covers what is below it.
+func (w *coverWalk) put(name string, readOnly bool) {
+	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+		if i, ok := w.seen[above]; ok && w.all[i].ReadOnly {
+			return
+		}
+	}
+	if i, ok := w.seen[name]; ok {
+		w.all[i].ReadOnly = w.all[i].ReadOnly || readOnly
+		return
+	}
+	w.seen[name] = len(w.all)
+	w.all = append(w.all, Cover{Name: name, ReadOnly: readOnly})
+}
+
+// gitNames returns what makes git run commands in its submodules and worktrees, relative
+// to a folder of which git's own folder is a part.
+func gitNames(held *Source, git string) (names []string, err error) {
+	g := gitWalk{held: held}
+	g.folders(path.Join(git, "modules"), 0, true)
+	g.folders(path.Join(git, "worktrees"), maxGitDepth, false)
+	if len(g.found) > maxGitFolders {
+		return nil, refusal("Mounting %s writable is refused, because it has more than %d submodules and worktrees of git, which cannot all be protected: copy it in, or give the flag --writable-config if you mean it.", held.Path, maxGitFolders)
+	}
+	for _, folder := range g.found {
+		for _, name := range covers.GitNames {
+			names = append(names, path.Join(folder, name))
+		}
+	}
+	return names, nil
+}
+
+// gitWalk finds folders of git.
+type gitWalk struct {
+	held  *Source
+	found []string
+}
+
+// folders finds the folders of git below a folder. A folder of git has a file HEAD.
+func (g *gitWalk) folders(below string, depth int, deeper bool) {
+	for _, name := range g.list(below) {
+		one := path.Join(below, name)
+		if len(g.found) > maxGitFolders {
+			return
+		}
+		var st unix.Stat_t
+		if unix.Fstatat(unix.AT_FDCWD, g.held.again()+"/"+one+"/HEAD", &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+			g.found = append(g.found, one)
+			if deeper && depth < maxGitDepth {
+				g.folders(path.Join(one, "modules"), depth+1, true)
+			}
+		} else if depth < maxGitDepth {
+			g.folders(one, depth+1, deeper)
+		}
+	}
+}
+
+// list returns the names in a folder; none if it cannot be read.
+func (g *gitWalk) list(folder string) []string {
+	dir, err := os.Open(g.held.again() + "/" + folder)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close() // only read
+	names, _ := dir.Readdirnames(-1)
+	slices.Sort(names)
+	return names
+}

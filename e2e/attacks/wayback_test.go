@@ -1,0 +1,155 @@
+package attacks
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// git runs git on the host.
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(harness.Bounded(t), "git", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// withGit returns flags that bring the host's git into a sandbox of the same distribution:
+// the image has none.
+func withGit(t *testing.T) []string {
+	t.Helper()
+	program, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	libraries, err := filepath.Glob("/usr/lib/*-linux-gnu")
+	if err != nil || len(libraries) != 1 {
+		t.Fatalf("the host's libraries: %v, %v", libraries, err)
+	}
+	flags := []string{"--allow-dangerous-mounts", "--mount", program + ":/usr/local/bin/git", "--mount", git(t, "/", "--exec-path") + ":/git-core", "--mount", libraries[0] + ":/libraries"}
+	for _, v := range []string{"GIT_EXEC_PATH=/git-core", "LD_LIBRARY_PATH=/libraries", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b"} {
+		flags = append(flags, "--env", v)
+	}
+	return flags
+}
+
+// project makes a repository with what the host executes, and a worktree beside it.
+func project(t *testing.T, in *harness.Install) string {
+	t.Helper()
+	dir := write(t, in, "project", map[string]string{
+		"main.c": "int main;\n", "agbox.yaml": "image: " + harness.ImageDebian + "\n", ".devcontainer/devcontainer.json": "{}\n", "compose.yaml": "services: {}\n",
+		".vscode/settings.json": "{}\n", ".idea/workspace.xml": "<x/>\n", ".envrc": "true\n", ".npmrc": "a=b\n",
+	})
+	git(t, dir, "init", "-q", "-b", "main")
+	git(t, dir, "add", "-A")
+	git(t, dir, "commit", "-q", "-m", "first")
+	git(t, dir, "worktree", "add", "-q", filepath.Join(in.Home, "tree"), "-b", "tree")
+	return dir
+}
+
+// changes are what a hostile sandbox tries, each as a script that prints nothing if it
+// succeeds in changing what the host executes.
+var changes = []string{
+	"echo x >agbox.yaml", "rm agbox.yaml", "mv agbox.yaml other", "ln -sf /tmp/x agbox.yaml", "echo x >.devcontainer/devcontainer.json", "rm -r .devcontainer",
+	"mv .devcontainer old", "echo x >compose.yaml", "echo x >.vscode/tasks.json", "mv .vscode old", "echo x >.idea/x", "echo x >.envrc", "echo x >.npmrc",
+	"echo x >.git/hooks/post-checkout", "mv .git/hooks .git/old", "git config core.fsmonitor /tmp/x", "echo x >>.git/config", "rm -f .git/config",
+	"mv .git .git2", "rm -rf .git/worktrees/tree/commondir", "umount .git/hooks", "mount -o remount,bind,rw .git/hooks",
+}
+
+func TestASandboxCannotChangeWhatTheHostExecutes(t *testing.T) {
+	t.Parallel()
+	Row(t, 4, "a mounted workspace is used to change hooks, settings and sandbox files")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
+	inside(t, in, "demo", "git config --global --add safe.directory '*'")
+	for _, change := range changes {
+		got := inside(t, in, "demo", "cd /workspace; ("+change+") >/dev/null 2>&1 && echo changed || echo refused")
+		harness.WantSame(t, change, got, "refused\n")
+	}
+	if got := git(t, dir, "status", "--porcelain"); got != "" {
+		t.Errorf("the project has changed:\n%s", got)
+	}
+	if entries, err := os.ReadDir(filepath.Join(dir, ".git", "hooks")); err != nil || len(entries) == 0 {
+		t.Errorf("the hooks: %v, %v", entries, err)
+	}
+}
+
+func TestGitWorksInACoveredWorkspace(t *testing.T) {
+	t.Parallel()
+	Row(t, 4, "git commits, branches and stashes in a covered workspace")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, append(withGit(t), "--mount-workspace", dir)...)
+	inside(t, in, "demo", `set -e; cd /workspace; git config --global --add safe.directory '*'
+		echo two >>main.c; git commit -qam second; git checkout -qb topic; echo three >>main.c; git commit -qam third; git checkout -q main; git merge -q topic
+		echo four >>main.c; git stash -q; git stash pop -q; git checkout -q -- main.c; git tag v1; git gc -q; git branch -qD topic`)
+	harness.WantSame(t, "the history", git(t, dir, "log", "--format=%s"), "third\nsecond\nfirst")
+	in.Must(t, "stop", "demo")
+	in.Must(t, "start", "demo")
+	harness.WantSame(t, "after a restart", inside(t, in, "demo", "cd /workspace; (echo x >.git/hooks/x) 2>/dev/null || echo refused"), "refused\n")
+	// A worktree has a file in place of the folder.
+	in.Create(t, "tree", harness.ImageDebian, "--mount-workspace", filepath.Join(in.Home, "tree"))
+	harness.WantSame(t, "a worktree", inside(t, in, "tree", "cd /workspace; (echo x >.git) 2>/dev/null || echo refused; (mv .git y) 2>/dev/null || echo refused"), "refused\nrefused\n")
+}
+
+func TestCoversAreLiftedByFlagOnlyAndCannotBeAvoided(t *testing.T) {
+	t.Parallel()
+	Row(t, 4, "covers are avoided by a file, by a link and by a mount of a part")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Must(t, "daemon", "start")
+	write(t, in, "project", map[string]string{"agbox.yaml": "image: " + harness.ImageDebian + "\nworkspace: {source: ., mount: true}\nsecurity: {writable_config: true}\n"})
+	if r := from(t, in, dir, "create", "--trust"); r.Code == 0 || !strings.Contains(r.Stderr, "--writable-config") || !strings.Contains(r.Stderr, "agbox.yaml:3") {
+		t.Errorf("exit code %d, stderr %q", r.Code, r.Stderr)
+	}
+	for _, part := range []string{".git/hooks", ".git/config", ".vscode", ".envrc", "agbox.yaml"} {
+		r := in.Agbox(t, "create", "--image", harness.ImageDebian, "--mount", dir+"/"+part+":/x:rw")
+		if r.Code == 0 || !strings.Contains(r.Stderr, "--writable-config") {
+			t.Errorf("%s: exit code %d, stderr %q", part, r.Code, r.Stderr)
+		}
+	}
+	in.Create(t, "part", harness.ImageDebian, "--mount", dir+"/.git:/x:rw")
+	harness.WantSame(t, "git's own folder", inside(t, in, "part", "(echo x >/x/hooks/x) 2>/dev/null || echo refused; (echo x >/x/config) 2>/dev/null || echo refused"), "refused\nrefused\n")
+	in.Create(t, "lifted", harness.ImageDebian, "--mount-workspace", dir, "--writable-config")
+	inside(t, in, "lifted", "cd /workspace; echo x >.git/hooks/x; echo x >.envrc; mv .vscode old")
+	if text := in.Must(t, "inspect", "lifted"); !strings.Contains(text, "is not protected") {
+		t.Errorf("inspect does not say so:\n%s", text)
+	}
+	if err := os.Symlink("old", filepath.Join(dir, ".vscode")); err != nil {
+		t.Fatal(err)
+	}
+	if r := in.Agbox(t, "create", "--image", harness.ImageDebian, "--mount-workspace", dir); r.Code == 0 || !strings.Contains(r.Stderr, "symbolic link") {
+		t.Errorf("a link: exit code %d, stderr %q", r.Code, r.Stderr)
+	}
+}
+
+func TestCopyingBackNamesWhatTheHostWouldExecute(t *testing.T) {
+	t.Parallel()
+	Row(t, 4, "a copied workspace comes back with other hooks and settings")
+	in := harness.New(t)
+	dir := project(t, in)
+	in.Create(t, "demo", harness.ImageDebian, "--workspace", dir)
+	inside(t, in, "demo", `cd /workspace; echo x >.git/hooks/post-merge; echo "[core] fsmonitor = /tmp/x" >>.git/config; echo x >agbox.yml; echo two >main.c
+		mkdir sub; ln -s /tmp/x sub/.envrc; echo x >sub/config`)
+	stderr := in.Agbox(t, "cp", "demo:/workspace/.", dir).Want(t, 0).Stderr
+	var got []string
+	for line := range strings.Lines(stderr) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "agbox:"); ok {
+			line = name
+		}
+		if kind, path, ok := strings.Cut(strings.TrimSpace(line), " "+dir+"/"); ok {
+			got = append(got, kind+" "+path)
+		}
+	}
+	harness.WantSame(t, "what is named", strings.Join(got, "\n"), "changed .git/config\nnew .git/hooks/post-merge\nnew agbox.yml\nnew sub/.envrc")
+}
