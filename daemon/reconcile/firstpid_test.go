@@ -27,6 +27,22 @@ func TestTheFirstProcessIsThatOfTheRunningPrimary(t *testing.T) {
 	}
 }
 
+func TestARenamedPrimaryHasItsFirstProcess(t *testing.T) {
+	engine := runtimetest.NewFake()
+	l := begin(t, engine, t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	primary := l.objects().Containers[0]
+	engine.Rename(primary.ID, "renamed")
+	if pid, err := l.loop.FirstPID(t.Context(), "a"); err != nil || pid != os.Getpid() {
+		t.Errorf("FirstPID gives %d, %v", pid, err)
+	}
+	engine.AddForeign(primary.Name, runtime.Identity{})
+	if pid, err := l.loop.FirstPID(t.Context(), "a"); err != nil || pid != os.Getpid() {
+		t.Errorf("beside a foreign container of its name: FirstPID gives %d, %v", pid, err)
+	}
+}
+
 func TestAForeignContainerWithTheNameOfAPrimaryHasNoFirstProcess(t *testing.T) {
 	engine := runtimetest.NewFake()
 	l := begin(t, engine, t.TempDir())

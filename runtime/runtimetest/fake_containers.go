@@ -206,6 +206,15 @@ func (f *Fake) KillOutOfMemory(id string) {
 	f.end(id, killed, "")
 }
 
+// Rename gives a container another name, as a user of the engine does behind our back.
+func (f *Fake) Rename(id, name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[id]; c != nil {
+		c.Name = name
+	}
+}
+
 // Vanish removes a container or a network without a call of the daemon. The container
 // is never visible in the state exited.
 func (f *Fake) Vanish(id string) {
