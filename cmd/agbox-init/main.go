@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/goenv"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/runtime/supervisor"
@@ -43,13 +44,15 @@ func run() error {
 		return os.NewSyscallError("prctl", err)
 	}
 	cfg := supervisor.Config{
-		LinkDir: *link, LogDir: *logs, Env: os.Environ(),
+		LinkDir: *link, LogDir: *logs,
 		Passwd: *passwd, Group: *group, Version: version.Version, Grace: *grace,
 	}
 	var err error
 	if cfg.Boot, err = supervisor.LoadBoot(*boot); err != nil {
 		return err
 	}
+	rest, _ := goenv.Split(os.Environ())
+	cfg.Env = append(rest, cfg.Boot.GetCommandEnv()...)
 	s, err := supervisor.New(cfg)
 	if err != nil {
 		return err

@@ -106,6 +106,7 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string) er
 		MaxLogBytes:        l.maxExecLog,
 		MaxSandboxLogBytes: l.maxSandboxLog,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
+		CommandEnv:         commandEnv(sb.Spec, image),
 	})
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)

@@ -43,7 +43,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		Hostname:    cmp.Or(sb.Spec.GetHostname(), hostname(sb)),
 		ImageID:     image.ID,
 		Entrypoint:  []string{paths.InContainerInit},
-		Env:         envList(primaryEnv(sb.Spec)),
+		Env:         supervisorEnv(sb.Spec),
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   network.ID,

@@ -449,7 +449,10 @@ type BootConfig struct {
 	MaxSandboxLogBytes uint64 `protobuf:"varint,8,opt,name=max_sandbox_log_bytes,json=maxSandboxLogBytes,proto3" json:"max_sandbox_log_bytes,omitempty"`
 	// Do not start the command before Release, because files that it needs are still being
 	// copied in.
-	HoldCommand   bool `protobuf:"varint,9,opt,name=hold_command,json=holdCommand,proto3" json:"hold_command,omitempty"`
+	HoldCommand bool `protobuf:"varint,9,opt,name=hold_command,json=holdCommand,proto3" json:"hold_command,omitempty"`
+	// Entries "NAME=value" of the environment of all commands that the supervisor itself
+	// must not see, see internal/goenv. They replace those of the container.
+	CommandEnv    []string `protobuf:"bytes,10,rep,name=command_env,json=commandEnv,proto3" json:"command_env,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +548,13 @@ func (x *BootConfig) GetHoldCommand() bool {
 		return x.HoldCommand
 	}
 	return false
+}
+
+func (x *BootConfig) GetCommandEnv() []string {
+	if x != nil {
+		return x.CommandEnv
+	}
+	return nil
 }
 
 type StartRequest struct {
@@ -1638,7 +1648,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xa2\x02\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xc3\x02\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1650,7 +1660,10 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\fmain_exec_id\x18\a \x01(\tR\n" +
 	"mainExecId\x121\n" +
 	"\x15max_sandbox_log_bytes\x18\b \x01(\x04R\x12maxSandboxLogBytes\x12!\n" +
-	"\fhold_command\x18\t \x01(\bR\vholdCommand\"\xe9\x02\n" +
+	"\fhold_command\x18\t \x01(\bR\vholdCommand\x12\x1f\n" +
+	"\vcommand_env\x18\n" +
+	" \x03(\tR\n" +
+	"commandEnv\"\xe9\x02\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
