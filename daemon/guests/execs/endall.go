@@ -3,9 +3,12 @@ package execs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
@@ -45,6 +48,11 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 		case err != nil:
 			r.log.Info("an exec left no readable status", "exec_id", exec.ID, "error", err)
 		case rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_EXITED, rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED:
+			if err := believable(exec, rec); err != nil {
+				r.log.Warn("the status that an exec left behind is not believed", "sandbox_id", sandboxID, "exec_id", exec.ID, "error", err)
+				break
+			}
+			bound(exec, rec, r.now())
 			return r.ending(ctx, sandboxID, rec)
 		}
 	}
@@ -60,6 +68,40 @@ func (r *Runner) leftBehind(ctx context.Context, dir *logs.Dir, sandboxID string
 		}, r.now())
 	}
 	return ledger.Ended(lostExec(exec.ID, "The container or the host went away while the command ran"), r.now())
+}
+
+// believable refuses the status of an exec that another life of the supervisor than the
+// one that was asked cannot have written: at most one life starts an exec.
+func believable(exec machine.Exec, rec *guestv1.ExecRecord) error {
+	if exec.BootID != "" && rec.GetBootId() != exec.BootID {
+		return fmt.Errorf("it is of the supervisor's life %.80q, and the exec was given to %q", rec.GetBootId(), exec.BootID)
+	}
+	return nil
+}
+
+// bound moves the claimed times between the start of the exec, as far as it is known
+// here, and now. The container's own command is recorded after its start.
+func bound(exec machine.Exec, rec *guestv1.ExecRecord, now time.Time) {
+	from := exec.StartedAt
+	if exec.Main {
+		from = time.Time{}
+	}
+	within := func(claimed *timestamppb.Timestamp, from time.Time) *timestamppb.Timestamp {
+		switch {
+		case claimed == nil:
+			return nil
+		case claimed.AsTime().Before(from):
+			return timestamppb.New(from)
+		case claimed.AsTime().After(now):
+			return timestamppb.New(now)
+		}
+		return claimed
+	}
+	rec.StartedAt = within(rec.GetStartedAt(), from)
+	if rec.GetStartedAt() != nil {
+		from = rec.GetStartedAt().AsTime()
+	}
+	rec.FinishedAt = within(rec.GetFinishedAt(), from)
 }
 
 // signalBase is added to a signal's number to make an exit code, as shells do.

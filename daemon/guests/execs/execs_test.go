@@ -434,6 +434,8 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 	tooLate.Phase, tooLate.EndCause = guestv1.ExecPhase_EXEC_PHASE_FAILED, guestv1.EndCause_END_CAUSE_STOP
 	timeless := exited(1)
 	timeless.FinishedAt = &timestamppb.Timestamp{Nanos: -1}
+	otherLife := exited(0)
+	otherLife.BootId = "boot2"
 	for name, tc := range map[string]struct {
 		left *guestv1.ExecRecord
 		stop bool
@@ -446,6 +448,7 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 		"somebody else's":           {left: stranger, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"an exit that cannot be":    {left: impossible, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"a time that cannot be":     {left: timeless, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"an end of another life":    {left: otherLife, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
 		"no end, asked for":         {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
 		"a stop before its start":   {left: tooLate, code: 143, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
 		"an exit, then a stop wish": {left: exited(4), stop: true, code: 4},
@@ -528,5 +531,24 @@ func TestAFloodOfDenialsStartsAnExecOnce(t *testing.T) {
 	}
 	if n := s.started(); n != 1 {
 		t.Errorf("%d denials started the exec %d times", flood, n)
+	}
+}
+
+func TestTimesThatAStatusClaimsAreBounded(t *testing.T) {
+	b := newBench(t)
+	b.serve(&supervisor{boot: "boot1", start: runs("boot1")})
+	b.connect()
+	before := time.Now()
+	b.create()
+	forged := exited(0)
+	forged.StartedAt = timestamppb.New(before.Add(-1000 * time.Hour))
+	forged.FinishedAt = timestamppb.New(before.Add(1000 * time.Hour))
+	b.leave(forged)
+	if err := b.runner.EndAll(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	st, now := b.ended(), time.Now()
+	if from, to := st.GetStartedAt().AsTime(), st.GetFinishedAt().AsTime(); from.Before(before) || to.After(now) || to.Before(from) {
+		t.Errorf("the exec ran from %v to %v, and the test from %v to %v", from, to, before, now)
 	}
 }
