@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -32,6 +33,8 @@ type handover struct {
 	Inode  uint64 `json:"inode"`
 	// Activated means that systemd keeps the socket.
 	Activated bool `json:"activated"`
+	// Binary is a descriptor of the new binary, or 0. Only the execution needs it.
+	Binary int `json:"binary,omitempty"`
 	// Supervisor is the result of the check of the new binary.
 	Supervisor supervisorFile `json:"supervisor"`
 }
@@ -52,6 +55,11 @@ func inherit(install paths.Install) (*claim, error) {
 	}
 	if h.PID != os.Getpid() {
 		return nil, nil // meant for another process
+	}
+	if h.Binary > 0 {
+		_ = unix.Close(h.Binary)
+		// The kernel names a process after the path that was executed, here a descriptor's.
+		_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 	}
 	lock, err := inheritLock(h.Lock, install)
 	if err != nil {
@@ -110,8 +118,9 @@ func identity(path string) (device, inode uint64, err error) {
 }
 
 // become replaces this process by the binary and hands the claim on. It returns only if
-// that fails, with the claim unchanged.
+// that fails, with the claim unchanged. It closes the file of the binary.
 func (c *claim) become(next *successor, arguments []string) error {
+	defer next.file.Close()
 	if c.left = slices.DeleteFunc(c.left, ended); len(c.left) > 0 {
 		return errLeft
 	}
@@ -122,10 +131,10 @@ func (c *claim) become(next *successor, arguments []string) error {
 	// The new program starts with this setting until it has set up its own: a SIGHUP in
 	// between must not end it.
 	signal.Ignore(syscall.SIGHUP)
-	if err := errors.Join(keepOnExec(c.lock.Fd(), true), keepOnExec(uintptr(c.socket), true)); err != nil {
+	if err := errors.Join(keepOnExec(c.lock.Fd(), true), keepOnExec(uintptr(c.socket), true), keepOnExec(next.file.Fd(), true)); err != nil {
 		return err
 	}
-	err = syscall.Exec(next.binary, append([]string{next.binary}, arguments...), env)
+	err = syscall.Exec(descriptorPath(next.file), append([]string{next.binary}, arguments...), env)
 	return errors.Join(fmt.Errorf("execute %s: %w", next.binary, err),
 		keepOnExec(c.lock.Fd(), false), keepOnExec(uintptr(c.socket), false))
 }
@@ -134,6 +143,7 @@ func (c *claim) handoverEnv(next *successor) ([]string, error) {
 	h := handover{
 		PID: os.Getpid(), Lock: int(c.lock.Fd()), Socket: c.socket,
 		Path: c.install.Socket(), Activated: c.activated, Supervisor: next.supervisor,
+		Binary: int(next.file.Fd()),
 	}
 	// If the socket file is missing, the next daemon makes a new one.
 	h.Device, h.Inode, _ = identity(h.Path)

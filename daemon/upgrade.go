@@ -43,7 +43,10 @@ type upgrader struct {
 
 // successor is a binary that has passed its check.
 type successor struct {
-	binary     string
+	binary string
+	// file is the binary that was checked. It is executed even if the path leads to
+	// another one now.
+	file       *os.File
 	supervisor supervisorFile
 }
 
@@ -68,13 +71,18 @@ func (u *upgrader) upgrade(ctx context.Context, binary string) (*agboxv1.Upgrade
 	default:
 		return nil, refused(errdefs.ErrFailedPrecondition, "An upgrade is under way already; wait for its end.")
 	}
-	said, err := u.preflight(ctx, binary)
+	file, err := openBinary(binary)
 	if err != nil {
 		<-u.turn
-		return nil, err
+		return nil, unfit(binary, reason(err, ""), err)
+	}
+	said, err := u.preflight(ctx, binary, file)
+	if err != nil {
+		<-u.turn
+		return nil, errors.Join(err, file.Close())
 	}
 	u.log.Info("the new agboxd is fit; this one makes room for it", "binary", binary, "old", version.Version, "new", said.Version)
-	u.chosen <- &successor{binary, said.Supervisor}
+	u.chosen <- &successor{binary, file, said.Supervisor}
 	return &agboxv1.UpgradeDaemonResponse{OldVersion: version.Version, NewVersion: said.Version, Pid: uint32(os.Getpid())}, nil
 }
 
@@ -125,14 +133,17 @@ type Preflight struct {
 // preflight runs the binary's own check. The schema is an argument, because the database
 // is locked while it is open. The daemon's flags are also passed, because the new binary
 // will be started with them.
-func (u *upgrader) preflight(ctx context.Context, binary string) (Preflight, error) {
+func (u *upgrader) preflight(ctx context.Context, binary string, file *os.File) (Preflight, error) {
 	ctx, cancel := context.WithTimeout(ctx, preflightWithin)
 	defer cancel()
 	arguments := []string{"preflight", fmt.Sprintf("--schema=%d", u.schema), "--data=" + u.install.Data, "--socket=" + u.install.Socket()}
 	if len(u.arguments) > 0 {
 		arguments = append(arguments, u.arguments[1:]...)
 	}
-	cmd := exec.CommandContext(ctx, binary, arguments...)
+	// The child has the checked file as descriptor 3, also for the interpreter of a script.
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", arguments...)
+	cmd.Args[0] = binary
+	cmd.ExtraFiles = []*os.File{file}
 	var stdout, stderr firstBytes
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = time.Second
@@ -154,7 +165,10 @@ func (u *upgrader) preflight(ctx context.Context, binary string) (Preflight, err
 func reason(err error, stderr string) string {
 	text := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(stderr), "agboxd: "))
 	var exit *exec.ExitError
+	var others *errOthers
 	switch {
+	case errors.As(err, &others):
+		return others.why
 	case errors.Is(err, fs.ErrNotExist):
 		return "there is no such file"
 	case errors.Is(err, syscall.ENOEXEC):

@@ -197,18 +197,18 @@ func restamp(t *testing.T, path string, schema uint32) {
 	}
 }
 
-func TestADaemonWhoseSuccessorVanishesGoesOn(t *testing.T) {
+func TestADaemonWhoseSuccessorCannotBeExecutedGoesOn(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	before, container := in.Status(t), in.primary(t, box)
-	// Passes its check and is gone afterwards.
-	vanishing := filepath.Join(t.TempDir(), "agboxd")
-	script := "#!/bin/sh\nrm \"$0\"\nexec " + filepath.Join(in.Bin, "agboxd") + " \"$@\"\n"
-	if err := harness.WriteProgram(vanishing, []byte(script)); err != nil {
+	// Passes its check and may not be executed afterwards.
+	closing := filepath.Join(t.TempDir(), "agboxd")
+	script := "#!/bin/sh\nchmod -x \"$0\"\nexec " + filepath.Join(in.Bin, "agboxd") + " \"$@\"\n"
+	if err := harness.WriteProgram(closing, []byte(script)); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, in.Agbox(t, "daemon", "upgrade", "--binary", vanishing), 4, "the old one")
+	refused(t, in.Agbox(t, "daemon", "upgrade", "--binary", closing), 4, "the old one")
 	if after := in.Status(t); after.PID != before.PID || after.StartedAt.Equal(before.StartedAt) {
 		t.Errorf("the daemon was %+v and is %+v, want a new start in the same process", before, after)
 	}
