@@ -108,9 +108,7 @@ func (p *logPrinter) jsonEnd(id string, x *printedExec, end *agboxv1.LogEnd) err
 }
 
 func (p *logPrinter) jsonLine(piece jsonPiece) error {
-	enc := json.NewEncoder(p.app.stdout)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(piece)
+	return newJSONEncoder(p.app.stdout).Encode(piece)
 }
 
 // cutCharacter returns how many bytes at the end of data are an incomplete UTF-8

@@ -51,8 +51,7 @@ func jsonValue(m proto.Message) (json.RawMessage, error) {
 
 // printJSON writes one JSON value.
 func printJSON(w io.Writer, value any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := newJSONEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(value)
 }
@@ -63,8 +62,7 @@ func printJSONLine(w io.Writer, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := newJSONEncoder(w)
 	return enc.Encode(value)
 }
 
