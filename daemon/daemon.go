@@ -37,6 +37,7 @@ import (
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
 	"github.com/agbox/agbox/runtime/docker"
@@ -46,6 +47,8 @@ import (
 // Config has the settings of an operator.
 type Config struct {
 	Paths paths.Install
+	// Policy is the operator's upper bound for all sandboxes; nil means none.
+	Policy *policy.Policy
 	// EngineHost is the engine's address, for example unix:///run/docker.sock. Empty
 	// means DOCKER_HOST, or else the engine's default.
 	EngineHost string
@@ -236,7 +239,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if resync == 0 {
 		resync = defaultResync
 	}
-	host := hostfiles.New(cfg.Paths, cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST")))
+	host := hostfiles.New(cfg.Paths, cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST")), cfg.Policy)
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
@@ -265,6 +268,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		}),
 		About: server.About{
 			InstallID: db.InstallID(), StartedAt: from.started, DataDir: cfg.Paths.Data, UpgradeError: from.upgradeError,
+			Policy: host.Bound().Show(),
 		},
 		Upgrade: r.upgrader.upgrade, Log: cfg.Log,
 	})

@@ -56,7 +56,7 @@ func question(input *client.SpecInput, asked *agboxv1.HostRequests) *trust.Quest
 // asks on a terminal, and fails without one.
 func (o *specOptions) agree(ctx context.Context, a *app, input *client.SpecInput, asked *agboxv1.HostRequests) error {
 	q := question(input, asked)
-	if q == nil {
+	if q == nil || asked.GetTrustedByPolicy() {
 		return nil
 	}
 	store, err := trustStore()

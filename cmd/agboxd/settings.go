@@ -1,17 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
+	"os"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/logfile"
 	"github.com/agbox/agbox/internal/loglimit"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/policy"
 )
 
 const (
@@ -31,6 +36,8 @@ type settings struct {
 	cfg   daemon.Config
 	level slog.Level
 	cmd   *cobra.Command
+	// policy is the path of the operator's policy; empty means policy.Path.
+	policy string
 	// names are the names of the settings, in the order of their flags.
 	names []string
 	// from has the settings that are in the file.
@@ -60,9 +67,10 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept. 0: no limit. Applies to new sandboxes")
+	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
-		"orphan-grace", "max-exec-log", "max-sandbox-log", "log-level")
+		"orphan-grace", "max-exec-log", "max-sandbox-log", "policy", "log-level")
 	return s
 }
 
@@ -84,8 +92,24 @@ func (s *settings) load() (daemon.Config, error) {
 		return daemon.Config{}, err
 	}
 	cfg := s.cfg
+	if cfg.Policy, err = s.readPolicy(); err != nil {
+		return daemon.Config{}, err
+	}
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
 	cfg.Log = slog.New(loglimit.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
+}
+
+// readPolicy reads the operator's policy. Only root may name another file than the usual
+// one: a policy that its users could exchange would bind nobody.
+func (s *settings) readPolicy() (*policy.Policy, error) {
+	if s.policy != "" && os.Geteuid() != 0 {
+		return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The setting \"policy\" is only for a daemon that runs as root. Remove it: %s applies.", policy.Path)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	return policy.Load(cmp.Or(s.policy, policy.Path), home)
 }

@@ -15,6 +15,14 @@ import (
 	"github.com/agbox/agbox/spec/document"
 )
 
+// HostRequests lists what the files of a request ask of the host, and tells whether the
+// operator trusts their folder.
+func (c *Controller) HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
+	out := HostRequests(req, result)
+	out.TrustedByPolicy = req.GetConfigDir() != "" && c.host.Bound().Trusts(req.GetConfigDir())
+	return out
+}
+
 // HostRequests lists what the files of a request demand of the host. It does not list
 // create_spec, which comes from the caller itself.
 func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {

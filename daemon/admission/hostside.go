@@ -24,7 +24,8 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 	for _, p := range check.Spec(resolved) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
 	}
-	ownFolderOnly(req, result, resolved)
+	c.ownFolderOnly(req, result, resolved)
+	c.forbidden(result, resolved)
 	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string
 	for i, name := range resolved.GetBuiltinTools() {
@@ -41,7 +42,7 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 
 // ownFolderOnly refuses writable mounts that untrusted files ask for outside of their own
 // folder. The caller may ask for them.
-func ownFolderOnly(req *agboxv1.CreateSandboxRequest, result *spec.Result, resolved *agboxv1.CreateSpec) {
+func (c *Controller) ownFolderOnly(req *agboxv1.CreateSandboxRequest, result *spec.Result, resolved *agboxv1.CreateSpec) {
 	if !req.GetUntrustedFiles() {
 		return
 	}
@@ -50,7 +51,7 @@ func ownFolderOnly(req *agboxv1.CreateSandboxRequest, result *spec.Result, resol
 		if l.origin(path) == nil {
 			return
 		}
-		if _, inside := l.source(source, path...); !inside {
+		if _, inside := l.source(source, path...); !inside && !c.host.Bound().Opens(resolvedPath(source)) {
 			result.Problem(path, "A file may mount only its own folder writable, because anybody may have written it: mount %.200s read-only, or give the flag %s if you want it", source, flag)
 		}
 	}

@@ -41,8 +41,9 @@ type Copy struct {
 	// to the user of execs instead, with the folders that are made above it.
 	Owner   string
 	ForUser bool
-	// Force allows a source that is otherwise refused.
-	Force bool
+	// Force allows a source that is otherwise refused. Tool is set if a built-in tool
+	// brings the copy in.
+	Force, Tool bool
 }
 
 // Copies returns all copies of a spec, in order.
@@ -66,7 +67,7 @@ func Copies(s *agboxv1.CreateSpec) []Copy {
 		if k := p.GetKind(); k == agboxv1.ProjectionKind_PROJECTION_KIND_COPY || k == agboxv1.ProjectionKind_PROJECTION_KIND_FILE {
 			all = append(all, Copy{
 				Field: "tool " + p.GetTool(), Source: p.GetSource(), Content: p.GetContent(), Target: p.GetTarget(),
-				ForUser: InHome(p.GetTarget()), Force: true, // named by its tool, so it is intended
+				ForUser: InHome(p.GetTarget()), Tool: true,
 			})
 		}
 	}
@@ -86,7 +87,7 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 	if one.Source == "" {
 		return &Tree{copied: one}, nil
 	}
-	held, err := c.Hold(one.Source, Copied, one.Force)
+	held, err := c.hold(one.Source, Copied, rights{force: one.Force || one.Tool, tool: one.Tool})
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ const (
 // Covers returns what is mounted over itself in a folder that is mounted writable, parents
 // first. Only what exists can be covered. Errors are fault.Errors.
 func (c Checker) Covers(held *Source) ([]Cover, error) {
-	names, inside := covers.Below(held.Path, slices.Concat(covers.Names, c.ExtraCovers))
+	names, inside := covers.Below(held.Path, slices.Concat(covers.Names, c.Bound().Covers))
 	if inside {
 		return nil, refusal("Mounting %s writable is refused, because this machine executes what is in it, or agbox reads it: mount it read-only, or give the flag --writable-config if you mean it.", held.Path)
 	}

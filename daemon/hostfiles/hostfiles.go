@@ -24,6 +24,7 @@ import (
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/internal/policy"
 	"github.com/agbox/agbox/spec"
 )
 
@@ -34,13 +35,23 @@ type Checker struct {
 	spec.Host
 	// Engine is the path of the engine's socket; empty if it has none.
 	Engine string
-	// ExtraCovers are names that the operator's policy adds to covers.Names.
-	ExtraCovers []string
+	// Policy is the operator's upper bound; nil means none.
+	Policy *policy.Policy
 }
 
-// New returns a Checker for this process, an install and the engine at an address.
-func New(install paths.Install, engine string) Checker {
-	c := Checker{Engine: EngineSocket(engine)}
+// Bound returns the operator's policy, which bounds nothing if there is none.
+func (c Checker) Bound() *policy.Policy {
+	if c.Policy == nil {
+		return policy.None()
+	}
+	return c.Policy
+}
+
+// New returns a Checker for this process, an install, the engine at an address and the
+// operator's policy, which may be nil.
+func New(install paths.Install, engine string, bound *policy.Policy) Checker {
+	c := Checker{Engine: EngineSocket(engine), Policy: bound}
+	c.Granted = c.Bound().Granted()
 	c.Own = []string{install.Data, install.Config, install.Run}
 	if self, err := os.Executable(); err == nil {
 		for _, name := range []string{"agbox", "agboxd", "agbox-init"} {

@@ -68,20 +68,33 @@ func (s *Source) again() string { return "/proc/self/fd/" + strconv.Itoa(int(s.f
 // Hold opens a source and checks it. force allows what is dangerous, but not what is
 // missing. Errors are fault.Errors.
 func (c Checker) Hold(source string, use Use, force bool) (*Source, error) {
+	return c.hold(source, use, rights{force: force})
+}
+
+// HoldForTool is Hold for what a built-in tool brings in, which is intended, because the
+// caller named the tool.
+func (c Checker) HoldForTool(source string, use Use) (*Source, error) {
+	return c.hold(source, use, rights{force: true, tool: true})
+}
+
+// rights are what a source does not need to be allowed by the rule.
+type rights struct{ force, tool bool }
+
+func (c Checker) hold(source string, use Use, by rights) (*Source, error) {
 	clean := filepath.Clean(source)
 	if use == Copied {
 		if err := endless(clean, clean); err != nil {
 			return nil, err
 		}
 	}
-	if why := c.known(clean, use); why != "" && !force {
+	if why := c.known(clean, use); why != "" && !by.force {
 		return nil, refusal("%s", spec.Refusal(use.doing(), clean, why))
 	}
 	held, err := open(clean)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.check(held, clean, use, force); err != nil {
+	if err := c.check(held, clean, use, by); err != nil {
 		held.Close()
 		return nil, err
 	}
@@ -89,13 +102,16 @@ func (c Checker) Hold(source string, use Use, force bool) (*Source, error) {
 }
 
 // check is Hold for an open source, which was named clean.
-func (c Checker) check(held *Source, clean string, use Use, force bool) error {
+func (c Checker) check(held *Source, clean string, use Use, by rights) error {
 	if use == Copied {
 		if err := copyable(held, clean); err != nil {
 			return err
 		}
 	}
-	if force {
+	if why := c.Bound().Refuses(held.Path, use == Writable, by.tool); why != "" {
+		return refusal("%s %s is refused, because %s: name something else, or ask the operator of this machine.", use.doing(), clean, why)
+	}
+	if by.force {
 		return nil
 	}
 	if why := c.danger(held, use); why != "" {

@@ -59,7 +59,7 @@ func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	for _, p := range sb.Spec.GetToolProjections() {
 		switch p.GetKind() {
 		case agboxv1.ProjectionKind_PROJECTION_KIND_MOUNT:
-			held, err := l.host.Hold(p.GetSource(), hostfiles.ReadOnly, true) // named by its tool, so it is intended
+			held, err := l.host.HoldForTool(p.GetSource(), hostfiles.ReadOnly)
 			if err := b.bind(held, err, p.GetTarget(), hostfiles.ReadOnly); err != nil {
 				return nil, err
 			}

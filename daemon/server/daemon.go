@@ -19,6 +19,8 @@ type About struct {
 	DataDir   string
 	// UpgradeError is the error of a failed upgrade, usually empty.
 	UpgradeError string
+	// Policy is the operator's policy, for people.
+	Policy string
 }
 
 // daemonCalls answers the calls about the daemon itself.
@@ -50,6 +52,7 @@ func (s *daemonCalls) Ping(context.Context, *agboxv1.PingRequest) (*agboxv1.Ping
 		Engine:    health,
 
 		UpgradeError: s.about.UpgradeError,
+		Policy:       s.about.Policy,
 	}, nil
 }
 

@@ -68,7 +68,7 @@ func (s *sandboxCalls) ResolveSpec(ctx context.Context, req *agboxv1.ResolveSpec
 	result := s.admission.Resolve(ctx, req.GetCreate())
 	return &agboxv1.ResolveSpecResponse{
 		CreateSpec: result.Spec, Problems: result.Problems, Notices: result.Notices,
-		HostRequests: admission.HostRequests(req.GetCreate(), result),
+		HostRequests: s.admission.HostRequests(req.GetCreate(), result),
 	}, nil
 }
 

@@ -139,7 +139,10 @@ type PingResponse struct {
 	Engine  *EngineStatus `protobuf:"bytes,54,opt,name=engine,proto3" json:"engine,omitempty"`
 	// Set if the daemon continued with its old binary because the new one, although it had
 	// passed the check, could not be executed. Says why.
-	UpgradeError  string `protobuf:"bytes,55,opt,name=upgrade_error,json=upgradeError,proto3" json:"upgrade_error,omitempty"`
+	UpgradeError string `protobuf:"bytes,55,opt,name=upgrade_error,json=upgradeError,proto3" json:"upgrade_error,omitempty"`
+	// The operator's policy that applies to all sandboxes, in the format of its file, with
+	// the source of each setting in comments.
+	Policy        string `protobuf:"bytes,60,opt,name=policy,proto3" json:"policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -226,6 +229,13 @@ func (x *PingResponse) GetEngine() *EngineStatus {
 func (x *PingResponse) GetUpgradeError() string {
 	if x != nil {
 		return x.UpgradeError
+	}
+	return ""
+}
+
+func (x *PingResponse) GetPolicy() string {
+	if x != nil {
+		return x.Policy
 	}
 	return ""
 }
@@ -748,10 +758,12 @@ func (x *ResolveSpecResponse) GetHostRequests() *HostRequests {
 // HostRequests are what files request from the host, in the order of the files. They do
 // not cover create_spec, which is the caller's own.
 type HostRequests struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Requests      []*HostRequest         `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Requests []*HostRequest         `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
+	// True if the operator's policy trusts the folder of the files: nobody needs to be asked.
+	TrustedByPolicy bool `protobuf:"varint,60,opt,name=trusted_by_policy,json=trustedByPolicy,proto3" json:"trusted_by_policy,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *HostRequests) Reset() {
@@ -789,6 +801,13 @@ func (x *HostRequests) GetRequests() []*HostRequest {
 		return x.Requests
 	}
 	return nil
+}
+
+func (x *HostRequests) GetTrustedByPolicy() bool {
+	if x != nil {
+		return x.TrustedByPolicy
+	}
+	return false
 }
 
 // HostRequest is one path, port or other resource of the host that a file requests.
@@ -1838,7 +1857,7 @@ var File_agbox_v1_service_proto protoreflect.FileDescriptor
 const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"\x16agbox/v1/service.proto\x12\bagbox.v1\x1a\x15agbox/v1/doctor.proto\x1a\x14agbox/v1/event.proto\x1a\x13agbox/v1/exec.proto\x1a\x14agbox/v1/image.proto\x1a\x16agbox/v1/sandbox.proto\x1a\x13agbox/v1/spec.proto\x1a\x14agbox/v1/stats.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\r\n" +
-	"\vPingRequest\"\x9c\x02\n" +
+	"\vPingRequest\"\xb4\x02\n" +
 	"\fPingResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06daemon\x18\x02 \x01(\tR\x06daemon\x12\x10\n" +
@@ -1849,7 +1868,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"started_at\x184 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x19\n" +
 	"\bdata_dir\x185 \x01(\tR\adataDir\x12.\n" +
 	"\x06engine\x186 \x01(\v2\x16.agbox.v1.EngineStatusR\x06engine\x12#\n" +
-	"\rupgrade_error\x187 \x01(\tR\fupgradeError\"8\n" +
+	"\rupgrade_error\x187 \x01(\tR\fupgradeError\x12\x16\n" +
+	"\x06policy\x18< \x01(\tR\x06policy\"8\n" +
 	"\x14UpgradeDaemonRequest\x12 \n" +
 	"\x06binary\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80 R\x06binary\"k\n" +
 	"\x15UpgradeDaemonResponse\x12\x1f\n" +
@@ -1902,9 +1922,10 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"createSpec\x121\n" +
 	"\bproblems\x18\x02 \x03(\v2\x15.agbox.v1.SpecProblemR\bproblems\x12/\n" +
 	"\anotices\x18\x03 \x03(\v2\x15.agbox.v1.SpecProblemR\anotices\x12;\n" +
-	"\rhost_requests\x18< \x01(\v2\x16.agbox.v1.HostRequestsR\fhostRequests\"A\n" +
+	"\rhost_requests\x18< \x01(\v2\x16.agbox.v1.HostRequestsR\fhostRequests\"m\n" +
 	"\fHostRequests\x121\n" +
-	"\brequests\x18\x01 \x03(\v2\x15.agbox.v1.HostRequestR\brequests\"\x91\x01\n" +
+	"\brequests\x18\x01 \x03(\v2\x15.agbox.v1.HostRequestR\brequests\x12*\n" +
+	"\x11trusted_by_policy\x18< \x01(\bR\x0ftrustedByPolicy\"\x91\x01\n" +
 	"\vHostRequest\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04line\x18\x02 \x01(\rR\x04line\x12\x14\n" +
