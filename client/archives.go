@@ -22,7 +22,8 @@ type CopyOptions struct {
 	// NoOwner makes User, or on the host the caller's own user, the owner of the copies.
 	// Otherwise numeric owners are kept where that is permitted.
 	NoOwner bool
-	// Special makes devices and FIFOs. Otherwise they are skipped and counted.
+	// Special makes devices and FIFOs. Otherwise they are skipped and counted. On this
+	// machine devices are always skipped.
 	Special bool
 	// Progress receives the progress since its previous call. May be nil. After a restart
 	// of the daemon the copy starts again, and restarted is true once.

@@ -304,6 +304,8 @@ func (c *Client) copyFrom(ctx context.Context, sandbox, from string, dir *os.Fil
 		_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
 	}()
 	unpack.Only, unpack.KeepOwner, unpack.Special = where.only(), !o.NoOwner && os.Geteuid() == 0, special
+	// As root, a device of the sandbox's choice would give access to the host's disks.
+	unpack.NoDevices = true
 	got, err := archive.Unpack(ctx, r, int(dir.Fd()), unpack)
 	_ = r.CloseWithError(io.ErrClosedPipe)
 	<-read

@@ -58,7 +58,7 @@ If the daemon restarts during a copy, agbox waits for it and starts the copy aga
 	f.BoolVarP(&o.Follow, "follow-link", "L", false, "if SRC is a symbolic link, copy its target")
 	f.StringVarP(&o.User, "user", "u", "", "`USER[:GROUP]` whose permissions are used in the sandbox (default root)")
 	f.BoolVar(&o.NoOwner, "no-owner", false, "do not keep the owners of SRC: the copies belong to the copying user")
-	f.BoolVar(&o.Special, "special", false, "copy devices and FIFOs too")
+	f.BoolVar(&o.Special, "special", false, "copy FIFOs too, and devices into a sandbox")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "show no progress")
 	// Users of docker cp type -a. Owners are always kept.
 	f.BoolP("archive", "a", false, "no effect: owners are always kept")
@@ -115,7 +115,7 @@ func (o *cpOptions) run(ctx context.Context, a *app, c *client.Client, args []st
 		return err
 	})
 	if total.Skipped > 0 {
-		a.say("%s skipped. --special copies such files too.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
+		a.say("%s skipped. --special copies FIFOs too, and devices into a sandbox.", plural(int(total.Skipped), "device or FIFO was", "devices or FIFOs were"))
 	}
 	if len(configs) > 0 {
 		a.say("Look at these files before you use them. This machine executes what they say, or agbox reads them next time:")

@@ -300,6 +300,22 @@ func TestSpecialFilesAreSkippedOrCreatedOnlyOnRequest(t *testing.T) {
 	}
 }
 
+func TestADeviceIsNotMadeWhereDevicesMustNotBe(t *testing.T) {
+	// The numbers are those of /dev/null: a device that does no harm.
+	null := tar.Header{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3, Mode: 0o666}
+	block := tar.Header{Name: "loop", Typeflag: tar.TypeBlock, Devmajor: 7, Devminor: 200, Mode: 0o666}
+	a := newTarget(t)
+	got, err := a.unpack(tarOf(t, &null, &block, &tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o640}), UnpackOptions{Special: MakeSpecial, NoDevices: true})
+	if err != nil || got.Skipped != 2 || got.Files != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, name := range []string{"null", "loop"} {
+		if _, err := os.Lstat(filepath.Join(a.target, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s was made (%v)", name, err)
+		}
+	}
+}
+
 func TestPrivilegesOfProgramsAreDroppedUnlessRequested(t *testing.T) {
 	raw := tarOf(t, &tar.Header{Name: "su", Typeflag: tar.TypeReg, Mode: 0o6755}, &tar.Header{Name: "d", Typeflag: tar.TypeDir, Mode: 0o3777})
 	for _, keep := range []bool{false, true} {

@@ -32,6 +32,8 @@ type UnpackOptions struct {
 	// KeepPrivileges keeps setuid, setgid and the capabilities of programs.
 	KeepPrivileges bool
 	Special        Special
+	// NoDevices skips devices even with MakeSpecial, which then makes only FIFOs.
+	NoDevices bool
 	// Do runs everything that accesses files.
 	Do Do
 	// Wanted is called within Do before anything is created or replaced; an error ends
@@ -335,10 +337,10 @@ func (u *unpacker) special(h *tar.Header, dir []string, base string) error {
 	case tar.TypeBlock:
 		kind, word = unix.S_IFBLK, "a device"
 	}
-	switch u.o.Special {
-	case RefuseSpecial:
+	switch {
+	case u.o.Special == RefuseSpecial:
 		return refuse(h.Name, "is %s", word)
-	case SkipSpecial:
+	case u.o.Special == SkipSpecial, u.o.NoDevices && kind != unix.S_IFIFO:
 		u.done.Skipped++
 		return nil
 	}
