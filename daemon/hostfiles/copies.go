@@ -92,7 +92,12 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 		return nil, err
 	}
 	defer held.Close()
-	t := &Tree{copied: one}
+	return one.tree(held)
+}
+
+// tree opens what a source holds, whatever its name leads to by now.
+func (one Copy) tree(held *Source) (t *Tree, err error) {
+	t = &Tree{copied: one}
 	if held.info.IsDir() {
 		if t.dir, err = os.Open(held.again()); err != nil {
 			return nil, unusable(one.Source, err)

@@ -267,6 +267,42 @@ func TestSourcesOfCopies(t *testing.T) {
 	}
 }
 
+// The source is replaced by a link to keys between the check and the copy.
+func TestOnlyWhatWasCheckedIsCopied(t *testing.T) {
+	h := newHost(t)
+	h.write(t, "work/project/file", "x")
+	folder := Copy{Source: h.path("work/project")}
+	file := Copy{Source: h.path("work/project/file")}
+	heldFolder, err := h.Hold(folder.Source, Copied, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heldFolder.Close()
+	heldFile, err := h.Hold(file.Source, Copied, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer heldFile.Close()
+	if err := os.Rename(h.path("work/project"), h.path("work/moved")); err != nil {
+		t.Fatal(err)
+	}
+	h.write(t, "people/me/.ssh/file", "key")
+	h.link(t, h.path("people/me/.ssh"), "work/project")
+
+	tree, err := folder.tree(heldFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Close()
+	names, err := tree.dir.Readdirnames(-1)
+	if err != nil || !slices.Equal(names, []string{"file"}) {
+		t.Errorf("copied is %v, %v", names, err)
+	}
+	if tree, err := file.tree(heldFile); err == nil || !strings.Contains(err.Error(), "was replaced while it was checked") {
+		t.Errorf("a file: %v, %v", tree, err)
+	}
+}
+
 func TestProblemsNameTheirField(t *testing.T) {
 	h := newHost(t)
 	all := h.Spec(&agboxv1.CreateSpec{
