@@ -57,7 +57,7 @@ func TestTargetsInTheHomeOfTheUser(t *testing.T) {
 	in := newInstall(t)
 	dir := in.write(t, "stuff", map[string]string{"a": "of the host\n"})
 	config := in.write(t, "box", map[string]string{"agbox.yaml": "image: " + harness.ImageUser + `
-mounts: ["../stuff:~/mounted:rw"]
+mounts: ["../stuff:~/mounted"]
 copies: [{source: ../stuff, target: ~/copied, owner: "0"}]
 workspace: {source: ../stuff, target: ~/work/here}
 `})
