@@ -144,11 +144,14 @@ func (t *Tree) Pack(ctx context.Context, w io.Writer, name string, owner archive
 	}
 	options := archive.PackOptions{Name: name, Owner: &owner, Progress: progress}
 	if len(t.copied.Excludes) > 0 || t.copied.Gitignore {
-		options.Filter = newFilter(t.copied.Excludes, t.copied.Gitignore)
+		var err error
+		if options.Filter, err = newFilter(t.copied); err != nil {
+			return err
+		}
 	}
 	err := archive.Pack(ctx, w, int(t.dir.Fd()), t.base, options)
 	var one *archive.Failure
-	if !errors.As(err, &one) {
+	if !errors.As(err, &one) || fault.Of(err) != nil {
 		return err
 	}
 	file := path.Join(t.copied.Source, strings.TrimPrefix(one.Name, name))

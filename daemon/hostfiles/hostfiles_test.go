@@ -421,3 +421,70 @@ func TestEngineSocketOfAnAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestAHostileGitignoreIsAnErrorThatNamesFileAndLine(t *testing.T) {
+	line := strings.Repeat("x", 1000) + "\n"
+	for name, c := range map[string]struct {
+		files    map[string]string
+		excludes []string
+		want     string
+	}{
+		"too large": {files: map[string]string{"p/sub/.gitignore": strings.Repeat(line, 1100)},
+			want: "p/sub/.gitignore cannot be used (it is too large: more than 1 MiB)"},
+		"too large together": {files: map[string]string{"p/.gitignore": strings.Repeat(line, 1000), "p/a/.gitignore": strings.Repeat(line, 1000), "p/a/b/.gitignore": strings.Repeat(line, 1000), "p/a/b/c/.gitignore": strings.Repeat(line, 1000), "p/a/b/c/d/.gitignore": strings.Repeat(line, 1000)},
+			want: "p/a/b/c/d/.gitignore cannot be used (it is too large: together with those of the folders above more than 4 MiB)"},
+		"too many together": {files: map[string]string{"p/.gitignore": strings.Repeat("x\n", 9000), "p/a/.gitignore": strings.Repeat("y\n", 9000), "p/a/b/.gitignore": strings.Repeat("z\n", 9000)},
+			want: "p/a/b/.gitignore cannot be used (it is too large: together with those of the folders above more than 20000 patterns)"},
+		"a long pattern": {files: map[string]string{"p/.gitignore": "a\n" + strings.Repeat("x", 5000)},
+			want: "p/.gitignore cannot be used (line 2: the pattern has 5000 bytes"},
+		"a long exclude": {files: map[string]string{"p/a": ""}, excludes: []string{"a", strings.Repeat("x", 5000)},
+			want: "The exclude_patterns cannot be used (line 2: the pattern has 5000 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			for file, text := range c.files {
+				h.write(t, file, text)
+			}
+			tree, err := h.Open(Copy{Source: h.path("p"), Gitignore: true, Excludes: c.excludes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tree.Close()
+			err = tree.Pack(t.Context(), io.Discard, "x", archive.Owner{}, nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestTheComparisonsOfACopyAreBounded(t *testing.T) {
+	h := newHost(t)
+	h.write(t, "p/.gitignore", "a\n"+strings.Repeat("*a", 100)+"*b\n")
+	dir, err := os.Open(h.path("p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	f, err := newFilter(Copy{Source: h.path("p"), Gitignore: true})
+	if err == nil {
+		err = f.Enter("", int(dir.Fd()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.budget.Left = 10_000
+	for name := strings.Repeat("a", 255); ; {
+		left := f.budget.Left
+		_, err := f.Skip(name, false)
+		if err != nil {
+			if !strings.Contains(err.Error(), "p/.gitignore cannot be used (line 2: ") {
+				t.Errorf("got %v", err)
+			}
+			return
+		}
+		if f.budget.Left >= left {
+			t.Fatal("a comparison costs nothing")
+		}
+	}
+}

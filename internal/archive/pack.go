@@ -53,8 +53,9 @@ type Filter interface {
 	// the path below the tree, "" for the tree itself. dir is open during the call. If it
 	// returns fs.SkipDir, the directory is packed without its content.
 	Enter(name string, dir int) error
-	// Skip reports whether to exclude a file, or a directory with everything below it.
-	Skip(name string, isDir bool) bool
+	// Skip reports whether to exclude a file, or a directory with everything below it. An
+	// error ends the copy.
+	Skip(name string, isDir bool) (bool, error)
 }
 
 type inode struct{ dev, ino uint64 }
@@ -120,11 +121,11 @@ func (p *packer) pack(dir int, base, name string) error {
 	case err != nil:
 		return failed("read", name, err)
 	}
-	if p.skip(&e, name) {
+	if skip, err := p.skip(&e, name); skip || err != nil {
 		if e.fd >= 0 {
 			_ = unix.Close(e.fd)
 		}
-		return nil
+		return failed("pack", name, err)
 	}
 	switch e.st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -167,8 +168,11 @@ func (p *packer) below(name string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(name, p.o.Name), "/")
 }
 
-func (p *packer) skip(e *entry, name string) bool {
-	return p.o.Filter != nil && p.depth > 0 && p.o.Filter.Skip(p.below(name), e.st.Mode&unix.S_IFMT == unix.S_IFDIR)
+func (p *packer) skip(e *entry, name string) (bool, error) {
+	if p.o.Filter == nil || p.depth == 0 {
+		return false, nil
+	}
+	return p.o.Filter.Skip(p.below(name), e.st.Mode&unix.S_IFMT == unix.S_IFDIR)
 }
 
 func (p *packer) header(e *entry, name string) *tar.Header {

@@ -5,13 +5,44 @@
 // with git itself.
 package gitignore
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	// MaxPattern is the maximum length of a pattern in bytes, that of a path in Linux.
+	MaxPattern = 4096
+	// MaxPatterns is the maximum number of patterns in one list.
+	MaxPatterns = 10_000
+)
 
 // Rules are the patterns of one file.
 type Rules struct {
 	// dir is the directory that the patterns apply to, relative to the top; "" is the top.
 	dir   string
 	rules []rule
+}
+
+// Len returns the number of patterns.
+func (r Rules) Len() int { return len(r.rules) }
+
+// LineError is an error at a line of a file.
+type LineError struct {
+	// Line counts from 1.
+	Line int
+	// Why says what is wrong, without a period.
+	Why string
+}
+
+// Error returns the line and what is wrong.
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Why) }
+
+// Budget limits the work of matching. It is not safe for concurrent use.
+type Budget struct {
+	// Left is how many bytes of patterns and names may still be compared. Decide subtracts
+	// what it used.
+	Left int
 }
 
 type rule struct {
@@ -22,23 +53,40 @@ type rule struct {
 	onlyDirs bool
 	// keep includes again what an earlier pattern excluded.
 	keep bool
+	// line is the number of the line, from 1.
+	line int32
+	// wild is the position of the first wildcard in glob, negative if there is none.
+	wild int32
+	// suffix means that glob is a star and a literal end of a name, the usual "*.o".
+	suffix bool
 }
 
 // Parse parses the lines of a .gitignore file in dir, a path relative to the top. An
-// invalid pattern matches nothing, as in git.
-func Parse(dir, content string) Rules {
+// invalid pattern matches nothing, as in git. It returns a *LineError for a pattern longer
+// than MaxPattern and for more than MaxPatterns.
+func Parse(dir, content string) (Rules, error) {
 	r := Rules{dir: dir}
+	n := 0
 	for line := range strings.Lines(strings.TrimPrefix(content, "\ufeff")) {
-		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
-		if one, ok := parse(line); ok {
-			r.rules = append(r.rules, one)
+		n++
+		one, ok := parse(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+		switch {
+		case !ok:
+			continue
+		case len(one.glob) > MaxPattern:
+			return Rules{}, &LineError{n, fmt.Sprintf("the pattern has %d bytes, at most %d are supported", len(one.glob), MaxPattern)}
+		case len(r.rules) == MaxPatterns:
+			return Rules{}, &LineError{n, fmt.Sprintf("there are more than %d patterns", MaxPatterns)}
 		}
+		one.line = int32(n)
+		r.rules = append(r.rules, one)
 	}
-	return r
+	return r, nil
 }
 
-// Patterns returns the Rules for a list of patterns that apply to the top.
-func Patterns(patterns []string) Rules {
+// Patterns returns the Rules for a list of patterns that apply to the top. The line of an
+// error is the position in the list, from 1, if no pattern has line breaks.
+func Patterns(patterns []string) (Rules, error) {
 	return Parse("", strings.Join(patterns, "\n"))
 }
 
@@ -56,7 +104,14 @@ func parse(line string) (rule, bool) {
 	}
 	r.anchored = strings.Contains(line, "/")
 	r.glob = strings.TrimPrefix(line, "/")
+	r.plan()
 	return r, r.glob != ""
+}
+
+// plan finds the wildcards of the glob once for all names.
+func (r *rule) plan() {
+	r.wild = int32(strings.IndexAny(r.glob, wildcards))
+	r.suffix = !r.anchored && strings.HasPrefix(r.glob, "*") && !strings.ContainsAny(r.glob[1:], wildcards)
 }
 
 // trimSpaces removes trailing spaces, except one that a backslash protects.
@@ -74,25 +129,34 @@ func trimSpaces(line string) string {
 
 // Decide reports whether any pattern matches a path relative to the top, and if so
 // whether the path is excluded. The last matching pattern decides. Everything below an
-// excluded directory is excluded too; callers must not call Decide for it.
-func (r Rules) Decide(path string, isDir bool) (decided, out bool) {
+// excluded directory is excluded too; callers must not call Decide for it. If the budget
+// is used up, it returns a *LineError for the pattern that used the rest.
+func (r Rules) Decide(path string, isDir bool, budget *Budget) (decided, out bool, err error) {
 	from := path
 	if r.dir != "" {
 		var below bool
 		if from, below = strings.CutPrefix(path, r.dir+"/"); !below {
-			return false, false
+			return false, false, nil
 		}
 	}
 	name := from[strings.LastIndexByte(from, '/')+1:]
 	for i := len(r.rules) - 1; i >= 0; i-- {
-		one := r.rules[i]
+		one := &r.rules[i]
+		if one.onlyDirs && !isDir {
+			budget.Left--
+			continue
+		}
 		text := name
 		if one.anchored {
 			text = from
 		}
-		if (isDir || !one.onlyDirs) && match(one.glob, text, one.anchored) {
-			return true, !one.keep
+		matched, steps := one.match(text)
+		if budget.Left -= steps; budget.Left < 0 {
+			return false, false, &LineError{int(one.line), "the patterns up to this one take too long to compare with the names of the folder"}
+		}
+		if matched {
+			return true, !one.keep, nil
 		}
 	}
-	return false, false
+	return false, false, nil
 }

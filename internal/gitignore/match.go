@@ -2,83 +2,136 @@ package gitignore
 
 import "strings"
 
-// match matches a glob against a text. In a path, '*', '?' and '[' do not match a
-// slash, and "**" between slashes matches any number of directories.
-func match(glob, text string, path bool) bool {
-	if path {
+// wildcards are the characters of a glob that do not stand for themselves.
+const wildcards = `*?[\`
+
+// match matches the pattern against a text. In a path, '*', '?' and '[' do not match a
+// slash, and "**" between slashes matches any number of directories. It also returns its
+// cost in steps, at most about the product of both lengths.
+func (r *rule) match(text string) (ok bool, steps int) {
+	glob := r.glob
+	switch {
+	case r.wild < 0:
+		return glob == text, 1
+	case r.suffix:
+		return strings.HasSuffix(text, glob[1:]), 1
+	case r.anchored:
 		// Git compares the part before the first wildcard literally and matches the rest as
 		// if it were the whole pattern: "foo**/bar" matches foobar and foo/x/bar.
-		begin := strings.IndexAny(glob, `*?[\`)
-		if begin < 0 {
-			return glob == text
+		if text, ok = strings.CutPrefix(text, glob[:r.wild]); !ok {
+			return false, 1
 		}
-		var ok bool
-		if text, ok = strings.CutPrefix(text, glob[:begin]); !ok {
-			return false
-		}
-		glob = glob[begin:]
+		glob = glob[r.wild:]
 	}
-	return (&matcher{glob, text, path, make(map[[2]int]bool)}).from(0, 0)
+	m := matcher{glob: glob, text: text, path: r.anchored, star: none, folders: none}
+	return m.run(), m.steps + 1
 }
 
+// none is the position in a glob of a star that was not met.
+const none = -1
+
+// matcher matches from left to right. After a mismatch, the last star takes one more byte;
+// if it cannot, the last "**" takes one more directory. Earlier stars never need another
+// attempt: the rest of the glob after the last star matches any suffix that it would
+// match if an earlier star had taken more. A star that does not match slashes is done with
+// at the next slash, because the text of its segment is then used up.
 type matcher struct {
 	glob, text string
 	path       bool
-	// failed has the positions in glob and text that did not match. Without it, the time
-	// for a glob with many stars would grow exponentially.
-	failed map[[2]int]bool
+	// g and t are the positions in glob and text.
+	g, t int
+	// star is the position in glob after the last star, none if there is none in this
+	// segment. starText is where in the text the attempt began.
+	star, starText int
+	// folders is the position in glob after the last "**/", none if there is none.
+	// foldersText is the position in the text from which the next slash is looked for.
+	folders, foldersText int
+	// steps counts the bytes of glob and text that were looked at.
+	steps int
 }
 
-func (m *matcher) from(g, t int) bool {
-	at := [2]int{g, t}
-	if m.failed[at] {
+func (m *matcher) run() bool {
+	for m.g < len(m.glob) || m.t < len(m.text) {
+		if m.g < len(m.glob) && m.glob[m.g] == '*' {
+			if end, ok := m.stars(); end {
+				return ok
+			}
+			continue
+		}
+		if m.next() || m.retryStar() || m.retryFolders() {
+			continue
+		}
 		return false
 	}
-	ok := m.try(g, t)
+	return true
+}
+
+// next matches one byte of the text.
+func (m *matcher) next() bool {
+	m.steps++
+	if m.g == len(m.glob) || m.t == len(m.text) {
+		return false
+	}
+	next, ok := m.one(m.g, m.text[m.t])
+	m.steps += next - m.g
 	if !ok {
-		m.failed[at] = true
+		return false
 	}
-	return ok
+	if m.path && m.text[m.t] == '/' {
+		m.star = none
+	}
+	m.g, m.t = next, m.t+1
+	return true
 }
 
-func (m *matcher) try(g, t int) bool {
-	for g < len(m.glob) {
-		if m.glob[g] == '*' {
-			return m.stars(g, t)
-		}
-		if t == len(m.text) {
-			return false
-		}
-		next, ok := m.one(g, m.text[t])
-		if !ok {
-			return false
-		}
-		g, t = next, t+1
+// retryStar lets the last star match one more byte.
+func (m *matcher) retryStar() bool {
+	if m.star == none || m.starText == len(m.text) || m.path && m.text[m.starText] == '/' {
+		return false
 	}
-	return t == len(m.text)
+	m.starText++
+	m.g, m.t = m.star, m.starText
+	return true
 }
 
-// stars matches the rest of the glob, which begins with a star.
-func (m *matcher) stars(g, t int) bool {
-	end := g
-	for end < len(m.glob) && m.glob[end] == '*' {
-		end++
+// retryFolders lets the last "**" match one more directory.
+func (m *matcher) retryFolders() bool {
+	if m.folders == none {
+		return false
 	}
-	first := g == 0 || m.glob[g-1] == '/'
-	rest := m.glob[end:]
-	slash := strings.HasPrefix(rest, "/")
-	folders := m.path && end-g >= 2 && first && (rest == "" || slash || strings.HasPrefix(rest, `\/`))
-	if folders && slash && m.from(end+1, t) {
-		return true // "**/" also matches the empty string
+	n := strings.IndexByte(m.text[m.foldersText:], '/')
+	if n < 0 {
+		return false
 	}
-	for i := t; ; i++ {
-		if m.from(end, i) {
-			return true
+	m.steps += n
+	m.foldersText += n + 1
+	m.g, m.t, m.star = m.folders, m.foldersText, none
+	return true
+}
+
+// stars goes past the stars at g. end means that the match is decided, and ok how.
+func (m *matcher) stars() (end, ok bool) {
+	begin := m.g
+	for m.g < len(m.glob) && m.glob[m.g] == '*' {
+		m.g++
+	}
+	m.steps += m.g - begin
+	rest := m.glob[m.g:]
+	if m.path && m.g-begin >= 2 && (begin == 0 || m.glob[begin-1] == '/') {
+		switch {
+		case rest == "":
+			return true, true
+		case rest[0] == '/': // "**/" also matches the empty string
+			m.g++
+			m.folders, m.foldersText, m.star = m.g, m.t, none
+			return false, false
+		case strings.HasPrefix(rest, `\/`): // it does not
+			m.folders, m.foldersText = m.g+len(`\/`), m.t
+			return !m.retryFolders(), false
 		}
-		if i == len(m.text) || m.path && !folders && m.text[i] == '/' {
-			return false
-		}
 	}
+	m.star, m.starText = m.g, m.t
+	return rest == "" && !m.path, true
 }
 
 // one matches one byte. It returns the position of the next element of the glob.
@@ -113,7 +166,12 @@ func (m *matcher) class(g int, c byte) (next int, ok bool) {
 			return i + 1, found != negated && c != '/'
 		}
 		if m.glob[i] == '[' && i+1 < len(m.glob) && m.glob[i+1] == ':' {
-			if word, _, closed := strings.Cut(m.glob[i+2:], ":]"); closed && !strings.Contains(word, "]") {
+			n := strings.IndexByte(m.glob[i+2:], ']')
+			if n < 0 {
+				return i, false
+			}
+			m.steps += n
+			if word, closed := strings.CutSuffix(m.glob[i+2:i+2+n], ":"); closed {
 				in, known := named(word, c)
 				if !known {
 					return i, false

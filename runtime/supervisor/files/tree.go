@@ -94,7 +94,7 @@ func (kernelFiles) Enter(name string, dir int) error {
 }
 
 // Skip excludes nothing else.
-func (kernelFiles) Skip(string, bool) bool { return false }
+func (kernelFiles) Skip(string, bool) (bool, error) { return false, nil }
 
 func (p *packing) close() {
 	if p.dir >= 0 {
