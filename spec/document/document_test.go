@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode"
 
 	"google.golang.org/protobuf/proto"
 
@@ -123,8 +124,11 @@ ulimits:
 	}
 }
 
-func TestWhatIsWrittenReadsToTheSame(t *testing.T) {
-	for _, hard := range []string{"", "yes", "null", "~", "12:30", "0x1", "1e3", "a: b", "- x", "#x", "a #b", " lead", "trail ", "two\nlines\n", "\ttab", "'", `"`, "\\", "&a", "*a", "!t", "|", ">", "%", "@", "`", "{}", "[]", ",", "\x01", "é\u2028", "<<", "2001-01-01", ".inf", "true", "---", "...", "? a"} {
+// steering has every kind of character that controls a terminal or turns text around.
+const steering = "a\x1b[2J\x7f\u0080\u0085\u009b31m\u009f\u061c\u200e\u200f\u202a\u202e\u2066\u2069z ü\u200d"
+
+func TestWhatIsWrittenReadsToTheSameAndDoesNotSteerATerminal(t *testing.T) {
+	for _, hard := range []string{"", "yes", "null", "~", "12:30", "0x1", "1e3", "a: b", "- x", "#x", "a #b", " lead", "trail ", "two\nlines\n", "\ttab", "'", `"`, "\\", "&a", "*a", "!t", "|", ">", "%", "@", "`", "{}", "[]", ",", "\x01", "é\u2028", "<<", "2001-01-01", ".inf", "true", "---", "...", "? a", steering, "two\nlines " + steering + "\n", "\u202e", "\u0085", "a\u202e\\", strings.Repeat("\u2066 long ", 50)} {
 		spec := &agboxv1.CreateSpec{Image: hard, Envs: map[string]string{"A" + hard: hard}, Command: []string{hard, "x"}}
 		text, err := WriteYAML(spec.ProtoReflect())
 		if err != nil {
@@ -133,6 +137,11 @@ func TestWhatIsWrittenReadsToTheSame(t *testing.T) {
 		again, _, report := read(t, string(text))
 		if len(report.Problems) > 0 || !proto.Equal(spec, again) {
 			t.Errorf("%q is written as\n%s and reads to %v, %v", hard, text, again, report.Problems)
+		}
+		for _, r := range string(text) {
+			if r != '\n' && unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+				t.Errorf("%q is written as %q, which has %U", hard, text, r)
+			}
 		}
 	}
 }

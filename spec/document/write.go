@@ -2,9 +2,12 @@ package document
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -25,14 +28,37 @@ func WriteYAML(m protoreflect.Message) ([]byte, error) {
 	if err := out.Close(); err != nil {
 		return nil, err
 	}
-	return b.Bytes(), nil
+	return escape(b.Bytes()), nil
+}
+
+// escape escapes the characters that control a terminal or change the direction of text.
+// They are only in double quotes, see text. The encoder escapes most, but not all.
+func escape(out []byte) []byte {
+	if bytes.IndexFunc(out, steers) < 0 {
+		return out
+	}
+	var b bytes.Buffer
+	for _, r := range string(out) {
+		if steers(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.Bytes()
+}
+
+// steers reports whether a character controls a terminal or changes the direction of text.
+// Line breaks and tabs, which text may have, do not.
+func steers(r rune) bool {
+	return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r))
 }
 
 func text(s string) *yaml.Node {
 	n := new(yaml.Node)
 	n.SetString(s)
 	// A plain word that looks like another type must not be read as that type.
-	if n.ShortTag() != "!!str" || n.Style == 0 && !plainly(s) {
+	if n.ShortTag() != "!!str" || n.Style == 0 && !plainly(s) || strings.ContainsFunc(s, steers) {
 		n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle
 	}
 	return n
