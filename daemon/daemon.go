@@ -71,6 +71,8 @@ type Config struct {
 	// stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
+	// SandboxMemory limits the memory of new containers whose spec does not.
+	SandboxMemory reconcile.MemoryDefault
 	// CheckDatabase makes the command that checks a database in a separate process after
 	// an unclean stop.
 	CheckDatabase func(path string) *exec.Cmd
@@ -246,7 +248,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
-		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, Now: time.Now, Log: cfg.Log,
+		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory, Now: time.Now, Log: cfg.Log,
 	})
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,

@@ -9,7 +9,10 @@
 // person must act on are fault.Errors.
 package runtime
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Role is the function of an engine object in its sandbox.
 type Role string
@@ -46,6 +49,8 @@ type EngineInfo struct {
 	Version string
 	// APIVersion is the negotiated version of the API, for example "1.41".
 	APIVersion string
+	// Memory is the size of the memory of the engine's host in bytes; 0 means unknown.
+	Memory int64
 }
 
 // Abilities says which optional features of a spec an engine and its host support.
@@ -209,6 +214,8 @@ type Limits struct {
 	NanoCPUs int64
 	// Memory in bytes, including swap: the container gets no swap in addition.
 	Memory int64
+	// MemoryByDefault means that the daemon chose Memory, not the spec. It is only shown.
+	MemoryByDefault bool
 	// Disk is the size of the writable layer in bytes.
 	Disk int64
 	// PIDs is the maximum number of processes and threads; 0 means DefaultPIDs.
@@ -336,6 +343,22 @@ type Usage struct {
 	PIDs, PIDsLimit uint64
 }
 
+// MadeLimits are the limits that a container was made with. They are stored in a label.
+// The zero value means unknown.
+type MadeLimits struct {
+	// Memory in bytes; 0 means no limit.
+	Memory int64
+	// MemoryByDefault means that the daemon chose Memory, not the spec.
+	MemoryByDefault bool
+	// PIDs is the maximum number of processes and threads.
+	PIDs int64
+}
+
+// Made returns the limits that a container with these Limits is made with.
+func (l Limits) Made() MadeLimits {
+	return MadeLimits{Memory: l.Memory, MemoryByDefault: l.MemoryByDefault, PIDs: cmp.Or(l.PIDs, DefaultPIDs)}
+}
+
 // Container is an observed container.
 type Container struct {
 	Identity
@@ -344,6 +367,8 @@ type Container struct {
 	State ContainerState
 	// NetworkID is the network that the container was created for.
 	NetworkID string
+	// Limits are those that the container was made with.
+	Limits MadeLimits
 	// Detached is true if the container is attached to no network.
 	Detached bool
 	// Health is HealthStarting, Healthy or Unhealthy. It is empty without a

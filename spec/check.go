@@ -83,7 +83,9 @@ func (r *resolver) container(c limited, path []any) {
 		}
 	}
 	r.cpus(c.GetCpuLimit(), at("cpu_limit"))
-	r.size(c.GetMemoryLimit(), leastMemory, at("memory_limit"))
+	if c.GetMemoryLimit() != "unlimited" {
+		r.size(c.GetMemoryLimit(), LeastMemory, at("memory_limit"))
+	}
 	r.size(c.GetDiskLimit(), 1, at("disk_limit"))
 	r.size(c.GetShmSize(), 1, at("shm_size"))
 	for i, t := range c.GetTmpfs() {
@@ -110,8 +112,8 @@ func (r *resolver) entrypoint() {
 	}
 }
 
-// leastMemory is the engine's minimum, in bytes.
-const leastMemory = 6 << 20
+// LeastMemory is the engine's minimum of a memory limit, in bytes.
+const LeastMemory = 6 << 20
 
 func (r *resolver) cpus(text string, path []any) {
 	if text == "" {
@@ -130,7 +132,7 @@ func (r *resolver) size(text string, least int64, path []any) {
 	switch {
 	case err != nil:
 		r.problem(path, "%s", document.Sentence(err))
-	case n < least && least == leastMemory:
+	case n < least && least == LeastMemory:
 		r.problem(path, "%q is less than the 6m that the engine needs: write more, for example 512m", text)
 	case n < least:
 		r.problem(path, "%q leaves nothing: write more, for example 64m, or leave it out", text)

@@ -84,7 +84,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.volumes, "volume", "", "a volume of the sandbox, `NAME:TARGET[:ro]`")
 	list(&o.services, "service", "", "a service, `NAME=IMAGE` or its YAML; required unless the YAML says otherwise")
 	text(&o.cpus, "cpus", "", "`NUMBER` of processors, for example 1.5")
-	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g")
+	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g, or unlimited (default: the daemon's setting, usually 80 % of the host's)")
 	text(&o.disk, "disk", "", "`SIZE` limit of the container's own files, if the engine supports it")
 	text(&o.gpus, "gpus", "", "`WHICH` GPUs: all, a number, or ids separated by commas")
 	text(&o.shm, "shm-size", "", "`SIZE` of /dev/shm")

@@ -188,3 +188,21 @@ func TestConfigShowsWhatCouldStandInTheFile(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestTheMemoryOfSandboxesIsAShareOrASize(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "80%", "sandbox-memory: 50%\n": "50%", "sandbox-memory: 2048m\n": "2g", "sandbox-memory: unlimited\n": "unlimited",
+	} {
+		home(t, text)
+		got, err := begin()
+		if shown := (memoryValue{&got.SandboxMemory}).String(); err != nil || shown != want {
+			t.Errorf("%q is shown as %s, %v", text, shown, err)
+		}
+	}
+	for _, text := range []string{"0%", "101%", "x%", "1m", "0", "all"} {
+		home(t, "sandbox-memory: "+text+"\n")
+		if _, err := begin(); err == nil || !strings.Contains(err.Error(), "sandbox-memory") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/spec"
 	"github.com/agbox/agbox/spec/notation"
 )
 
@@ -90,6 +92,44 @@ func (v sizeValue) Set(text string) error {
 		return err
 	}
 	*v.to = uint64(n)
+	return nil
+}
+
+// memoryValue is a reconcile.MemoryDefault.
+type memoryValue struct{ to *reconcile.MemoryDefault }
+
+func (v memoryValue) String() string {
+	switch {
+	case v.to == nil:
+		return ""
+	case v.to.Percent > 0:
+		return strconv.Itoa(v.to.Percent) + "%"
+	case v.to.Bytes > 0:
+		n := uint64(v.to.Bytes)
+		return sizeValue{&n}.String()
+	}
+	return "unlimited"
+}
+
+func (v memoryValue) Type() string { return "share" }
+
+func (v memoryValue) Set(text string) error {
+	if share, ok := strings.CutSuffix(text, "%"); ok {
+		n, err := strconv.Atoi(share)
+		if err != nil || n < 1 || n > 100 {
+			return fmt.Errorf("%q is not a share from 1%% to 100%%", text)
+		}
+		*v.to = reconcile.MemoryDefault{Percent: n}
+		return nil
+	}
+	n, err := notation.Memory(text)
+	if err != nil {
+		return err
+	}
+	if n < spec.LeastMemory && text != "unlimited" {
+		return fmt.Errorf("%q is less than the 6m that the engine needs", text)
+	}
+	*v.to = reconcile.MemoryDefault{Bytes: n}
 	return nil
 }
 

@@ -168,6 +168,7 @@ func (l *requestList) container(c interface {
 	GetSecurity() *agboxv1.SecuritySpec
 	GetGpus() string
 	GetPidsLimit() uint32
+	GetMemoryLimit() string
 }, who string, path []any) {
 	s := c.GetSecurity()
 	loosen := func(asked bool, text string, steps ...any) {
@@ -188,6 +189,9 @@ func (l *requestList) container(c interface {
 	}
 	if c.GetGpus() != "" {
 		l.add(slices.Concat(path, []any{"gpus"}), "device", true, "%sGPUs: %s", who, c.GetGpus())
+	}
+	if c.GetMemoryLimit() == "unlimited" {
+		l.add(slices.Concat(path, []any{"memory_limit"}), "limit", false, "%sas much memory as this machine has", who)
 	}
 	if limit := int64(c.GetPidsLimit()); limit > runtime.DefaultPIDs {
 		l.add(slices.Concat(path, []any{"pids_limit"}), "limit", false, "%sup to %d processes and threads, instead of %d", who, limit, runtime.DefaultPIDs)

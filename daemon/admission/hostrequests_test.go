@@ -56,6 +56,7 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 		"ports: [\"8080:80\", \"53/udp\"]":             "port: port 8080 of 127.0.0.1 leads to port 80/tcp (agbox.yaml:2 ports[0].container_port)\nport: a free port of 127.0.0.1 leads to port 53/udp (agbox.yaml:2 ports[1].container_port)",
 		"gpus: all":                                    "! device: GPUs: all (agbox.yaml:2 gpus)",
 		"pids_limit: 100000":                           "limit: up to 100000 processes and threads, instead of 4096 (agbox.yaml:2 pids_limit)",
+		"memory_limit: unlimited":                      "limit: as much memory as this machine has (agbox.yaml:2 memory_limit)",
 		"pids_limit: 100":                              "",
 		"security: {allow_new_privileges: true}":       "! security: programs may gain new privileges (agbox.yaml:2 security.allow_new_privileges)",
 		"security: {privileged: true}":                 "! security: privileged: it is root on this machine (agbox.yaml:2 security.privileged)",

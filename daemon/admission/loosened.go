@@ -54,6 +54,7 @@ func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string
 func loosenedOf(who string, container interface {
 	GetSecurity() *agboxv1.SecuritySpec
 	GetPidsLimit() uint32
+	GetMemoryLimit() string
 }) []string {
 	var lines []string
 	s := container.GetSecurity()
@@ -75,6 +76,9 @@ func loosenedOf(who string, container interface {
 	}
 	if devices := s.GetDevices(); len(devices) > 0 {
 		say("devices of the host: %s", strings.Join(devices, ", "))
+	}
+	if container.GetMemoryLimit() == "unlimited" {
+		say("it may use all memory of the host")
 	}
 	if limit := int64(container.GetPidsLimit()); limit > runtime.DefaultPIDs {
 		say("up to %d processes and threads, instead of %d", limit, runtime.DefaultPIDs)

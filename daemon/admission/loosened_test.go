@@ -18,7 +18,7 @@ func TestEverythingThatIsLoosenedIsNamed(t *testing.T) {
 			CapAdd: []string{"SYS_PTRACE"}, CapDrop: []string{"KILL"}, AllowNewPrivileges: proto.Bool(true), SeccompUnconfined: proto.Bool(true),
 			Devices: []string{"/dev/fuse"}, AllowDangerousMounts: proto.Bool(true), ReadOnlyRoot: proto.Bool(true),
 		},
-		PidsLimit: 5000,
+		PidsLimit: 5000, MemoryLimit: "unlimited",
 		Mounts: []*agboxv1.MountSpec{
 			{Source: "/proc", Target: "/host"}, {Source: harmless, Target: "/data"}, {Source: "/", Target: "/all", Writable: true},
 		},
@@ -29,6 +29,7 @@ func TestEverythingThatIsLoosenedIsNamed(t *testing.T) {
 		"primary: programs may gain new privileges",
 		"primary: system calls are not filtered",
 		"primary: devices of the host: /dev/fuse",
+		"primary: it may use all memory of the host",
 		"primary: up to 5000 processes and threads, instead of 4096",
 		"primary: dangerous mount of /proc, read-only: that is the kernel's view of all processes of the host",
 		"primary: dangerous mount of /, writable: it is the whole host",

@@ -66,7 +66,7 @@ func describe(c *runtime.ContainerSpec, sb ledger.Sandbox, spec contained) error
 		})
 	}
 	c.Limits = runtime.Limits{
-		NanoCPUs: read(&failed, spec.GetCpuLimit(), notation.CPUs), Memory: size(spec.GetMemoryLimit()),
+		NanoCPUs: read(&failed, spec.GetCpuLimit(), notation.CPUs), Memory: read(&failed, spec.GetMemoryLimit(), notation.Memory),
 		Disk: size(spec.GetDiskLimit()), Shm: size(spec.GetShmSize()),
 		PIDs: int64(spec.GetPidsLimit()), GPUs: spec.GetGpus(),
 	}

@@ -53,6 +53,8 @@ type Options struct {
 	// per stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
+	// MemoryDefault limits the memory of new containers whose spec does not.
+	MemoryDefault MemoryDefault
 	Now           func() time.Time
 	Log           *slog.Logger
 }
@@ -69,7 +71,7 @@ type Loop struct {
 	now    func() time.Time
 	log    *slog.Logger
 
-	// The fields up to maxSandboxLog are as in Options.
+	// The fields up to memoryDefault are as in Options.
 
 	installID, supervisor     string
 	handedOver                bool
@@ -79,6 +81,7 @@ type Loop struct {
 	readyWithin               time.Duration
 	orphanGrace               time.Duration
 	maxExecLog, maxSandboxLog uint64
+	memoryDefault             MemoryDefault
 
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.
@@ -136,6 +139,7 @@ func New(o Options) *Loop {
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,
+		memoryDefault: o.MemoryDefault,
 
 		slots:   make(chan struct{}, engineSlots),
 		stops:   make(chan struct{}, stopSlots),

@@ -152,7 +152,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err != nil {
 		return "", err
 	}
-	return l.makeContainer(ctx, sb, sb.Spec.GetVolumes(), func() (runtime.ContainerSpec, error) {
+	return l.makeContainer(ctx, sb, sb.Spec, func() (runtime.ContainerSpec, error) {
 		return l.primarySpec(sb, image, network, home)
 	})
 }
@@ -168,19 +168,22 @@ func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *a
 	if err != nil {
 		return err
 	}
-	_, err = l.makeContainer(ctx, sb, spec.GetVolumes(), func() (runtime.ContainerSpec, error) {
+	_, err = l.makeContainer(ctx, sb, spec, func() (runtime.ContainerSpec, error) {
 		return l.serviceContainer(sb, spec, image, network)
 	})
 	return aboutService(spec.GetName(), err)
 }
 
 // makeContainer makes the volumes that a container mounts, then the container.
-func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, volumes []*agboxv1.VolumeSpec, describe func() (runtime.ContainerSpec, error)) (id string, err error) {
+func (l *Loop) makeContainer(ctx context.Context, sb ledger.Sandbox, asked contained, describe func() (runtime.ContainerSpec, error)) (id string, err error) {
 	spec, err := describe()
 	if err != nil {
 		return "", err
 	}
-	for _, v := range volumes {
+	if err := l.limitMemory(ctx, &spec, asked.GetMemoryLimit()); err != nil {
+		return "", err
+	}
+	for _, v := range asked.GetVolumes() {
 		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 			return l.engine.EnsureVolume(ctx, l.volumeSpec(sb, v.GetName()))
 		})

@@ -85,6 +85,8 @@ func (s *sandboxCalls) containers(ctx context.Context, sb ledger.Sandbox) []*agb
 			OomKilled:   c.OOMKilled,
 			Health:      c.Health,
 			Ports:       publishedPorts(c.Ports),
+
+			MemoryLimitBytes: uint64(c.Limits.Memory), MemoryLimitIsDefault: c.Limits.MemoryByDefault, PidsLimit: uint32(c.Limits.PIDs),
 		})
 	}
 	return shown

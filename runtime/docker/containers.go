@@ -194,6 +194,7 @@ func inspected(reply container.InspectResponse) runtime.Container {
 	c := runtime.Container{ID: reply.ID, Name: strings.TrimPrefix(reply.Name, "/")}
 	if reply.Config != nil {
 		c.Identity, _ = decodeLabels(reply.Config.Labels)
+		c.Limits = decodeLimits(reply.Config.Labels)
 	}
 	if reply.NetworkSettings != nil && reply.HostConfig != nil {
 		c.Ports = publishedPorts(reply.NetworkSettings.Ports, reply.HostConfig.PortBindings)

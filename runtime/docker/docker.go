@@ -112,13 +112,17 @@ func pinged(ctx context.Context, cli *client.Client) (types.Ping, error) {
 	return ping, err
 }
 
-// Info returns the engine's version. It fails with errdefs.ErrUnavailable if the
+// Info returns the engine's version and the memory of its host. It fails with errdefs.ErrUnavailable if the
 // engine does not answer.
 func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	var info runtime.EngineInfo
 	err := e.call(ctx, "say its version", func(cli *client.Client) error {
 		v, err := cli.ServerVersion(ctx)
-		info = runtime.EngineInfo{Version: v.Version, APIVersion: cli.ClientVersion()}
+		if err != nil {
+			return err
+		}
+		host, err := cli.Info(ctx)
+		info = runtime.EngineInfo{Version: v.Version, APIVersion: cli.ClientVersion(), Memory: host.MemTotal}
 		return err
 	})
 	return info, err

@@ -51,6 +51,7 @@ func listedContainers(list []container.Summary) []runtime.Container {
 		containers = append(containers, runtime.Container{
 			Identity: id, ID: c.ID, Name: ownName(c.Names), State: runtime.ContainerState(c.State),
 			NetworkID: c.HostConfig.NetworkMode,
+			Limits:    decodeLimits(c.Labels),
 			Health:    listedHealth(c.Status),
 			Ports:     listedPorts(c.Ports),
 			Detached:  c.NetworkSettings != nil && len(c.NetworkSettings.Networks) == 0,

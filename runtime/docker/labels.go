@@ -1,6 +1,8 @@
 package docker
 
 import (
+	"fmt"
+
 	"github.com/docker/docker/api/types/filters"
 
 	"github.com/agbox/agbox/runtime"
@@ -15,7 +17,30 @@ const (
 	labelNonce   = "agbox.nonce"
 	labelRole    = "agbox.role"
 	labelService = "agbox.service"
+
+	// labelLimits is set on containers only.
+	labelLimits = "agbox.limits"
 )
+
+// limitsFormat is the form of labelLimits.
+const limitsFormat = "memory=%d default=%t pids=%d"
+
+// containerLabels returns the labels of a container. The limits are among them because a
+// list of containers does not have them otherwise.
+func containerLabels(spec runtime.ContainerSpec) map[string]string {
+	labels, made := encodeLabels(spec.Identity), spec.Limits.Made()
+	labels[labelLimits] = fmt.Sprintf(limitsFormat, made.Memory, made.MemoryByDefault, made.PIDs)
+	return labels
+}
+
+// decodeLimits returns the zero value for a container of an older version.
+func decodeLimits(labels map[string]string) runtime.MadeLimits {
+	var made runtime.MadeLimits
+	if _, err := fmt.Sscanf(labels[labelLimits], limitsFormat, &made.Memory, &made.MemoryByDefault, &made.PIDs); err != nil {
+		return runtime.MadeLimits{}
+	}
+	return made
+}
 
 func encodeLabels(id runtime.Identity) map[string]string {
 	return map[string]string{

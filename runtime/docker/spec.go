@@ -36,7 +36,7 @@ func containerConfig(spec runtime.ContainerSpec, api string) *container.Config {
 		Entrypoint:   spec.Entrypoint,
 		Image:        spec.ImageID,
 		WorkingDir:   spec.WorkingDir,
-		Labels:       encodeLabels(spec.Identity),
+		Labels:       containerLabels(spec),
 		StopTimeout:  &stop,
 		ExposedPorts: make(nat.PortSet, len(spec.Ports)),
 	}

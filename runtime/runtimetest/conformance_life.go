@@ -78,7 +78,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		}
 		want := runtime.Container{
 			Identity: s.identity(runtime.RolePrimary), ID: id, Name: runtime.PrimaryName(s.sandboxID), State: runtime.StateRunning,
-			NetworkID: inv.Networks[0].ID,
+			NetworkID: inv.Networks[0].ID, Limits: runtime.MadeLimits{PIDs: runtime.DefaultPIDs},
 		}
 		if !reflect.DeepEqual(inv.Containers[0], want) {
 			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)

@@ -35,7 +35,7 @@ var limitCases = map[string]func(*testing.T, *subject){
 			StartPeriod: time.Hour, StartInterval: time.Minute, Retries: 2,
 		}
 		spec.Limits = runtime.Limits{
-			NanoCPUs: 5e8, Memory: 64 << 20, PIDs: 50, Shm: 1 << 20,
+			NanoCPUs: 5e8, Memory: 64 << 20, MemoryByDefault: true, PIDs: 50, Shm: 1 << 20,
 			Ulimits: []runtime.Ulimit{{Name: "nofile", Soft: 100, Hard: 200}},
 		}
 		spec.Security = runtime.Security{
@@ -47,6 +47,10 @@ var limitCases = map[string]func(*testing.T, *subject){
 			t.Errorf("the second container is %s, the first %s", again, id)
 		}
 		must(t, s.Engine.StartContainer(t.Context(), id))
+		made := runtime.MadeLimits{Memory: 64 << 20, MemoryByDefault: true, PIDs: 50}
+		if listed, seen := s.inventory(t).Containers[0].Limits, s.inspect(t, id).Limits; listed != made || seen != made {
+			t.Errorf("the list has the limits %+v and the inspection %+v, want %+v", listed, seen, made)
+		}
 		if state := s.inspect(t, id).State; state != runtime.StateRunning {
 			t.Errorf("the container is %q", state)
 		}

@@ -100,13 +100,13 @@ func (f *Fake) Ping(ctx context.Context) error {
 	return f.do(ctx, VerbPing, func() error { return nil })
 }
 
-// Info returns a fixed version.
+// Info returns a fixed version and 8 GiB of memory.
 func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	err := f.do(ctx, VerbInfo, func() error { return nil })
 	if err != nil {
 		return runtime.EngineInfo{}, err
 	}
-	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41"}, nil
+	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41", Memory: 8 << 30}, nil
 }
 
 // EnsureNetwork creates a network, or finds it by identity and name.
@@ -221,7 +221,7 @@ func (f *Fake) inventory(ctx context.Context, verb Verb, match func(runtime.Iden
 				if f.late && state == runtime.StateExited && !c.inspected {
 					state = runtime.StateRunning
 				}
-				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: state, NetworkID: c.NetworkID, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
+				inv.Containers = append(inv.Containers, runtime.Container{Identity: c.Identity, ID: c.ID, Name: c.Name, State: state, NetworkID: c.NetworkID, Limits: c.Limits, Detached: c.Detached, Health: c.Health, Ports: c.Ports})
 			}
 		}
 		for _, id := range sortedKeys(f.networks) {

@@ -98,6 +98,7 @@ func (f *Fake) hasImageLocked(id string) bool {
 func (f *Fake) addContainerLocked(spec runtime.ContainerSpec) string {
 	c := &fakeContainer{spec: spec, Container: runtime.Container{
 		Identity: spec.Identity, ID: f.newIDLocked(), Name: spec.Name, State: runtime.StateCreated, NetworkID: spec.NetworkID,
+		Limits: spec.Limits.Made(),
 	}}
 	f.containers[c.ID] = c
 	f.emitLocked(c, "create")

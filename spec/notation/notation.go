@@ -28,6 +28,14 @@ func Bytes(text string) (int64, error) {
 	return size, nil
 }
 
+// Memory parses a limit of memory: a size as in Bytes, or "unlimited", which is 0.
+func Memory(text string) (int64, error) {
+	if text == "unlimited" {
+		return 0, nil
+	}
+	return Bytes(text)
+}
+
 // CPUs parses a number of processors such as "1.5" and returns billionths of one. The
 // result is greater than 0.
 func CPUs(text string) (int64, error) {

@@ -437,7 +437,15 @@ type ContainerStatus struct {
 	// healthcheck.
 	Health string `protobuf:"bytes,8,opt,name=health,proto3" json:"health,omitempty"`
 	// Ports published on the host.
-	Ports         []*PublishedPort `protobuf:"bytes,50,rep,name=ports,proto3" json:"ports,omitempty"`
+	Ports []*PublishedPort `protobuf:"bytes,50,rep,name=ports,proto3" json:"ports,omitempty"`
+	// Limit of the memory in bytes that the container was made with. 0 means none, or that
+	// an older version made the container.
+	MemoryLimitBytes uint64 `protobuf:"varint,51,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
+	// The daemon chose the limit of the memory, because the spec has none.
+	MemoryLimitIsDefault bool `protobuf:"varint,52,opt,name=memory_limit_is_default,json=memoryLimitIsDefault,proto3" json:"memory_limit_is_default,omitempty"`
+	// Maximum number of processes and threads. 0 means that an older version made the
+	// container.
+	PidsLimit     uint32 `protobuf:"varint,53,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +541,27 @@ func (x *ContainerStatus) GetPorts() []*PublishedPort {
 		return x.Ports
 	}
 	return nil
+}
+
+func (x *ContainerStatus) GetMemoryLimitBytes() uint64 {
+	if x != nil {
+		return x.MemoryLimitBytes
+	}
+	return 0
+}
+
+func (x *ContainerStatus) GetMemoryLimitIsDefault() bool {
+	if x != nil {
+		return x.MemoryLimitIsDefault
+	}
+	return false
+}
+
+func (x *ContainerStatus) GetPidsLimit() uint32 {
+	if x != nil {
+		return x.PidsLimit
+	}
+	return 0
 }
 
 // PublishedPort is a port of a container that is published on the host.
@@ -647,7 +676,7 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"error_code\x18\x05 \x01(\tR\terrorCode\x12#\n" +
 	"\rerror_message\x18\x06 \x01(\tR\ferrorMessage\x120\n" +
-	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8f\x02\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x93\x03\n" +
 	"\x0fContainerStatus\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\aservice\x18\x02 \x01(\tR\aservice\x12\x12\n" +
@@ -658,7 +687,11 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"oom_killed\x18\a \x01(\bR\toomKilled\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12-\n" +
-	"\x05ports\x182 \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\"\xa0\x01\n" +
+	"\x05ports\x182 \x03(\v2\x17.agbox.v1.PublishedPortR\x05ports\x12,\n" +
+	"\x12memory_limit_bytes\x183 \x01(\x04R\x10memoryLimitBytes\x125\n" +
+	"\x17memory_limit_is_default\x184 \x01(\bR\x14memoryLimitIsDefault\x12\x1d\n" +
+	"\n" +
+	"pids_limit\x185 \x01(\rR\tpidsLimit\"\xa0\x01\n" +
 	"\rPublishedPort\x12%\n" +
 	"\x0econtainer_port\x18\x01 \x01(\rR\rcontainerPort\x122\n" +
 	"\bprotocol\x18\x02 \x01(\x0e2\x16.agbox.v1.PortProtocolR\bprotocol\x12\x17\n" +

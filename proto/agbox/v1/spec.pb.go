@@ -378,7 +378,8 @@ type CreateSpec struct {
 	Command []string `protobuf:"bytes,10,rep,name=command,proto3" json:"command,omitempty"`
 	// Number of CPUs, for example "1.5".
 	CpuLimit string `protobuf:"bytes,11,opt,name=cpu_limit,json=cpuLimit,proto3" json:"cpu_limit,omitempty"`
-	// Memory limit, for example "512m" or "4g". There is no additional swap.
+	// Memory limit, for example "512m" or "4g", or "unlimited". There is no additional
+	// swap. Empty means the daemon's default, usually 80 % of the host's memory.
 	MemoryLimit string `protobuf:"bytes,12,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
 	// Maximum size of the container's writable layer, if the storage driver supports a
 	// limit.
