@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/agbox/agbox/internal/goenv"
+	"github.com/agbox/agbox/internal/mountid"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/supervisor"
 )
 
@@ -24,6 +27,9 @@ const gcPercent = 50
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "agbox-init:", err)
+		if differs, ok := errors.AsType[mountError](err); ok {
+			os.Exit(differs.ExitCode())
+		}
 		os.Exit(1)
 	}
 }
@@ -51,6 +57,9 @@ func run() error {
 	if cfg.Boot, err = supervisor.LoadBoot(*boot); err != nil {
 		return err
 	}
+	if problem := mountid.Compare(cfg.Boot, *link); problem != nil {
+		return mountError{*problem, cfg.Boot.GetMounts()[problem.Index]}
+	}
 	rest, _ := goenv.Split(os.Environ())
 	cfg.Env = append(rest, cfg.Boot.GetCommandEnv()...)
 	s, err := supervisor.New(cfg)
@@ -58,6 +67,19 @@ func run() error {
 		return err
 	}
 	return s.Run(context.Background(), silence)
+}
+
+// mountError is a mount that is not the one that the daemon checked. Nothing may run.
+type mountError struct {
+	mountid.Problem
+	mount *guestv1.HostMount
+}
+
+func (e mountError) Error() string {
+	if e.Unseen {
+		return fmt.Sprintf("the mount of %s at %s cannot be examined", e.mount.GetSource(), e.mount.GetTarget())
+	}
+	return fmt.Sprintf("the mount of %s at %s is not the file that was checked", e.mount.GetSource(), e.mount.GetTarget())
 }
 
 // silence redirects standard input, output and error to /dev/null: a write to an output

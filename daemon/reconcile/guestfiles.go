@@ -95,7 +95,7 @@ func (l *Loop) makeGuestFolders(sandboxID string) error {
 
 // writeBoot writes the supervisor's boot configuration.
 func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string) error {
-	raw, err := proto.Marshal(&guestv1.BootConfig{
+	return saveBoot(l.paths.GuestBoot(sb.ID), &guestv1.BootConfig{
 		OwnerUid: uint32(os.Getuid()),
 		OwnerGid: uint32(os.Getgid()),
 		Command:  mainCommand(sb.Spec, image),
@@ -108,11 +108,15 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string) er
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
 		CommandEnv:         commandEnv(sb.Spec, image),
 	})
+}
+
+// saveBoot replaces a boot configuration.
+func saveBoot(file string, boot *guestv1.BootConfig) error {
+	raw, err := proto.Marshal(boot)
 	if err != nil {
 		return fmt.Errorf("encode the supervisor's boot configuration: %w", err)
 	}
 	// Write a temporary file first: the container must never see an incomplete one.
-	file := l.paths.GuestBoot(sb.ID)
 	temp := filepath.Join(filepath.Dir(file), ".boot.pb.new")
 	if err := os.WriteFile(temp, raw, 0o600); err != nil {
 		return fmt.Errorf("write the supervisor's boot configuration: %w", err)

@@ -140,7 +140,12 @@ func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machi
 	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
 		return err
 	}
-	err := l.verb(ctx, verbTimeout, func(ctx context.Context) error {
+	release, err := l.pinMounts(ctx, sb, o.Primary.ID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = l.verb(ctx, verbTimeout, func(ctx context.Context) error {
 		return l.engine.StartContainer(ctx, o.Primary.ID)
 	})
 	if err != nil {

@@ -452,7 +452,13 @@ type BootConfig struct {
 	HoldCommand bool `protobuf:"varint,9,opt,name=hold_command,json=holdCommand,proto3" json:"hold_command,omitempty"`
 	// Entries "NAME=value" of the environment of all commands that the supervisor itself
 	// must not see, see internal/goenv. They replace those of the container.
-	CommandEnv    []string `protobuf:"bytes,10,rep,name=command_env,json=commandEnv,proto3" json:"command_env,omitempty"`
+	CommandEnv []string `protobuf:"bytes,10,rep,name=command_env,json=commandEnv,proto3" json:"command_env,omitempty"`
+	// What the host's paths are that the container mounts. The supervisor compares them
+	// with what is mounted before it does anything else. Written before every start.
+	Mounts []*HostMount `protobuf:"bytes,11,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	// The folder of the socket as the daemon sees it. If its numbers differ inside, the
+	// container's runtime shows other numbers than the host, and mounts are not compared.
+	Link          *FileIdentity `protobuf:"bytes,12,opt,name=link,proto3" json:"link,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +563,146 @@ func (x *BootConfig) GetCommandEnv() []string {
 	return nil
 }
 
+func (x *BootConfig) GetMounts() []*HostMount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+func (x *BootConfig) GetLink() *FileIdentity {
+	if x != nil {
+		return x.Link
+	}
+	return nil
+}
+
+// FileIdentity identifies a file while it exists.
+type FileIdentity struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// st_dev and st_ino.
+	Device uint64 `protobuf:"varint,1,opt,name=device,proto3" json:"device,omitempty"`
+	Inode  uint64 `protobuf:"varint,2,opt,name=inode,proto3" json:"inode,omitempty"`
+	// The type of the file: st_mode & S_IFMT.
+	Type          uint32 `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileIdentity) Reset() {
+	*x = FileIdentity{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileIdentity) ProtoMessage() {}
+
+func (x *FileIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileIdentity.ProtoReflect.Descriptor instead.
+func (*FileIdentity) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FileIdentity) GetDevice() uint64 {
+	if x != nil {
+		return x.Device
+	}
+	return 0
+}
+
+func (x *FileIdentity) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *FileIdentity) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+// HostMount is a path of the host that the container mounts.
+type HostMount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The path on the host, for messages.
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// The path in the container.
+	Target        string        `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	File          *FileIdentity `protobuf:"bytes,3,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostMount) Reset() {
+	*x = HostMount{}
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostMount) ProtoMessage() {}
+
+func (x *HostMount) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostMount.ProtoReflect.Descriptor instead.
+func (*HostMount) Descriptor() ([]byte, []int) {
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *HostMount) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *HostMount) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *HostMount) GetFile() *FileIdentity {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
 type StartRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	ExecId  string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
@@ -591,7 +737,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +749,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[5]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +762,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StartRequest) GetExecId() string {
@@ -726,7 +872,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +884,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[6]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +897,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartResponse) GetExec() *ExecRecord {
@@ -772,7 +918,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -784,7 +930,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[7]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -797,7 +943,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelRequest) GetExecId() string {
@@ -824,7 +970,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +982,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +995,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelResponse) GetRunning() bool {
@@ -869,7 +1015,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +1027,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1040,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SignalRequest) GetExecId() string {
@@ -921,7 +1067,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1079,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1092,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SignalResponse) GetRunning() bool {
@@ -976,7 +1122,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -988,7 +1134,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1001,7 +1147,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WriteStdinRequest) GetExecId() string {
@@ -1051,7 +1197,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1209,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1222,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WriteStdinResponse) GetOffset() uint64 {
@@ -1104,7 +1250,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1262,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1275,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResizeRequest) GetExecId() string {
@@ -1163,7 +1309,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1321,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1334,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResizeResponse) GetRunning() bool {
@@ -1208,7 +1354,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +1366,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +1379,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetExecIds() []string {
@@ -1255,7 +1401,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1413,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1426,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetExec() *ExecRecord {
@@ -1340,7 +1486,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1498,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1511,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1537,7 +1683,7 @@ type RecordedRequest struct {
 
 func (x *RecordedRequest) Reset() {
 	*x = RecordedRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1695,7 @@ func (x *RecordedRequest) String() string {
 func (*RecordedRequest) ProtoMessage() {}
 
 func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1708,7 @@ func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordedRequest.ProtoReflect.Descriptor instead.
 func (*RecordedRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RecordedRequest) GetCommand() []string {
@@ -1648,7 +1794,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xc3\x02\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x9c\x03\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1663,7 +1809,17 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\fhold_command\x18\t \x01(\bR\vholdCommand\x12\x1f\n" +
 	"\vcommand_env\x18\n" +
 	" \x03(\tR\n" +
-	"commandEnv\"\xe9\x02\n" +
+	"commandEnv\x12+\n" +
+	"\x06mounts\x18\v \x03(\v2\x13.guest.v1.HostMountR\x06mounts\x12*\n" +
+	"\x04link\x18\f \x01(\v2\x16.guest.v1.FileIdentityR\x04link\"P\n" +
+	"\fFileIdentity\x12\x16\n" +
+	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
+	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\rR\x04type\"g\n" +
+	"\tHostMount\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12*\n" +
+	"\x04file\x18\x03 \x01(\v2\x16.guest.v1.FileIdentityR\x04file\"\xe9\x02\n" +
 	"\fStartRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x18\n" +
 	"\acommand\x18\x02 \x03(\tR\acommand\x12\x10\n" +
@@ -1794,7 +1950,7 @@ func file_guest_v1_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_guest_v1_supervisor_proto_goTypes = []any{
 	(ExecPhase)(0),                // 0: guest.v1.ExecPhase
 	(StartFailure)(0),             // 1: guest.v1.StartFailure
@@ -1804,53 +1960,58 @@ var file_guest_v1_supervisor_proto_goTypes = []any{
 	(*HelloRequest)(nil),          // 5: guest.v1.HelloRequest
 	(*HelloResponse)(nil),         // 6: guest.v1.HelloResponse
 	(*BootConfig)(nil),            // 7: guest.v1.BootConfig
-	(*StartRequest)(nil),          // 8: guest.v1.StartRequest
-	(*StartResponse)(nil),         // 9: guest.v1.StartResponse
-	(*CancelRequest)(nil),         // 10: guest.v1.CancelRequest
-	(*CancelResponse)(nil),        // 11: guest.v1.CancelResponse
-	(*SignalRequest)(nil),         // 12: guest.v1.SignalRequest
-	(*SignalResponse)(nil),        // 13: guest.v1.SignalResponse
-	(*WriteStdinRequest)(nil),     // 14: guest.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),    // 15: guest.v1.WriteStdinResponse
-	(*ResizeRequest)(nil),         // 16: guest.v1.ResizeRequest
-	(*ResizeResponse)(nil),        // 17: guest.v1.ResizeResponse
-	(*WatchRequest)(nil),          // 18: guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 19: guest.v1.WatchResponse
-	(*ExecRecord)(nil),            // 20: guest.v1.ExecRecord
-	(*RecordedRequest)(nil),       // 21: guest.v1.RecordedRequest
-	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
+	(*FileIdentity)(nil),          // 8: guest.v1.FileIdentity
+	(*HostMount)(nil),             // 9: guest.v1.HostMount
+	(*StartRequest)(nil),          // 10: guest.v1.StartRequest
+	(*StartResponse)(nil),         // 11: guest.v1.StartResponse
+	(*CancelRequest)(nil),         // 12: guest.v1.CancelRequest
+	(*CancelResponse)(nil),        // 13: guest.v1.CancelResponse
+	(*SignalRequest)(nil),         // 14: guest.v1.SignalRequest
+	(*SignalResponse)(nil),        // 15: guest.v1.SignalResponse
+	(*WriteStdinRequest)(nil),     // 16: guest.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),    // 17: guest.v1.WriteStdinResponse
+	(*ResizeRequest)(nil),         // 18: guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 19: guest.v1.ResizeResponse
+	(*WatchRequest)(nil),          // 20: guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 21: guest.v1.WatchResponse
+	(*ExecRecord)(nil),            // 22: guest.v1.ExecRecord
+	(*RecordedRequest)(nil),       // 23: guest.v1.RecordedRequest
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_guest_v1_supervisor_proto_depIdxs = []int32{
-	22, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
-	20, // 1: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
-	20, // 2: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
-	0,  // 3: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
-	22, // 4: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
-	22, // 5: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
-	1,  // 6: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
-	2,  // 7: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
-	21, // 8: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
-	5,  // 9: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
-	8,  // 10: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
-	10, // 11: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
-	12, // 12: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
-	14, // 13: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
-	16, // 14: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
-	18, // 15: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
-	3,  // 16: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
-	6,  // 17: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
-	9,  // 18: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
-	11, // 19: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
-	13, // 20: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
-	15, // 21: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
-	17, // 22: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
-	19, // 23: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
-	4,  // 24: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
-	17, // [17:25] is the sub-list for method output_type
-	9,  // [9:17] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	24, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	9,  // 1: guest.v1.BootConfig.mounts:type_name -> guest.v1.HostMount
+	8,  // 2: guest.v1.BootConfig.link:type_name -> guest.v1.FileIdentity
+	8,  // 3: guest.v1.HostMount.file:type_name -> guest.v1.FileIdentity
+	22, // 4: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
+	22, // 5: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
+	0,  // 6: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
+	24, // 7: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
+	24, // 8: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
+	1,  // 9: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
+	2,  // 10: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
+	23, // 11: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
+	5,  // 12: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
+	10, // 13: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
+	12, // 14: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
+	14, // 15: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
+	16, // 16: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
+	18, // 17: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
+	20, // 18: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
+	3,  // 19: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
+	6,  // 20: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
+	11, // 21: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
+	13, // 22: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
+	15, // 23: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
+	17, // 24: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
+	19, // 25: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
+	21, // 26: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
+	4,  // 27: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
+	20, // [20:28] is the sub-list for method output_type
+	12, // [12:20] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_supervisor_proto_init() }
@@ -1864,7 +2025,7 @@ func file_guest_v1_supervisor_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_supervisor_proto_rawDesc), len(file_guest_v1_supervisor_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,124 @@
+// Package mountid identifies the files that a container mounts from the host, and compares
+// them with what is mounted. The engine mounts by name, so the file behind the name may not
+// be the one that the daemon checked.
+package mountid
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// Problem says which mount is not as the daemon wrote it.
+type Problem struct {
+	// Index is that of the mount in BootConfig.mounts. The last one of a range of exit codes
+	// stands for all after it.
+	Index int
+	// Unseen is true if the mount could not be examined, and false if it is another file.
+	Unseen bool
+}
+
+// Exit codes of a supervisor that found a Problem. They begin above those of a Go program
+// and end below those of a shell. Nobody but the first process decides about its exit code.
+const (
+	firstCode = 10
+	// Span is the number of mounts that have an exit code of their own.
+	Span = 55
+)
+
+// ExitCode returns the exit code that stands for p, from 10 to 119.
+func (p Problem) ExitCode() int {
+	code := firstCode + min(p.Index, Span-1)
+	if p.Unseen {
+		code += Span
+	}
+	return code
+}
+
+// FromExitCode returns the problem that an exit code stands for.
+func FromExitCode(code int) (p Problem, ok bool) {
+	if code < firstCode || code >= firstCode+2*Span {
+		return p, false
+	}
+	code -= firstCode
+	return Problem{Index: code % Span, Unseen: code >= Span}, true
+}
+
+// Of returns the identity of an open file.
+func Of(fd uintptr) (*guestv1.FileIdentity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(fd), &st); err != nil {
+		return nil, err
+	}
+	return identity(&st), nil
+}
+
+// OfPath returns the identity of the file at a path.
+func OfPath(path string) (*guestv1.FileIdentity, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, err
+	}
+	return identity(&st), nil
+}
+
+func identity(st *unix.Stat_t) *guestv1.FileIdentity {
+	return &guestv1.FileIdentity{Device: st.Dev, Inode: st.Ino, Type: st.Mode & unix.S_IFMT}
+}
+
+// Compare returns the first mount of a boot configuration that is not mounted here as the
+// daemon wrote it; nil if there is none. link is the folder of the supervisor's socket. If
+// its numbers are other ones here than on the host, nothing can be compared.
+func Compare(boot *guestv1.BootConfig, link string) *Problem {
+	if len(boot.GetMounts()) == 0 {
+		return nil
+	}
+	if seen, _, err := look(link, false); err != nil || !same(seen, boot.GetLink()) {
+		return nil
+	}
+	for i, m := range boot.GetMounts() {
+		seen, mounted, err := look(m.GetTarget(), !nested(boot.GetMounts(), m.GetTarget()))
+		switch {
+		case errors.Is(err, unix.EACCES):
+			return &Problem{Index: i, Unseen: true}
+		case err != nil || !mounted || !same(seen, m.GetFile()):
+			return &Problem{Index: i}
+		}
+	}
+	return nil
+}
+
+// nested reports whether a target is inside another mount. Somebody else may change what
+// is there, so a link in place of the target is not followed. Elsewhere a link is part of
+// the image, and the engine has followed it.
+func nested(mounts []*guestv1.HostMount, target string) bool {
+	for _, m := range mounts {
+		if strings.HasPrefix(target, strings.TrimSuffix(m.GetTarget(), "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// look returns the identity of a file, and whether something is mounted there. A kernel
+// before 5.8 does not know the latter, and true is returned.
+func look(path string, follow bool) (id *guestv1.FileIdentity, mounted bool, err error) {
+	flags := unix.AT_NO_AUTOMOUNT
+	if !follow {
+		flags |= unix.AT_SYMLINK_NOFOLLOW
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_TYPE|unix.STATX_INO, &st); err != nil {
+		return nil, false, err
+	}
+	id = &guestv1.FileIdentity{Device: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino, Type: uint32(st.Mode) & unix.S_IFMT}
+	mounted = st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	return id, mounted, nil
+}
+
+func same(a, b *guestv1.FileIdentity) bool {
+	return b != nil && a.GetDevice() == b.GetDevice() && a.GetInode() == b.GetInode() && a.GetType() == b.GetType()
+}

@@ -1,0 +1,82 @@
+package mountid
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+func idOf(t *testing.T, path string) *guestv1.FileIdentity {
+	t.Helper()
+	id, err := OfPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestEveryProblemHasAnExitCode(t *testing.T) {
+	t.Parallel()
+	for index := range Span {
+		for _, unseen := range []bool{false, true} {
+			want := Problem{Index: index, Unseen: unseen}
+			if got, ok := FromExitCode(want.ExitCode()); !ok || got != want {
+				t.Errorf("%+v comes back as %+v, %v", want, got, ok)
+			}
+		}
+	}
+	if got, _ := FromExitCode(Problem{Index: 1000}.ExitCode()); got.Index != Span-1 {
+		t.Errorf("a mount far down the list comes back as %d", got.Index)
+	}
+	for _, code := range []int{0, 1, 2, 126, 127, 137} {
+		if _, ok := FromExitCode(code); ok {
+			t.Errorf("exit code %d is taken for a mount that differs", code)
+		}
+	}
+}
+
+func TestCompareFindsWhatIsNotMountedAsWritten(t *testing.T) {
+	t.Parallel()
+	link, plain := t.TempDir(), filepath.Join(t.TempDir(), "to-proc")
+	if err := os.Symlink("/proc", plain); err != nil {
+		t.Fatal(err)
+	}
+	// /proc is mounted on every machine on which this test runs.
+	proc, other := idOf(t, "/proc"), idOf(t, link)
+	otherType := idOf(t, "/proc")
+	otherType.Type = unix.S_IFREG
+	mount := func(target string, file *guestv1.FileIdentity) *guestv1.HostMount {
+		return &guestv1.HostMount{Source: "/source", Target: target, File: file}
+	}
+	for name, c := range map[string]struct {
+		mounts []*guestv1.HostMount
+		link   *guestv1.FileIdentity
+		want   *Problem
+	}{
+		"nothing is mounted":          {nil, other, nil},
+		"the same":                    {[]*guestv1.HostMount{mount("/proc", proc)}, other, nil},
+		"through a link of the image": {[]*guestv1.HostMount{mount(plain, proc)}, other, nil},
+		"another file":                {[]*guestv1.HostMount{mount("/proc", proc), mount("/proc", other)}, other, &Problem{Index: 1}},
+		"another type":                {[]*guestv1.HostMount{mount("/proc", otherType)}, other, &Problem{}},
+		"no identity":                 {[]*guestv1.HostMount{mount("/proc", nil)}, other, &Problem{}},
+		"the same file, which is not mounted there": {[]*guestv1.HostMount{mount(link, other)}, other, &Problem{}},
+		"a link in another mount":                   {[]*guestv1.HostMount{mount(plain, proc), mount(filepath.Dir(plain), proc)}, other, &Problem{}},
+		"nothing there":                             {[]*guestv1.HostMount{mount("/proc/nothing", proc)}, other, &Problem{}},
+		"a runtime with numbers of its own":         {[]*guestv1.HostMount{mount("/proc", other)}, proc, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := Compare(&guestv1.BootConfig{Mounts: c.mounts, Link: c.link}, link)
+			if got == nil && c.want == nil {
+				return
+			}
+			if got == nil || c.want == nil || *got != *c.want {
+				t.Errorf("found %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
