@@ -34,7 +34,7 @@ first. agbox exits with its exit code.
 Several terminals may watch, but only one types: the first to connect. Those that
 watch are told who types; Ctrl-C disconnects them. The one that types disconnects
 with ctrl-p,ctrl-q. If the command or agbox has no terminal, Ctrl-C goes to the
-command; pressing it three times within two seconds disconnects.`,
+command; pressing it three times within two seconds, or a second SIGTERM, disconnects.`,
 		Example: `  agbox attach job
   agbox attach --look-on job
   agbox attach --take-over job    # type instead of the current typist`,

@@ -236,6 +236,47 @@ func TestThreeSlowCtrlCsDoNotLeave(t *testing.T) {
 	run.Wait()
 }
 
+func TestTheSecondSIGTERMLeavesTheCommandRunning(t *testing.T) {
+	for _, line := range []string{"exec demo wait patient", "run good wait patient"} {
+		t.Run(line, func(t *testing.T) {
+			d, socket := serveScripted(t)
+			agbox(t, socket, "create", "demo", "--image", "good")
+			c := newCLI(t, socket)
+			c.out.wrote = func() { c.signals <- syscall.SIGTERM }
+			var sent sync.WaitGroup
+			defer sent.Wait()
+			sent.Go(func() {
+				d.await(t, func() bool { return len(d.signals) == 1 })
+				c.signals <- syscall.SIGTERM
+			})
+			code := c.exec(t.Context(), strings.Fields(line)...)
+			id := d.execs[0].GetExecId()
+			if want := "The command keeps running: `agbox logs -f " + id + "` shows its output, `agbox kill " + id + "` ends it."; code != 143 || !strings.Contains(c.errs.String(), want) {
+				t.Errorf("code %d, stderr %q, want 143 and %q", code, c.errs.String(), want)
+			}
+			if fmt.Sprint(d.signals) != "[15]" || d.execs[0].GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+				t.Errorf("the command got %v and is %v, want one signal and that it runs", d.signals, d.execs[0].GetState())
+			}
+		})
+	}
+}
+
+func TestASIGTERMAfterCtrlCIsPassedOn(t *testing.T) {
+	d, socket := serveScripted(t)
+	agbox(t, socket, "create", "demo", "--image", "good")
+	c := newCLI(t, socket)
+	c.out.wrote = func() { c.signals <- syscall.SIGINT }
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	sent.Go(func() {
+		d.await(t, func() bool { return len(d.signals) == 1 })
+		c.signals <- syscall.SIGTERM
+	})
+	if code := c.exec(t.Context(), "exec", "demo", "wait", "patient"); code != 143 || fmt.Sprint(d.signals) != "[2 15]" {
+		t.Errorf("code %d, the command got %v", code, d.signals)
+	}
+}
+
 func TestACommandWhoseReaderIsGoneGetsSIGPIPE(t *testing.T) {
 	d, socket := serveScripted(t)
 	agbox(t, socket, "create", "demo", "--image", "good")

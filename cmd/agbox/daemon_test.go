@@ -353,8 +353,8 @@ func (d *scripted) SignalExec(_ context.Context, in *agboxv1.SignalExecRequest) 
 		return nil, err
 	}
 	d.signals = append(d.signals, in.Signal)
-	// "wait stubborn" ignores the interrupt.
-	if !(slices.Contains(e.Command, "stubborn") && in.Signal == 2) {
+	// "wait stubborn" ignores the interrupt, "wait patient" the first signal.
+	if !(slices.Contains(e.Command, "stubborn") && in.Signal == 2) && !(slices.Contains(e.Command, "patient") && len(d.signals) == 1) {
 		e.State, e.Signal, e.ExitCode = agboxv1.ExecState_EXEC_STATE_FINISHED, in.Signal, 128+in.Signal
 	}
 	d.notify()

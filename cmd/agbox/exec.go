@@ -33,9 +33,9 @@ func (a *app) execCommand() *cobra.Command {
 		Short: "Run a command and exit with its code",
 		Long: `Run a command in a sandbox. Its stdout and stderr appear while it runs, and agbox
 exits with its exit code. Ctrl-C, SIGTERM and SIGQUIT go to the command. Pressing
-Ctrl-C three times within two seconds ends only agbox; the command keeps running. If
-the daemon does not answer within a second, a signal ends agbox. Flags after SANDBOX
-belong to the command.
+Ctrl-C three times within two seconds, or a second SIGTERM, ends only agbox; the
+command keeps running and "agbox kill" ends it. If the daemon does not answer within
+a second, a signal ends agbox. Flags after SANDBOX belong to the command.
 
 With -i the command reads the standard input of agbox. With -it it runs on a
 terminal of its own, connected to yours. Then Ctrl-P Ctrl-Q, a lost connection or

@@ -113,6 +113,8 @@ type relay struct {
 	late  <-chan time.Time
 	// presses are the times of the Ctrl-C presses.
 	presses []time.Time
+	// terminated is set once a SIGTERM came.
+	terminated bool
 	// passing are the signals that the daemon has not acknowledged yet.
 	passing []passing
 }
@@ -153,7 +155,10 @@ func (r *relay) passEarly(ctx context.Context) {
 	}
 }
 
-// obey handles one signal.
+// obey handles one signal. The second SIGTERM ends the session, also if the daemon
+// acknowledged the first: the command, or a supervisor that only claims to have delivered
+// the signal, must not keep agbox. A program on a terminal may need several SIGINT or
+// SIGQUIT, so only quick presses of Ctrl-C end the session.
 func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 	switch sig {
 	case syscall.SIGPIPE:
@@ -166,6 +171,12 @@ func (r *relay) obey(ctx context.Context, sig syscall.Signal) {
 	case syscall.SIGHUP: // only run subscribes to it; elsewhere it ends only agbox
 		r.quit(interrupted(sig))
 		return
+	case syscall.SIGTERM:
+		if r.terminated {
+			r.quit(interrupted(sig))
+			return
+		}
+		r.terminated = true
 	case syscall.SIGINT:
 		r.presses = append(r.presses, r.app.now())
 		if n := len(r.presses); n >= leavePresses && r.presses[n-1].Sub(r.presses[n-leavePresses]) <= leaveWithin {
