@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/runtime/guest"
 )
 
 // othersMayWrite are the permission bits that let other users change a file.
@@ -29,6 +31,29 @@ func openBinary(path string) (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	if err := checkBinary(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// openSuccessor opens another agboxd like openBinary, and applies the same check to the
+// supervisor in its directory, which becomes root in every new sandbox. All other faults of
+// the supervisor are left to the new binary's own check.
+func openSuccessor(path string) (*os.File, error) {
+	file, err := openBinary(path)
+	if err != nil {
+		return nil, err
+	}
+	// Where the links of the path lead to, as guest.FindBinary looks for it.
+	target, err := os.Readlink(descriptorPath(file))
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	supervisor, err := openBinary(filepath.Join(filepath.Dir(target), guest.BinaryName))
+	if err == nil {
+		err = supervisor.Close()
+	}
+	if errors.As(err, new(*errOthers)) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil

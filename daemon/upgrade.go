@@ -71,7 +71,7 @@ func (u *upgrader) upgrade(ctx context.Context, binary string) (*agboxv1.Upgrade
 	default:
 		return nil, refused(errdefs.ErrFailedPrecondition, "An upgrade is under way already; wait for its end.")
 	}
-	file, err := openBinary(binary)
+	file, err := openSuccessor(binary)
 	if err != nil {
 		<-u.turn
 		return nil, unfit(binary, reason(err, ""), err)

@@ -17,11 +17,11 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// binaryName is the supervisor's file name in the daemon's directory.
-const binaryName = "agbox-init"
+// BinaryName is the supervisor's file name in the daemon's directory.
+const BinaryName = "agbox-init"
 
 // tempPrefix is the name prefix of incomplete copies.
-const tempPrefix = "." + binaryName + "-"
+const tempPrefix = "." + BinaryName + "-"
 
 // FindBinary returns the path of the supervisor in the directory of the running
 // executable, with symbolic links resolved.
@@ -33,7 +33,7 @@ func FindBinary() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the path of the running program: %w", err)
 	}
-	path := filepath.Join(filepath.Dir(self), binaryName)
+	path := filepath.Join(filepath.Dir(self), BinaryName)
 	st, err := os.Stat(path)
 	if err == nil && (!st.Mode().IsRegular() || st.Mode()&0o111 == 0) {
 		err = errors.New("it is not an executable file")
@@ -64,7 +64,7 @@ func InstallBinary(source, dir string) (path string, err error) {
 	}
 	defer folder.Close() // releases the lock
 	removeTemps(folder)
-	path = filepath.Join(dir, binaryName+"-"+sum)
+	path = filepath.Join(dir, BinaryName+"-"+sum)
 	if intact(path, sum) {
 		return path, nil
 	}
