@@ -280,7 +280,10 @@ func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, 
 	}
 	failed := l.each(names, func(name string) error {
 		c := o.Services[name].Container
-		err := l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.StartContainer(ctx, c.ID) })
+		err := l.allowed(serviceSpec(sb, name))
+		if err == nil {
+			err = l.verb(ctx, verbTimeout, func(ctx context.Context) error { return l.engine.StartContainer(ctx, c.ID) })
+		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		switch {

@@ -133,6 +133,9 @@ func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv
 }
 
 func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
+	if err := l.allowed(sb.Spec); err != nil {
+		return err
+	}
 	l.announce(ctx, sb, "start", "")
 	// The daemon may not have noticed yet that the link to the previous life is broken.
 	// An exec sent over it would be lost.

@@ -73,3 +73,26 @@ func TestADaemonDoesNotStartWithAPolicyThatOthersCanChange(t *testing.T) {
 		}
 	}
 }
+
+func TestAPolicyBoundsWhatWasCreatedBeforeIt(t *testing.T) {
+	t.Parallel()
+	Row(t, 3, "a sandbox from before the operator's policy is started again")
+	in := harness.New(t)
+	open, other := write(t, in, "open", map[string]string{"a": "one\n"}), write(t, in, "other", map[string]string{"a": ""})
+	for name, flags := range map[string][]string{
+		"device": {"--device", "/dev/null"}, "other": {"--mount", other + ":/x"}, "open": {"--mount", open + ":/x:rw"},
+	} {
+		in.Create(t, name, harness.ImageBusybox, flags...)
+		in.Must(t, "stop", name)
+	}
+	in.Must(t, "daemon", "stop")
+	withPolicy(t, in, "allow: {devices: false}\nmounts: {writable: ["+open+"], read_only: []}\n")
+	in.Must(t, "daemon", "start")
+	for name, says := range map[string]string{"device": "forbids security.devices by now", "other": "Mounting " + other + " is refused, because the operator's policy " + in.Home} {
+		if r := in.Agbox(t, "start", name); r.Code == 0 || !strings.Contains(r.Stderr, says) {
+			t.Errorf("%s: exit code %d, stderr %q, want %q", name, r.Code, r.Stderr, says)
+		}
+	}
+	in.Must(t, "start", "open")
+	harness.WantSame(t, "what the policy allows", inside(t, in, "open", "cat /x/a"), "one\n")
+}
