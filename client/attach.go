@@ -26,8 +26,8 @@ const (
 var (
 	// ErrDetached is the error of a session that Detach has ended.
 	ErrDetached = errors.New("detached")
-	// ErrLookingOn means that another client has the right to type.
-	ErrLookingOn = errors.New("another client types")
+	// ErrNotTypist means that another client has the right to type.
+	ErrNotTypist = errors.New("another client types")
 	// ErrInputClosed means that the command no longer reads its input.
 	ErrInputClosed = errors.New("the command no longer reads its input")
 )
@@ -144,7 +144,7 @@ func (s *Session) Items() iter.Seq2[LogItem, error] {
 func (s *Session) Write(p []byte) (int, error) { return s.input.write(s.ctx, p, true) }
 
 // Type is like Write, but without the right to type it buffers nothing and returns
-// ErrLookingOn.
+// ErrNotTypist.
 func (s *Session) Type(p []byte) (int, error) { return s.input.write(s.ctx, p, false) }
 
 // CloseWrite closes the standard input of the command after the input written so far. On

@@ -195,7 +195,7 @@ func TestWhoLooksOnDoesNotTypeAndIsTold(t *testing.T) {
 	if s.Attached().GetInput() || s.Attached().GetTypist() != "other-1" || s.MayType() {
 		t.Errorf("attached as %v", s.Attached())
 	}
-	if _, err := s.Type([]byte("x")); !errors.Is(err, ErrLookingOn) {
+	if _, err := s.Type([]byte("x")); !errors.Is(err, ErrNotTypist) {
 		t.Errorf("typing gave %v", err)
 	}
 	wrote := make(chan error, 1)

@@ -54,7 +54,7 @@ func (in *input) failureLocked() error {
 }
 
 // write appends p to the buffer. Without the right to type it waits if patient is set,
-// and otherwise returns ErrLookingOn.
+// and otherwise returns ErrNotTypist.
 func (in *input) write(ctx context.Context, p []byte, patient bool) (n int, err error) {
 	for {
 		in.mu.Lock()
@@ -64,7 +64,7 @@ func (in *input) write(ctx context.Context, p []byte, patient bool) (n int, err 
 		}
 		if !in.granted && !patient {
 			in.mu.Unlock()
-			return n, ErrLookingOn
+			return n, ErrNotTypist
 		}
 		if room := inputBuffer - len(in.kept); room > 0 && in.granted && len(p) > 0 {
 			part := p[:min(room, len(p))]

@@ -178,20 +178,20 @@ func (s *starting) await(ctx context.Context) (int, error) {
 	look := time.NewTicker(startPause)
 	defer look.Stop()
 	ended, pause := s.ended, firstPause
-	var giveUp, restart <-chan time.Time
+	var deadline, restart <-chan time.Time
 	for {
 		select {
 		case <-look.C:
 			if pid, err := listenerPID(ctx, s.install.Socket(), ownUsers()); err == nil {
 				return pid, nil
 			}
-			if giveUp != nil && s.rivalRuns() {
-				giveUp = time.After(winnerGrace)
+			if deadline != nil && s.rivalRuns() {
+				deadline = time.After(winnerGrace)
 			}
 		case <-ended:
 			// It may have found another daemon, which will answer soon.
 			ended = nil
-			giveUp = time.After(winnerGrace)
+			deadline = time.After(winnerGrace)
 			if s.lost() {
 				restart = time.After(pause)
 				pause = min(2*pause, longestRestart)
@@ -204,8 +204,8 @@ func (s *starting) await(ctx context.Context) (int, error) {
 			if err := s.spawn(); err != nil {
 				return 0, err
 			}
-			ended, giveUp, restart = s.ended, nil, nil
-		case <-giveUp:
+			ended, deadline, restart = s.ended, nil, nil
+		case <-deadline:
 			return 0, s.failed()
 		case <-ctx.Done():
 			return 0, s.late(ctx)

@@ -17,8 +17,8 @@ type composeFile struct {
 	// primary is the name of the service that becomes the primary. May be empty.
 	primary string
 	into    *layer
-	// told has the unset variables that were already reported.
-	told map[string]bool
+	// reported has the unset variables that already have a warning.
+	reported map[string]bool
 }
 
 // compose reads the services of a compose file.
@@ -28,7 +28,7 @@ func (r *resolver) compose(file *agboxv1.ConfigFile, primary string) {
 		return
 	}
 	c := &composeFile{
-		resolver: r, file: file, primary: primary, told: make(map[string]bool),
+		resolver: r, file: file, primary: primary, reported: make(map[string]bool),
 		Reader: document.Reader{File: file.GetPath(), Report: r.report},
 	}
 	spec := new(agboxv1.CreateSpec)
@@ -67,8 +67,8 @@ func (c *composeFile) expand(n *document.Node, path string) {
 		return
 	}
 	for _, name := range unset {
-		if !c.told[name] {
-			c.told[name] = true
+		if !c.reported[name] {
+			c.reported[name] = true
 			c.Report.Notice(c.At(n, path), "The variable %s is not set in your environment and stands for nothing: set it, or write ${%[1]s:-default}", name)
 		}
 	}

@@ -21,7 +21,7 @@ type devcontainer struct {
 	// folder is the project's folder on the host, inside its path in the container.
 	folder, inside string
 	node           *document.Node
-	told           map[string]bool
+	reported       map[string]bool
 	resolver       *resolver
 }
 
@@ -35,7 +35,7 @@ func (r *resolver) devcontainer(file *agboxv1.ConfigFile) {
 	spec := new(agboxv1.CreateSpec)
 	d := &devcontainer{
 		Reader: document.Reader{File: file.GetPath(), Report: r.report},
-		file:   file, node: node, folder: projectOf(file.GetPath()), told: make(map[string]bool),
+		file:   file, node: node, folder: projectOf(file.GetPath()), reported: make(map[string]bool),
 		resolver: r,
 	}
 	d.layer = newLayer(spec, d.At(node, ""))
@@ -102,8 +102,8 @@ func (d *devcontainer) text(text string, at *document.Origin) string {
 			if value, ok := d.file.GetVariables()[parts[2]]; ok {
 				return value
 			}
-			if parts[3] == "" && !d.told[parts[2]] {
-				d.told[parts[2]] = true
+			if parts[3] == "" && !d.reported[parts[2]] {
+				d.reported[parts[2]] = true
 				d.Report.Notice(at, "The variable %s is not set in your environment and stands for nothing", parts[2])
 			}
 			return parts[3]

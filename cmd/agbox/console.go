@@ -220,10 +220,10 @@ func (c *console) typed(ctx context.Context, keys []byte, err error) bool {
 		const ctrlC = 3
 		_, err := sess.Type(out)
 		switch {
-		case errors.Is(err, client.ErrLookingOn) && bytes.IndexByte(out, ctrlC) >= 0:
+		case errors.Is(err, client.ErrNotTypist) && bytes.IndexByte(out, ctrlC) >= 0:
 			c.leave(errLeft)
 			return false
-		case errors.Is(err, client.ErrLookingOn):
+		case errors.Is(err, client.ErrNotTypist):
 			_ = c.put(ctx, c.app.stderr, []byte("\a"))
 		case errors.Is(err, client.ErrInputClosed):
 			// The command is about to end; the detach keys still work.

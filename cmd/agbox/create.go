@@ -140,8 +140,8 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 func accepted[T any](ctx context.Context, bound time.Duration, request func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := outlasting(ctx, answerGrace)
 	defer cancel()
-	ctx, giveUp := context.WithTimeout(ctx, bound)
-	defer giveUp()
+	ctx, cancelTimeout := context.WithTimeout(ctx, bound)
+	defer cancelTimeout()
 	return request(ctx)
 }
 

@@ -87,7 +87,7 @@ func (c Checker) Open(one Copy) (*Tree, error) {
 	if one.Source == "" {
 		return &Tree{copied: one}, nil
 	}
-	held, err := c.hold(one.Source, Copied, rights{force: one.Force || one.Tool, tool: one.Tool})
+	held, err := c.hold(one.Source, Copied, rights{dangerous: one.Force || one.Tool, tool: one.Tool})
 	if err != nil {
 		return nil, err
 	}

@@ -65,20 +65,20 @@ func (s *Source) Close() { _ = s.file.Close() } // nothing was written
 // again is a path to the open file itself.
 func (s *Source) again() string { return "/proc/self/fd/" + strconv.Itoa(int(s.file.Fd())) }
 
-// Hold opens a source and checks it. force allows what is dangerous, but not what is
-// missing. Errors are fault.Errors.
-func (c Checker) Hold(source string, use Use, force bool) (*Source, error) {
-	return c.hold(source, use, rights{force: force})
+// Hold opens a source and checks it. allowDangerous lifts only the rule about dangerous
+// sources, not that of the operator's policy. Errors are fault.Errors.
+func (c Checker) Hold(source string, use Use, allowDangerous bool) (*Source, error) {
+	return c.hold(source, use, rights{dangerous: allowDangerous})
 }
 
 // HoldForTool is Hold for what a built-in tool brings in, which is intended, because the
 // caller named the tool.
 func (c Checker) HoldForTool(source string, use Use) (*Source, error) {
-	return c.hold(source, use, rights{force: true, tool: true})
+	return c.hold(source, use, rights{dangerous: true, tool: true})
 }
 
-// rights are what a source does not need to be allowed by the rule.
-type rights struct{ force, tool bool }
+// rights are the rules that do not apply to a source.
+type rights struct{ dangerous, tool bool }
 
 func (c Checker) hold(source string, use Use, by rights) (*Source, error) {
 	clean := filepath.Clean(source)
@@ -87,7 +87,7 @@ func (c Checker) hold(source string, use Use, by rights) (*Source, error) {
 			return nil, err
 		}
 	}
-	if why := c.known(clean, use); why != "" && !by.force {
+	if why := c.known(clean, use); why != "" && !by.dangerous {
 		return nil, refusal("%s", spec.Refusal(use.doing(), clean, why))
 	}
 	held, err := open(clean)
@@ -111,7 +111,7 @@ func (c Checker) check(held *Source, clean string, use Use, by rights) error {
 	if why := c.Bound().Refuses(held.Path, use == Writable, by.tool); why != "" {
 		return refusal("%s %s is refused, because %s: name something else, or ask the operator of this machine.", use.doing(), clean, why)
 	}
-	if by.force {
+	if by.dangerous {
 		return nil
 	}
 	if why := c.danger(held, use); why != "" {

@@ -148,7 +148,7 @@ func TestDecisionOnAnOldRecordIsDropped(t *testing.T) {
 	}
 	after, err := l.Emit(t.Context(), seen.Record, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_READY})
 	if err != nil || after.State != machine.Deleting {
-		t.Errorf("state %s, error %v; the wish to delete must win", after.State, err)
+		t.Errorf("state %s, error %v; the request to delete must win", after.State, err)
 	}
 }
 

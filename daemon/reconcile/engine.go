@@ -60,16 +60,16 @@ func poke(ch chan<- struct{}) {
 	}
 }
 
-// telling are the actions that may change the state of a sandbox. Actions that only the
+// stateActions are the actions that may change the state of a sandbox. Actions that only the
 // loop causes, such as "create" and "start", are not needed.
-var telling = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
+var stateActions = []string{"die", "destroy", "oom", "pause", "unpause", "rename", "disconnect", "remove"}
 
 func (l *Loop) hint(ev runtime.Event) {
 	gone := ev.Action == "destroy" || ev.Action == "remove"
 	if gone {
 		l.trust(ev.ObjectID) // the engine may report it after the sandbox is DELETED
 	}
-	if ev.SandboxID != "" && (slices.Contains(telling, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
+	if ev.SandboxID != "" && (slices.Contains(stateActions, ev.Action) || strings.HasPrefix(ev.Action, "health_status")) {
 		if _, living := l.ledger.Sandbox(ev.SandboxID); living {
 			if !gone {
 				l.doubt(ev.ObjectID)

@@ -188,8 +188,8 @@ func (l *Loop) enqueue(sandboxID string, interrupt bool) {
 	}
 	w.dirty, w.dirtyAt = true, l.now()
 	w.stopTimerLocked()
-	if interrupt && w.giveUp != nil {
-		w.giveUp()
+	if interrupt && w.cancelStep != nil {
+		w.cancelStep()
 	}
 	if !w.running {
 		w.running = true
@@ -204,8 +204,8 @@ type worker struct {
 	dirty   bool
 	dirtyAt time.Time
 	running bool
-	// giveUp cancels the interruptible part of the current step.
-	giveUp context.CancelFunc
+	// cancelStep cancels the interruptible part of the current step.
+	cancelStep context.CancelFunc
 	// timer enqueues the sandbox at the time that its last round returned.
 	timer *time.Timer
 	// looked is when the engine last showed the sandbox, or zero.

@@ -150,16 +150,16 @@ func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.C
 	stepCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.mu.Lock()
-	w.giveUp = cancel
+	w.cancelStep = cancel
 	dirty := w.dirty
 	l.mu.Unlock()
 	defer func() {
 		l.mu.Lock()
-		w.giveUp = nil
+		w.cancelStep = nil
 		l.mu.Unlock()
 	}()
 	if dirty {
-		return nil // the want may have changed before giveUp was set: ask again
+		return nil // the want may have changed before cancelStep was set: ask again
 	}
 	err := step(stepCtx)
 	if stepCtx.Err() != nil && ctx.Err() == nil {

@@ -97,13 +97,13 @@ func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork
 func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, services []string, o *machine.Observation) error {
 	network := new(sandboxNetwork)
 	group := new(errgroup.Group)
-	pull, giveUp := context.WithCancelCause(pull)
-	defer giveUp(nil)
+	pull, cancelPull := context.WithCancelCause(pull)
+	defer cancelPull(nil)
 	do := func(deed func() error) {
 		group.Go(func() error {
 			err := deed()
 			if err != nil && !retryable(err) {
-				giveUp(err)
+				cancelPull(err)
 			}
 			return err
 		})

@@ -142,7 +142,7 @@ func (f *follower) choose(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.giveUp(status)
+		f.stopWaiting(status)
 	}
 	if err := f.reader.Select(ctx, f.part); err != nil {
 		return unreadable(f.execID, err)
@@ -158,17 +158,17 @@ func (f *follower) choose(ctx context.Context) error {
 // since and until do not exclude it. But if a record beyond until was found, everything
 // after that is excluded.
 func (f *follower) giveUnindexed(ctx context.Context, status *agboxv1.ExecStatus) error {
-	if f.reader == nil || f.reader.Over() || !f.giveUp(status) {
+	if f.reader == nil || f.reader.Over() || !f.stopWaiting(status) {
 		return nil
 	}
 	return f.deliver(ctx, true)
 }
 
-// giveUp stops waiting for index records that will never cover existing output. A
+// stopWaiting stops waiting for index records that will never cover existing output. A
 // background process of an exec that exited may continue to write; then only the output
 // that was counted at its end is sure to be complete. If the exec was lost, or killed
 // with its container, nobody counted its output, and nobody writes any more.
-func (f *follower) giveUp(status *agboxv1.ExecStatus) bool {
+func (f *follower) stopWaiting(status *agboxv1.ExecStatus) bool {
 	if status.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		return false
 	}

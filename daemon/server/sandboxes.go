@@ -127,23 +127,23 @@ func (s *sandboxCalls) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSan
 	if err := s.loop.Probe(ctx); err != nil {
 		return nil, err
 	}
-	return s.wish(ctx, req.GetSandboxId(), s.ledger.RequestResume)
+	return s.request(ctx, req.GetSandboxId(), s.ledger.RequestResume)
 }
 
 // StopSandbox stops a sandbox and keeps its containers.
 func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	return s.wish(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
+	return s.request(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
 		return s.ledger.RequestStop(ctx, id, "asked for")
 	})
 }
 
 // DeleteSandbox removes a sandbox.
 func (s *sandboxCalls) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	return s.wish(ctx, req.GetSandboxId(), s.ledger.RequestDelete)
+	return s.request(ctx, req.GetSandboxId(), s.ledger.RequestDelete)
 }
 
-// wish records a request of the user and enqueues the sandbox.
-func (s *sandboxCalls) wish(ctx context.Context, ref string, record func(context.Context, string) (ledger.Sandbox, error)) (*agboxv1.AcceptedResponse, error) {
+// request records a request of the user and enqueues the sandbox.
+func (s *sandboxCalls) request(ctx context.Context, ref string, record func(context.Context, string) (ledger.Sandbox, error)) (*agboxv1.AcceptedResponse, error) {
 	sb, err := s.ledger.FindSandbox(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (s *sandboxCalls) DeleteSandboxes(ctx context.Context, req *agboxv1.DeleteS
 		if !selected(sb.Spec, req.GetLabelSelector()) {
 			continue
 		}
-		if _, err := s.wish(ctx, sb.ID, s.ledger.RequestDelete); err != nil {
+		if _, err := s.request(ctx, sb.ID, s.ledger.RequestDelete); err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}

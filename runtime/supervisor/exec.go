@@ -198,7 +198,7 @@ func (s *Supervisor) supervise(r *run) {
 	s.writeStatus(record, r.asked, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
 
-	unless := context.AfterFunc(s.patience, r.streams.out.Close)
+	unless := context.AfterFunc(s.collecting, r.streams.out.Close)
 	pumps.Wait()
 	unless()
 	r.streams.out.Close() // only a terminal is still open here; pipes are closed

@@ -242,9 +242,9 @@ func newInside(t *testing.T) *Supervisor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.patience, s.giveUp = context.WithCancel(context.WithoutCancel(t.Context()))
+	s.collecting, s.abandon = context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() {
-		s.giveUp()
+		s.abandon()
 		s.work.Wait()
 		if err := errors.Join(s.logs.Close(), s.devNull.Close()); err != nil {
 			t.Error(err)
@@ -285,7 +285,7 @@ func TestWhatWasWrittenBeforeTheExitIsInTheLogWhenTheExitIsTold(t *testing.T) {
 	if raw, err := os.ReadFile(filepath.Join(s.cfg.LogDir, logs.StderrName("e"))); err != nil || len(raw) != size {
 		t.Errorf("the log has %d bytes, %v", len(raw), err)
 	}
-	s.giveUp() // otherwise the supervisor waits for the grandchild
+	s.abandon() // otherwise the supervisor waits for the grandchild
 }
 
 func TestAnExitBetweenTheSubscriptionAndTheLookIsToldOnce(t *testing.T) {

@@ -139,7 +139,7 @@ func (s *Supervisor) stopAll() {
 	done := make(chan struct{})
 	go func() { s.work.Wait(); close(done) }()
 	if !waitFor(done, outsideWait) {
-		s.giveUp()
+		s.abandon()
 		// A process that survives SIGKILL is blocked in the kernel. Its exec is
 		// abandoned, because the container must stop.
 		waitFor(done, flushWait)

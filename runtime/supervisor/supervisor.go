@@ -93,9 +93,9 @@ type Supervisor struct {
 	work sync.WaitGroup
 	// stopping is closed when all execs are being ended.
 	stopping chan struct{}
-	// patience ends when output that a process outside still holds open is abandoned.
-	patience context.Context
-	giveUp   context.CancelFunc
+	// collecting ends when output that a process outside still holds open is abandoned.
+	collecting context.Context
+	abandon    context.CancelFunc
 }
 
 // LoadBoot reads the boot configuration, a serialized guest.v1.BootConfig.
@@ -167,8 +167,8 @@ func openNull() (*os.File, error) {
 // status are in the files. The process must have no other children, because Run reaps
 // all. ready is called when the socket accepts connections.
 func (s *Supervisor) Run(ctx context.Context, ready func()) error {
-	s.patience, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
-	defer s.giveUp()
+	s.collecting, s.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	defer s.abandon()
 	term, chld := catchSignals()
 	defer signal.Stop(term)
 	defer signal.Stop(chld)

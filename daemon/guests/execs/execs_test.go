@@ -442,16 +442,16 @@ func TestEndAllTakesTheStatusThatWasLeftBehind(t *testing.T) {
 		code int32
 		want agboxv1.ErrorReason
 	}{
-		"an exit":                   {left: exited(4), code: 4},
-		"nothing":                   {code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"no end":                    {left: running, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"somebody else's":           {left: stranger, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"an exit that cannot be":    {left: impossible, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"a time that cannot be":     {left: timeless, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"an end of another life":    {left: otherLife, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
-		"no end, asked for":         {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
-		"a stop before its start":   {left: tooLate, code: 143, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
-		"an exit, then a stop wish": {left: exited(4), stop: true, code: 4},
+		"an exit":                      {left: exited(4), code: 4},
+		"nothing":                      {code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"no end":                       {left: running, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"somebody else's":              {left: stranger, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"an exit that cannot be":       {left: impossible, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"a time that cannot be":        {left: timeless, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"an end of another life":       {left: otherLife, code: lostExitCode, want: agboxv1.ErrorReason_EXEC_LOST},
+		"no end, asked for":            {left: running, stop: true, code: 137, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
+		"a stop before its start":      {left: tooLate, code: 143, want: agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC},
+		"an exit, then a stop request": {left: exited(4), stop: true, code: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

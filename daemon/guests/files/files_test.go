@@ -49,15 +49,15 @@ func TestTheRemovalOfATreeStopsWhenItIsGivenUp(t *testing.T) {
 	r := &remover{began: make(chan struct{}), stopped: make(chan struct{})}
 	b.Serve(idle{}, r)
 	b.Connect()
-	ctx, giveUp := context.WithCancel(t.Context())
-	defer giveUp()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := New(b.Links, b.Install).Call(ctx, "a", guest.RemoveFile, &guestv1.FileRequest{Path: []byte("/work"), Deep: true})
 		ended <- err
 	}()
 	<-r.began
-	giveUp()
+	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
