@@ -220,10 +220,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	if err != nil {
 		return nil, err
 	}
-	notifier, err := notify.New()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("watch log files: %w", err), engine.Close())
-	}
+	notifier := notify.New()
 	r := &rooms{engine: engine, notifier: notifier, log: cfg.Log, upgrader: newUpgrader(cfg, db.Meta().GetSchemaVersion())}
 	book, err := ledger.Open(ctx, db, time.Now, cfg.Log)
 	if err != nil {
@@ -265,7 +262,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		}),
 		Ledger: book, Engine: engine, Loop: r.loop, Execs: runner, Files: guestFiles, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
-			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Ledger: book,
+			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Polling: notifier.Polling, Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
 		}),
 		About: server.About{

@@ -34,6 +34,7 @@ const (
 	logFolder   = agboxv1.DoctorKind_DOCTOR_KIND_LOG_FOLDER
 	guestFolder = agboxv1.DoctorKind_DOCTOR_KIND_GUEST_FOLDER
 	database    = agboxv1.DoctorKind_DOCTOR_KIND_DATABASE
+	host        = agboxv1.DoctorKind_DOCTOR_KIND_HOST
 )
 
 const (
@@ -70,7 +71,9 @@ type Options struct {
 	Links  Links
 	// Greet contacts the supervisor of a sandbox without linking it. Only the loop makes
 	// links.
-	Greet     func(ctx context.Context, sandboxID string) error
+	Greet func(ctx context.Context, sandboxID string) error
+	// Polling returns why log files are polled instead of watched, or nil if none are.
+	Polling   func() error
 	Ledger    *ledger.Ledger
 	Paths     paths.Install
 	InstallID string
@@ -83,6 +86,7 @@ type Doctor struct {
 	loop      *reconcile.Loop
 	links     Links
 	greet     func(ctx context.Context, sandboxID string) error
+	polling   func() error
 	ledger    *ledger.Ledger
 	paths     paths.Install
 	installID string
@@ -93,7 +97,7 @@ type Doctor struct {
 func New(o Options) *Doctor {
 	return &Doctor{
 		engine: o.Engine, loop: o.Loop, links: o.Links, greet: o.Greet,
-		ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, log: o.Log,
+		polling: o.Polling, ledger: o.Ledger, paths: o.Paths, installID: o.InstallID, log: o.Log,
 	}
 }
 
@@ -134,6 +138,7 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	x.reachSupervisors(ctx)
 
 	x.database()
+	x.host()
 	for _, sb := range x.now {
 		x.sandbox(ctx, sb)
 	}

@@ -122,7 +122,8 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 		Supervisor: filepath.Join(dir, "init"), Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
 	})
 	l.doctor = New(Options{
-		Engine: engine, Loop: l.loop, Links: l.guests, Greet: l.guests.Connect,
+		Polling: func() error { return nil },
+		Engine:  engine, Loop: l.loop, Links: l.guests, Greet: l.guests.Connect,
 		Ledger: book, Paths: install, InstallID: db.InstallID(), Log: quiet,
 	})
 	l.end = sync.OnceFunc(func() {

@@ -35,10 +35,7 @@ func attachableTo(t *testing.T, exec *agboxv1.CreateExecRequest) (*execCalls, *g
 	if _, err := b.Ledger.AcceptExec(t.Context(), exec, "boot"); err != nil {
 		t.Fatal(err)
 	}
-	notifier, err := notify.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	notifier := notify.New()
 	t.Cleanup(func() { _ = notifier.Close() })
 	folder, err := logs.OpenDir(b.Install.SandboxLogs("a"))
 	if err != nil {

@@ -52,10 +52,7 @@ func followed(t *testing.T, slow time.Duration, to outputSender) (*follower, *lo
 	if err := os.MkdirAll(s.paths.SandboxLogs("a"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	notifier, err := notify.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	notifier := notify.New()
 	t.Cleanup(func() { _ = notifier.Close() })
 	s.logs = notifier
 	dir, err := logs.OpenDir(s.paths.SandboxLogs("a"))

@@ -66,7 +66,7 @@ func writeSteadily(dir string) error {
 // the notifier and one follower use.
 func BenchmarkFollowingTenThousandWritesASecond(b *testing.B) {
 	for b.Loop() {
-		n, dir := start(b), b.TempDir()
+		n, dir := begin(b), b.TempDir()
 		cmd := child(b, "write", dir)
 		out, err := cmd.StdoutPipe()
 		must(b, err)
@@ -87,7 +87,7 @@ func BenchmarkFollowingTenThousandWritesASecond(b *testing.B) {
 // BenchmarkFirstByte reports the latency from a write, after a quiet period, until a
 // follower has read it.
 func BenchmarkFirstByte(b *testing.B) {
-	n, dir := start(b), b.TempDir()
+	n, dir := begin(b), b.TempDir()
 	d, err := logs.OpenDir(dir)
 	must(b, err)
 	w, err := d.Create("e1", logs.WriterOptions{Owner: logs.KeepOwner})

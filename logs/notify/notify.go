@@ -2,6 +2,10 @@
 // daemon shares one inotify instance, because hosts allow few of them per user. All
 // followers in a sandbox's directory share one kernel watch.
 //
+// The kernel counts instances and watches per user, over all containers of the host. So a
+// sandbox can use them up. The notifier then polls the files instead, and returns to
+// inotify once the kernel allows it.
+//
 // The package is separate from package logs so that the supervisor, which only writes
 // logs, does not link it. It uses inotify directly rather than a library: it needs only
 // three event types and no names as strings, so it allocates nothing per event.
@@ -10,6 +14,7 @@ package notify
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"time"
@@ -17,9 +22,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
-	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 // pace is the minimum time between two reads of the kernel's queue. The first change
@@ -33,28 +36,45 @@ const mask = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ONLYDI
 
 // Notifier wakes followers when files change. Its methods are safe for concurrent use.
 type Notifier struct {
-	queue *os.File
-	stop  chan struct{} // closed by Close
-	done  chan struct{} // closed when the reading goroutine has ended
+	kernel kernel
+	stop   chan struct{} // closed by Close
+	// pollers wakes the polling goroutine when there is something to poll.
+	pollers chan struct{}
+	work    sync.WaitGroup // the goroutines that read and poll
 
 	// order guards no data. It serializes the system calls that add and remove kernel
-	// watches.
+	// watches and make the queue.
 	// Held across I/O: there is one kernel watch per directory, so a removal must not
 	// happen after a concurrent addition for the same directory.
 	order sync.Mutex
 
-	// mu guards dirs, everything reachable from it, and closed. It is never held across
-	// a system call.
-	mu     sync.Mutex
+	// mu guards the fields below and everything reachable from dirs and polled. It is
+	// never held across a system call.
+	mu sync.Mutex
+	// queue is the inotify instance. It is nil if the kernel has not allowed one yet.
+	queue *os.File
+	// dirs has the directories with a kernel watch. polled has the others, by path.
 	dirs   map[int32]*directory
-	closed bool
+	polled map[string]*directory
+	// refused is why the kernel refused the newest instance or watch.
+	refused error
+	closed  bool
 }
 
-// directory is one kernel watch.
+// kernel has the system calls that a kernel without room refuses.
+type kernel struct {
+	instance func() (fd int, err error)
+	watch    func(fd int, dirPath string) (wd int, err error)
+}
+
+// directory is one kernel watch, or one directory that is polled.
 type directory struct {
-	wd int32
+	path string
+	wd   int32
 	// watches has the watches of each exec by its id.
 	watches map[string]map[*Watch]struct{}
+	// seen is what the last poll saw of each exec.
+	seen map[string]snapshot
 }
 
 // Watch is one follower's subscription to one exec.
@@ -66,41 +86,97 @@ type Watch struct {
 	close    sync.Once
 }
 
-// New starts the daemon's notifier. Close ends it.
-func New() (*Notifier, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if errors.Is(err, unix.EMFILE) {
-		return nil, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The kernel allows no further inotify instance; end a program of this user that uses one, or raise "+
-				"the limits: sysctl fs.inotify.max_user_instances=512, and ulimit -n for the daemon.").Because(err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start inotify: %w", err)
-	}
-	n := &Notifier{
-		queue: os.NewFile(uintptr(fd), "inotify"),
-		stop:  make(chan struct{}),
-		done:  make(chan struct{}),
-		dirs:  make(map[int32]*directory),
-	}
-	go n.run()
-	return n, nil
+// New starts the daemon's notifier. Close ends it. If the kernel allows no inotify
+// instance, the notifier polls.
+func New() *Notifier {
+	return start(kernel{
+		instance: func() (int, error) { return unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
+		watch:    func(fd int, dirPath string) (int, error) { return unix.InotifyAddWatch(fd, dirPath, mask) },
+	}, retryEvery)
 }
 
-// Close ends the notifier and waits for its goroutine. Open watches are not woken after
+func start(k kernel, retry time.Duration) *Notifier {
+	n := &Notifier{
+		kernel: k, stop: make(chan struct{}), pollers: make(chan struct{}, 1),
+		dirs: make(map[int32]*directory), polled: make(map[string]*directory),
+	}
+	n.order.Lock()
+	defer n.order.Unlock()
+	n.openQueue()
+	n.work.Go(func() { n.poll(retry) })
+	return n
+}
+
+// openQueue makes the inotify instance, if there is none and the kernel allows it. The
+// caller holds order.
+func (n *Notifier) openQueue() *os.File {
+	n.mu.Lock()
+	queue, closed := n.queue, n.closed
+	n.mu.Unlock()
+	if queue != nil || closed {
+		return queue
+	}
+	fd, err := n.kernel.instance()
+	if err != nil {
+		n.refuse(fmt.Errorf("make an inotify instance: %w", err))
+		return nil
+	}
+	queue = os.NewFile(uintptr(fd), "inotify")
+	if !n.begin(queue) {
+		_ = queue.Close()
+		return nil
+	}
+	return queue
+}
+
+// begin starts to read the queue, unless the notifier is closed.
+func (n *Notifier) begin(queue *os.File) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return false
+	}
+	n.queue = queue
+	n.work.Go(func() { n.run(queue) })
+	return true
+}
+
+// refuse records that the kernel has no room, and logs it once.
+func (n *Notifier) refuse(err error) {
+	n.mu.Lock()
+	first := n.refused == nil
+	n.refused = err
+	n.mu.Unlock()
+	if first {
+		slog.Warn("the kernel refuses inotify; log files are polled until it allows it", "error", err)
+	}
+}
+
+// Polling returns why files are polled instead of watched, or nil if none are.
+func (n *Notifier) Polling() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.queue == nil || len(n.polled) > 0 {
+		return n.refused
+	}
+	return nil
+}
+
+// Close ends the notifier and waits for its goroutines. Open watches are not woken after
 // that.
 func (n *Notifier) Close() error {
 	n.mu.Lock()
-	closed := n.closed
+	closed, queue := n.closed, n.queue
 	n.closed = true
 	n.mu.Unlock()
-	if closed {
-		<-n.done
-		return nil
+	var err error
+	if !closed {
+		close(n.stop)
+		if queue != nil {
+			err = queue.Close()
+		}
 	}
-	close(n.stop)
-	err := n.queue.Close()
-	<-n.done
+	n.work.Wait()
 	return err
 }
 
@@ -110,16 +186,25 @@ func (n *Notifier) Close() error {
 func (n *Notifier) Watch(dirPath, execID string) (*Watch, error) {
 	n.order.Lock()
 	defer n.order.Unlock()
+	if n.isClosed() {
+		return nil, fmt.Errorf("watch %s: the notifier is closed: %w", dirPath, errdefs.ErrUnavailable)
+	}
 	wd, err := n.add(dirPath)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNoRoom) {
 		return nil, err
+	}
+	if err != nil {
+		if err := checkDirectory(dirPath); err != nil {
+			return nil, err
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	dir := n.dirs[wd]
-	if dir == nil {
-		dir = &directory{wd: wd, watches: make(map[string]map[*Watch]struct{}, 1)}
-		n.dirs[wd] = dir
+	var dir *directory
+	if err == nil {
+		dir = n.watchedLocked(wd, dirPath)
+	} else {
+		dir = n.polledLocked(dirPath)
 	}
 	w := &Watch{notifier: n, dir: dir, execID: execID, c: make(chan struct{}, 1)}
 	if dir.watches[execID] == nil {
@@ -129,29 +214,58 @@ func (n *Notifier) Watch(dirPath, execID string) (*Watch, error) {
 	return w, nil
 }
 
+// watchedLocked returns the directory of a kernel watch. If the directory was polled
+// before, it no longer is.
+func (n *Notifier) watchedLocked(wd int32, dirPath string) *directory {
+	if dir := n.dirs[wd]; dir != nil {
+		return dir
+	}
+	dir := n.polled[dirPath]
+	if dir == nil {
+		dir = &directory{path: dirPath, watches: make(map[string]map[*Watch]struct{}, 1)}
+	}
+	delete(n.polled, dirPath)
+	dir.wd, dir.seen = wd, nil
+	n.dirs[wd] = dir
+	dir.wakeAll() // for changes since the last poll
+	return dir
+}
+
+// errNoRoom means that the kernel allows no further instance or watch.
+var errNoRoom = errors.New("the kernel allows no further inotify instance or watch")
+
 // add adds a kernel watch and returns its descriptor. For a directory that is watched
-// already, it returns the existing one.
+// already, it returns the existing one. The caller holds order.
 func (n *Notifier) add(dirPath string) (int32, error) {
+	queue := n.openQueue()
+	if queue == nil {
+		return 0, errNoRoom
+	}
 	var wd int
-	err := n.control(func(fd int) (err error) {
-		wd, err = unix.InotifyAddWatch(fd, dirPath, mask)
+	err := control(queue, func(fd int) (err error) {
+		wd, err = n.kernel.watch(fd, dirPath)
 		return err
 	})
 	switch {
 	case err == nil:
 		return int32(wd), nil
-	case errors.Is(err, unix.ENOSPC):
-		return 0, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_OVERLOADED,
-			"The kernel allows no further inotify watch; end a program of this user that uses many, "+
-				"or raise the limit: sysctl fs.inotify.max_user_watches=524288.").Because(err)
-	case errors.Is(err, unix.ENOENT):
-		return 0, fmt.Errorf("watch %s: %w: %w", dirPath, logs.ErrNotExist, err)
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		return 0, fmt.Errorf("watch %s: not a directory: %w", dirPath, logs.ErrTampered)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM):
+		n.refuse(fmt.Errorf("watch %s: %w", dirPath, err))
+		return 0, errNoRoom
 	case n.isClosed():
 		return 0, fmt.Errorf("watch %s: the notifier is closed: %w", dirPath, errdefs.ErrUnavailable)
 	}
-	return 0, fmt.Errorf("watch %s: %w", dirPath, err)
+	return 0, watchError(dirPath, err)
+}
+
+func watchError(dirPath string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("watch %s: %w: %w", dirPath, logs.ErrNotExist, err)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return fmt.Errorf("watch %s: not a directory: %w", dirPath, logs.ErrTampered)
+	}
+	return fmt.Errorf("watch %s: %w", dirPath, err)
 }
 
 func (n *Notifier) isClosed() bool {
@@ -161,8 +275,8 @@ func (n *Notifier) isClosed() bool {
 }
 
 // control calls fn with the descriptor of the queue, which stays open during the call.
-func (n *Notifier) control(fn func(fd int) error) error {
-	conn, err := n.queue.SyscallConn()
+func control(queue *os.File, fn func(fd int) error) error {
+	conn, err := queue.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -185,9 +299,9 @@ func (w *Watch) Close() {
 		n := w.notifier
 		n.order.Lock()
 		defer n.order.Unlock()
-		if n.remove(w) {
+		if queue := n.remove(w); queue != nil {
 			// Ignore the error: the kernel may have removed the watch itself.
-			_ = n.control(func(fd int) error {
+			_ = control(queue, func(fd int) error {
 				_, err := unix.InotifyRmWatch(fd, uint32(w.dir.wd))
 				return err
 			})
@@ -195,20 +309,27 @@ func (w *Watch) Close() {
 	})
 }
 
-// remove removes a watch. It reports whether the kernel watch is unused now.
-func (n *Notifier) remove(w *Watch) bool {
+// remove removes a watch. If a kernel watch is unused now, remove returns its queue.
+func (n *Notifier) remove(w *Watch) *os.File {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	same := w.dir.watches[w.execID]
 	delete(same, w)
 	if len(same) == 0 {
 		delete(w.dir.watches, w.execID)
+		delete(w.dir.seen, w.execID)
 	}
-	if len(w.dir.watches) > 0 || n.dirs[w.dir.wd] != w.dir { // still used, or already removed by the kernel
-		return false
+	switch {
+	case len(w.dir.watches) > 0:
+		return nil
+	case n.polled[w.dir.path] == w.dir:
+		delete(n.polled, w.dir.path)
+		return nil
+	case n.dirs[w.dir.wd] != w.dir: // already removed by the kernel
+		return nil
 	}
 	delete(n.dirs, w.dir.wd)
-	return true
+	return n.queue
 }
 
 // wake sends a token. If there is one in the channel already, that suffices.

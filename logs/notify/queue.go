@@ -22,13 +22,12 @@ const queueBuffer = 64 << 10
 const errorPause = time.Second
 
 // run reads the kernel's queue until Close.
-func (n *Notifier) run() {
-	defer close(n.done)
+func (n *Notifier) run(queue *os.File) {
 	buf := make([]byte, queueBuffer)
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	for {
-		read, err := n.queue.Read(buf)
+		read, err := queue.Read(buf)
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}

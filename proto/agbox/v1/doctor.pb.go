@@ -95,6 +95,8 @@ const (
 	DoctorKind_DOCTOR_KIND_GUEST_FOLDER   DoctorKind = 5
 	DoctorKind_DOCTOR_KIND_DATABASE       DoctorKind = 6
 	DoctorKind_DOCTOR_KIND_VOLUME         DoctorKind = 7
+	// A limit or a protection of the host.
+	DoctorKind_DOCTOR_KIND_HOST DoctorKind = 8
 )
 
 // Enum value maps for DoctorKind.
@@ -108,6 +110,7 @@ var (
 		5: "DOCTOR_KIND_GUEST_FOLDER",
 		6: "DOCTOR_KIND_DATABASE",
 		7: "DOCTOR_KIND_VOLUME",
+		8: "DOCTOR_KIND_HOST",
 	}
 	DoctorKind_value = map[string]int32{
 		"DOCTOR_KIND_UNSPECIFIED":    0,
@@ -118,6 +121,7 @@ var (
 		"DOCTOR_KIND_GUEST_FOLDER":   5,
 		"DOCTOR_KIND_DATABASE":       6,
 		"DOCTOR_KIND_VOLUME":         7,
+		"DOCTOR_KIND_HOST":           8,
 	}
 )
 
@@ -410,7 +414,7 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x13DOCTOR_ACTION_LEAVE\x10\x01\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REPAIR\x10\x02\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REMOVE\x10\x03\x12\x17\n" +
-	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\xe9\x01\n" +
+	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\xff\x01\n" +
 	"\n" +
 	"DoctorKind\x12\x1b\n" +
 	"\x17DOCTOR_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -420,7 +424,8 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x16DOCTOR_KIND_LOG_FOLDER\x10\x04\x12\x1c\n" +
 	"\x18DOCTOR_KIND_GUEST_FOLDER\x10\x05\x12\x18\n" +
 	"\x14DOCTOR_KIND_DATABASE\x10\x06\x12\x16\n" +
-	"\x12DOCTOR_KIND_VOLUME\x10\aB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x12DOCTOR_KIND_VOLUME\x10\a\x12\x14\n" +
+	"\x10DOCTOR_KIND_HOST\x10\bB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_doctor_proto_rawDescOnce sync.Once

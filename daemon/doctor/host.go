@@ -1,0 +1,19 @@
+package doctor
+
+import (
+	"fmt"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// host reports what the host refuses the daemon. Nothing has to be done about it for
+// sandboxes to work.
+func (x *examination) host() {
+	if err := x.polling(); err != nil {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "inotify",
+			Why: fmt.Sprintf("The kernel has no inotify instance or watch left for this user (%v), so output is polled and arrives up to 0.1 s later. "+
+				"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err),
+		})
+	}
+}
