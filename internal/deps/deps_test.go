@@ -1,4 +1,5 @@
-// Package deps tests the import rules: which package may depend on which.
+// Package deps tests the import rules: which package may depend on which. It also tests
+// that ARCHITECTURE.md, the map, names each package, and only paths that exist.
 package deps
 
 import (
