@@ -63,7 +63,7 @@ func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 		return machine.Step{}, err
 	}
 	l.mu.Lock()
-	w := l.workers[sb.ID]
+	w := l.sandboxes[sb.ID]
 	l.mu.Unlock()
 	if w != nil {
 		l.recall(w, &o)

@@ -2,15 +2,12 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
-	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -104,65 +101,6 @@ func (l *Loop) doubted(containerID string) bool {
 	doubted := l.doubtful[containerID]
 	delete(l.doubtful, containerID)
 	return doubted
-}
-
-// resyncLoop takes a full look after every poke, and at least every Resync. Looks never
-// overlap.
-func (l *Loop) resyncLoop(ctx context.Context, poked <-chan struct{}) {
-	tick := time.NewTicker(l.resyncEvery)
-	defer tick.Stop()
-	for {
-		l.resync(ctx)
-		select {
-		case <-tick.C:
-		case <-poked:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (l *Loop) resync(life context.Context) {
-	ctx, cancel := context.WithTimeout(life, lookTimeout)
-	defer cancel()
-	begun := l.now()
-	inv, err := l.engine.Inventory(ctx, l.installID)
-	var info runtime.EngineInfo
-	if err == nil && l.engineUnknown() {
-		info, err = l.engine.Info(ctx)
-	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return
-	}
-	l.heardOfEngine(begun, info, err)
-	if err != nil {
-		return
-	}
-	bySandbox := groupBySandbox(inv)
-	l.mu.Lock()
-	l.inventory, l.inventoryAt = maps.Clone(bySandbox), begun // remember modifies it
-	l.mu.Unlock()
-	for _, sb := range l.ledger.Sandboxes() {
-		if l.needsLook(sb.Record, bySandbox[sb.ID]) {
-			l.Enqueue(sb.ID)
-		}
-	}
-	l.sweep(life, inv)
-}
-
-// needsLook reports whether a full look shows a change that the sandbox's worker has not
-// seen, or whether the worker is in trouble that may be over.
-func (l *Loop) needsLook(r machine.Record, inv runtime.Inventory) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w := l.workers[r.ID]
-	switch {
-	case r.State == machine.Stopped || r.State == machine.Failed && r.WasReady:
-		return false
-	case w == nil || w.looked.IsZero() || w.trouble != "":
-		return true
-	}
-	return !w.running && digestOf(ours(inv, r.Nonce)) != w.seen
 }
 
 func (l *Loop) engineKnown() bool {

@@ -36,7 +36,7 @@ func hookExecID(sb ledger.Sandbox, hook machine.Hook) string {
 }
 
 // watchHooks enqueues the sandbox when a hook has ended.
-func (l *Loop) watchHooks(w *worker, sb ledger.Sandbox) {
+func (l *Loop) watchHooks(w *sandboxWork, sb ledger.Sandbox) {
 	for id, exec := range sb.Execs {
 		if exec.Hook == nil || w.hooks[id] {
 			continue

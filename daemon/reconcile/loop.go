@@ -2,8 +2,8 @@
 // asks machine.Next, and executes the step. Start-up, engine events, requests, timers and
 // the periodic resync all do the same: Enqueue.
 //
-// It is the only caller of the engine's mutating verbs. A sandbox has at most one worker
-// at a time. The Loop owns the workers, and Run waits for them.
+// It is the only caller of the engine's mutating verbs. A sandbox has at most one round
+// at a time, in a worker of package workers. Run waits for all of them.
 package reconcile
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/runtime"
 )
@@ -86,16 +87,21 @@ type Loop struct {
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.
 	slots, stops chan struct{}
-	wg           sync.WaitGroup
+	// workers runs the rounds. wg has the loop's other goroutines.
+	workers *workers.Pool
+	wg      sync.WaitGroup
+	// phases are the phases of a resync. They do not change after New.
+	phases []phase
 	// orphans has the orphans of the newest full look by their engine ids. Only the
 	// looking goroutine uses it. sweeping is true while some are being removed.
 	orphans  map[string]*orphan
 	sweeping atomic.Bool
 
 	// mu guards the fields below. It is never held across a call.
-	mu      sync.Mutex
-	ctx     context.Context // nil until Run; cancelled when Run ends
-	workers map[string]*worker
+	mu  sync.Mutex
+	ctx context.Context // nil until Run; cancelled when Run ends
+	// sandboxes has what the loop knows of living sandboxes besides their records.
+	sandboxes map[string]*sandboxWork
 	// health is the last known health of the engine.
 	health EngineHealth
 	// outage is the newest outage of the engine. answeredAt is its last answer.
@@ -131,7 +137,7 @@ const stopSlots = 64
 
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
-	return &Loop{
+	l := &Loop{
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
@@ -141,10 +147,13 @@ func New(o Options) *Loop {
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,
 		memoryDefault: o.MemoryDefault,
 
-		slots:   make(chan struct{}, engineSlots),
-		stops:   make(chan struct{}, stopSlots),
-		workers: make(map[string]*worker),
+		slots:     make(chan struct{}, engineSlots),
+		stops:     make(chan struct{}, stopSlots),
+		sandboxes: make(map[string]*sandboxWork),
 	}
+	l.workers = workers.New(o.Now, l.round)
+	l.phases = l.resyncPhases()
+	return l
 }
 
 // Run reconciles until ctx ends, then waits for the workers. Its end does not change any
@@ -153,6 +162,7 @@ func (l *Loop) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.ctx = ctx
 	l.mu.Unlock()
+	l.workers.Begin(ctx)
 	for _, sb := range l.ledger.Sandboxes() {
 		l.Enqueue(sb.ID)
 	}
@@ -160,54 +170,32 @@ func (l *Loop) Run(ctx context.Context) {
 	l.wg.Go(func() { l.followEvents(ctx, resync) })
 	l.wg.Go(func() { l.resyncLoop(ctx, resync) })
 	<-ctx.Done()
-	l.mu.Lock()
-	for _, w := range l.workers {
-		w.stopTimerLocked()
-	}
-	l.mu.Unlock()
+	l.workers.Wait()
 	l.wg.Wait()
 }
 
-// Enqueue schedules a look at the sandbox. It never blocks.
-func (l *Loop) Enqueue(sandboxID string) { l.enqueue(sandboxID, false) }
+// Enqueue schedules a look at the sandbox. It never blocks. Before Run it does nothing,
+// because Run enqueues every sandbox.
+func (l *Loop) Enqueue(sandboxID string) { l.workers.Enqueue(sandboxKey(sandboxID)) }
 
 // Interrupt is Enqueue for a changed want. It also cancels a pull or a wait of the
 // worker.
-func (l *Loop) Interrupt(sandboxID string) { l.enqueue(sandboxID, true) }
+func (l *Loop) Interrupt(sandboxID string) { l.workers.Interrupt(sandboxKey(sandboxID)) }
 
-func (l *Loop) enqueue(sandboxID string, interrupt bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx == nil || l.ctx.Err() != nil {
-		return // before Run everything is enqueued anyway, after it nothing is
+func sandboxKey(id string) workers.Key { return workers.Key{Kind: workers.Sandbox, ID: id} }
+
+// round runs one round of whatever the turn is about.
+func (l *Loop) round(ctx context.Context, turn *workers.Turn) time.Time {
+	if turn.Kind == workers.Sandbox {
+		return l.sandboxRound(ctx, turn)
 	}
-	w := l.workers[sandboxID]
-	if w == nil {
-		w = &worker{id: sandboxID}
-		l.workers[sandboxID] = w
-	}
-	w.dirty, w.dirtyAt = true, l.now()
-	w.stopTimerLocked()
-	if interrupt && w.cancelStep != nil {
-		w.cancelStep()
-	}
-	if !w.running {
-		w.running = true
-		l.wg.Go(func() { l.work(w) })
-	}
+	return time.Time{}
 }
 
-// worker is the loop's state of one sandbox. Loop.mu guards its fields, except those that
-// only the running worker goroutine uses.
-type worker struct {
-	id      string
-	dirty   bool
-	dirtyAt time.Time
-	running bool
-	// cancelStep cancels the interruptible part of the current step.
-	cancelStep context.CancelFunc
-	// timer enqueues the sandbox at the time that its last round returned.
-	timer *time.Timer
+// sandboxWork is the loop's state of one sandbox. Loop.mu guards its fields, except those
+// that only the goroutine of the current round uses.
+type sandboxWork struct {
+	id string
 	// looked is when the engine last showed the sandbox, or zero.
 	looked time.Time
 	// trouble says why the sandbox is degraded. It is empty if it is not.
@@ -218,8 +206,10 @@ type worker struct {
 	// services has the state of the services by name.
 	services map[string]*serviceWork
 
-	// Used by the goroutine only:
+	// Used by the goroutine of the round only:
 
+	// turn is the current round.
+	turn *workers.Turn
 	// hooks are the execs whose end is or was watched.
 	hooks map[string]bool
 	// startedAt is when this daemon started the primary for the PENDING that began with
@@ -236,40 +226,30 @@ type worker struct {
 	failures int
 }
 
-func (w *worker) stopTimerLocked() {
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
+// begin returns the state of a sandbox for a new round.
+func (l *Loop) begin(turn *workers.Turn) *sandboxWork {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.sandboxes[turn.ID]
+	if w == nil {
+		w = &sandboxWork{id: turn.ID}
+		l.sandboxes[turn.ID] = w
 	}
+	w.turn = turn
+	if turn.Asked.After(w.since) { // not if an earlier round has changed something since
+		w.since = turn.Asked
+	}
+	return w
 }
 
-// work runs rounds until no request for a look is left.
-func (l *Loop) work(w *worker) {
-	for {
-		l.mu.Lock()
-		if !w.dirty || l.ctx.Err() != nil {
-			w.running = false
-			sb, living := l.ledger.Sandbox(w.id)
-			over := !living || sb.Over()
-			if over {
-				delete(l.workers, w.id)
-			}
-			l.mu.Unlock()
-			if over {
-				l.links.Drop(w.id)
-			}
-			return
-		}
-		w.dirty = false
-		dirtyAt, ctx := w.dirtyAt, l.ctx
-		l.mu.Unlock()
-
-		wake := l.round(ctx, w, dirtyAt)
-		l.mu.Lock()
-		if !wake.IsZero() && !w.dirty && ctx.Err() == nil {
-			w.timer = time.AfterFunc(max(wake.Sub(l.now()), time.Millisecond), func() { l.Enqueue(w.id) })
-		}
-		l.mu.Unlock()
+// forget drops the state and the link of a sandbox that is over.
+func (l *Loop) forget(sandboxID string) {
+	l.mu.Lock()
+	_, known := l.sandboxes[sandboxID]
+	delete(l.sandboxes, sandboxID)
+	l.mu.Unlock()
+	if known {
+		l.links.Drop(sandboxID)
 	}
 }
 
@@ -286,7 +266,7 @@ func (l *Loop) Condition(sb ledger.Sandbox) Condition {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var c Condition
-	w := l.workers[sb.ID]
+	w := l.sandboxes[sb.ID]
 	if w != nil {
 		c.Degraded = w.trouble
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/workers"
 	"github.com/agbox/agbox/internal/fault"
 )
 
@@ -36,17 +37,22 @@ const (
 	maxSteps = 64
 )
 
-// round executes steps for one sandbox until it rests and returns when to look again.
-// Zero means when something happens.
-func (l *Loop) round(ctx context.Context, w *worker, dirtyAt time.Time) time.Time {
+// sandboxRound executes steps for one sandbox until it rests and returns when to look
+// again. Zero means when something happens.
+func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
+	var w *sandboxWork
 	var o machine.Observation
-	if dirtyAt.After(w.since) { // not if an earlier round has changed something since
-		w.since = dirtyAt
-	}
 	for range maxSteps {
-		sb, living := l.ledger.Sandbox(w.id)
-		if !living || ctx.Err() != nil {
+		sb, living := l.ledger.Sandbox(turn.ID)
+		if !living {
+			l.forget(turn.ID)
 			return time.Time{}
+		}
+		if ctx.Err() != nil {
+			return time.Time{}
+		}
+		if w == nil {
+			w = l.begin(turn)
 		}
 		if w.startedFor != sb.PendingSequence {
 			w.startedAt, w.startedFor = time.Time{}, sb.PendingSequence
@@ -103,16 +109,16 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 }
 
 // apply executes one step and writes its results to o.
-func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
+func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, step machine.Step, o *machine.Observation) error {
 	switch step.Do {
 	case machine.Look:
 		return l.look(ctx, w, sb, o)
 	case machine.Prepare:
-		return l.interruptible(ctx, w, func(pull context.Context) error { return l.prepare(ctx, pull, w, sb, step.Services, o) })
+		return w.turn.Interruptible(ctx, func(pull context.Context) error { return l.prepare(ctx, pull, w, sb, step.Services, o) })
 	case machine.Start:
 		return l.start(ctx, w, sb, o)
 	case machine.Connect:
-		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
+		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.connect(ctx, w, sb, o) })
 	case machine.Stop:
 		return l.stop(ctx, w, sb, o)
 	case machine.Remove:
@@ -128,7 +134,7 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	case machine.StopServices:
 		return l.stopServices(ctx, w, step.Services, o)
 	case machine.CopyIn:
-		return l.interruptible(ctx, w, func(ctx context.Context) error { return l.copyIn(ctx, sb, o) })
+		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.copyIn(ctx, sb, o) })
 	case machine.RunHook:
 		return l.runHook(ctx, sb, *step.Hook)
 	case machine.RecordMain:
@@ -144,33 +150,9 @@ func (l *Loop) apply(ctx context.Context, w *worker, sb ledger.Sandbox, step mac
 	return nil
 }
 
-// interruptible runs a step that a changed want may cancel. The cancellation is not a
-// failure: the new want decides what follows.
-func (l *Loop) interruptible(ctx context.Context, w *worker, step func(context.Context) error) error {
-	stepCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	l.mu.Lock()
-	w.cancelStep = cancel
-	dirty := w.dirty
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		w.cancelStep = nil
-		l.mu.Unlock()
-	}()
-	if dirty {
-		return nil // the want may have changed before cancelStep was set: ask again
-	}
-	err := step(stepCtx)
-	if stepCtx.Err() != nil && ctx.Err() == nil {
-		return nil
-	}
-	return err
-}
-
 // failed handles the error of a step: it schedules a retry, or fails a sandbox that is
 // being made.
-func (l *Loop) failed(ctx context.Context, w *worker, sb ledger.Sandbox, step machine.Step, err error) time.Time {
+func (l *Loop) failed(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, step machine.Step, err error) time.Time {
 	if ctx.Err() != nil {
 		return time.Time{}
 	}
@@ -196,7 +178,7 @@ func retryable(err error) bool {
 	return errdefs.IsUnavailable(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (l *Loop) setTrouble(w *worker, trouble string) {
+func (l *Loop) setTrouble(w *sandboxWork, trouble string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.trouble = trouble

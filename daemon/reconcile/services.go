@@ -36,7 +36,7 @@ type serviceWork struct {
 }
 
 // service returns the state of a service. The caller holds Loop.mu.
-func (w *worker) service(name string) *serviceWork {
+func (w *sandboxWork) service(name string) *serviceWork {
 	s := w.services[name]
 	if s == nil {
 		s = new(serviceWork)
@@ -49,7 +49,7 @@ func (w *worker) service(name string) *serviceWork {
 }
 
 // recall adds the worker's state of its services to the observation.
-func (l *Loop) recall(w *worker, o *machine.Observation) {
+func (l *Loop) recall(w *sandboxWork, o *machine.Observation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, s := range w.services {
@@ -94,7 +94,7 @@ func (l *Loop) network(ctx context.Context, sb ledger.Sandbox, n *sandboxNetwork
 // have their own context. prepare waits for calls that make something, so that later
 // looks see the result. A permanent error cancels all pulls, because their images are no
 // longer needed.
-func (l *Loop) prepare(ctx, pull context.Context, w *worker, sb ledger.Sandbox, services []string, o *machine.Observation) error {
+func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sandbox, services []string, o *machine.Observation) error {
 	network := new(sandboxNetwork)
 	group := new(errgroup.Group)
 	pull, cancelPull := context.WithCancelCause(pull)
@@ -210,7 +210,7 @@ func aboutService(name string, err error) error {
 }
 
 // makeServices starts making services of a READY sandbox, each independently.
-func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
+func (l *Loop) makeServices(w *sandboxWork, sb ledger.Sandbox, names []string) {
 	network := new(sandboxNetwork)
 	for _, name := range names {
 		l.mu.Lock()
@@ -242,7 +242,7 @@ func (l *Loop) makeServices(w *worker, sb ledger.Sandbox, names []string) {
 }
 
 // halt cancels making services in the background and waits until that has ended.
-func (l *Loop) halt(w *worker) {
+func (l *Loop) halt(w *sandboxWork) {
 	l.mu.Lock()
 	var busy []chan struct{}
 	for _, s := range w.services {
@@ -274,7 +274,7 @@ func serviceFailure(name string, err error) *machine.ServiceFailure {
 
 // startServices starts services concurrently. A permanent error of a service is stored
 // and becomes an event. Other errors are returned for a retry.
-func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, names []string, o *machine.Observation) error {
+func (l *Loop) startServices(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, names []string, o *machine.Observation) error {
 	if sb.State == machine.Pending {
 		l.announce(ctx, sb, "services", strings.Join(names, ", "))
 	}
@@ -302,7 +302,7 @@ func (l *Loop) startServices(ctx context.Context, w *worker, sb ledger.Sandbox, 
 	return failed
 }
 
-func (l *Loop) stopServices(ctx context.Context, w *worker, names []string, o *machine.Observation) error {
+func (l *Loop) stopServices(ctx context.Context, w *sandboxWork, names []string, o *machine.Observation) error {
 	failed := l.each(names, func(name string) error {
 		return l.stopContainer(ctx, o.Services[name].Container.ID, stopGrace)
 	})
@@ -364,7 +364,7 @@ func ended(c runtime.Container) bool {
 }
 
 // clearFailure clears the error of a service once an event has reported it.
-func (l *Loop) clearFailure(w *worker, ev *agboxv1.SandboxEvent) {
+func (l *Loop) clearFailure(w *sandboxWork, ev *agboxv1.SandboxEvent) {
 	if ev.GetEventType() == agboxv1.EventType_SANDBOX_SERVICE_FAILED {
 		l.mu.Lock()
 		w.service(ev.GetService().GetName()).failure = nil

@@ -162,8 +162,8 @@ func TestAVolumeThatTheEngineMakesLateGoesWithItsFailedSandbox(t *testing.T) {
 	l.until("rest", func() bool {
 		l.loop.mu.Lock()
 		defer l.loop.mu.Unlock()
-		w := l.loop.workers["a"]
-		return !w.running && !w.dirty && l.loop.inventoryAt.After(w.looked)
+		w := l.loop.sandboxes["a"]
+		return !l.loop.workers.Busy(sandboxKey("a")) && l.loop.inventoryAt.After(w.looked)
 	})
 	sb, _ := l.ledger.Sandbox("a")
 	if err := l.engine.EnsureVolume(t.Context(), l.loop.volumeSpec(sb, "data")); err != nil {
@@ -184,8 +184,8 @@ func TestAPullForAnOptionalServiceIsWaitedForWithoutAsking(t *testing.T) {
 	l.until("a rest without a timer", func() bool {
 		l.loop.mu.Lock()
 		defer l.loop.mu.Unlock()
-		w := l.loop.workers["a"]
-		return !w.running && !w.dirty && w.timer == nil && w.services["extra"] != nil && w.services["extra"].cancel != nil
+		w := l.loop.sandboxes["a"]
+		return l.loop.workers.Resting(sandboxKey("a")) && w.services["extra"] != nil && w.services["extra"].cancel != nil
 	})
 	l.want(l.ledger.RequestDelete, "a")
 	l.await("a", machine.Deleted)
@@ -305,8 +305,8 @@ func TestTheEndOfAHookIsNoticedByAWorkerAtRest(t *testing.T) {
 	l.until("a rest", func() bool {
 		l.loop.mu.Lock()
 		defer l.loop.mu.Unlock()
-		w := l.loop.workers["a"]
-		return w != nil && !w.running && !w.dirty && w.timer == nil && l.container("app").Health == "" && l.loop.inventoryAt.After(w.looked)
+		w := l.loop.sandboxes["a"]
+		return w != nil && l.loop.workers.Resting(sandboxKey("a")) && l.container("app").Health == "" && l.loop.inventoryAt.After(w.looked)
 	})
 	l.guests.mu.Lock()
 	l.guests.held = false

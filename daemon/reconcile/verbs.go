@@ -45,7 +45,7 @@ func (l *Loop) stopContainer(ctx context.Context, id string, grace time.Duration
 
 // look fills the observation from the newest full look if that is new enough for this
 // round. Otherwise it looks at this sandbox alone.
-func (l *Loop) look(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	inv, fresh := l.shared(sb.ID, w.since)
 	if !fresh {
 		err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -132,7 +132,7 @@ func (l *Loop) emitPhase(ctx context.Context, sb ledger.Sandbox, details *agboxv
 	}
 }
 
-func (l *Loop) start(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	if err := l.allowed(sb.Spec); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ const socketPatience = time.Second
 
 // connect connects to the supervisor. It gives one that has just been started time to
 // open its socket, and checks the container meanwhile.
-func (l *Loop) connect(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	begun := l.now()
@@ -220,7 +220,7 @@ func tampered(err error) bool {
 	return fault.ReasonOf(err) == agboxv1.ErrorReason_SUPERVISOR_TAMPERED
 }
 
-func (l *Loop) stop(ctx context.Context, w *worker, sb ledger.Sandbox, o *machine.Observation) error {
+func (l *Loop) stop(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	grace := stopGrace
 	if sb.Want == machine.WantDeleted {
 		grace = removeGrace
