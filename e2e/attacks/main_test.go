@@ -29,8 +29,8 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	tidy()
-	if green := printTable(os.Stdout); !green && code == 0 {
-		fmt.Fprintln(os.Stderr, "attacks: a row of the table is not green")
+	if err := table.Verdict(os.Stdout, attackList, here); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "attacks:", err)
 		code = 1
 	}
 	if err := harness.GoroutinesLeft(); err != nil && code == 0 {

@@ -44,6 +44,7 @@ func TestACommandThatRunsOutOfMemorySaysSoAndItsSandboxLives(t *testing.T) {
 	if err := w.start(harness.Bounded(t), bystander); err != nil {
 		t.Fatal(err)
 	}
+	said := ""
 	for range times {
 		id := ids.New()
 		w.in.Agbox(t, "exec", box, "--", "tail", "/dev/zero").Want(t, 137)
@@ -60,8 +61,9 @@ func TestACommandThatRunsOutOfMemorySaysSoAndItsSandboxLives(t *testing.T) {
 		if err != nil || e.GetExitCode() != 137 || e.GetSignal() != 9 || !strings.Contains(e.GetError(), "memory") {
 			t.Errorf("the exec is %v (%v), want it killed for want of memory", e, err)
 		}
-		row.notes = []string{e.GetError()}
+		said = e.GetError()
 	}
+	row.Note("%s", said)
 	if now := w.pidInside(t, box); now != pid {
 		t.Errorf("the supervisor was %d and is %d", pid, now)
 	}

@@ -1,93 +1,46 @@
 package faults
 
 import (
-	"flag"
-	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"testing"
-)
 
-// faultList returns the faults of FAULTS.md by number, with the text about their tests.
-func faultList() (map[int]string, error) {
-	raw, err := os.ReadFile(filepath.Join("..", "FAULTS.md"))
-	if err != nil {
-		return nil, err
-	}
-	faults := make(map[int]string)
-	for line := range strings.Lines(string(raw)) {
-		cells := strings.Split(line, "|")
-		if len(cells) != 5 {
-			continue
-		}
-		if n, err := strconv.Atoi(strings.TrimSpace(cells[1])); err == nil {
-			faults[n] = cells[3]
-		}
-	}
-	return faults, nil
-}
+	"github.com/agbox/agbox/e2e/internal/results"
+)
 
 // faultCount is the number of faults in the list.
 const faultCount = 48
 
 // impossible begins the text of a fault without a test.
-const impossible = " Cannot be made here: "
+const impossible = "Cannot be made here: "
+
+// The folder of these tests, and the repository.
+const here = "e2e/faults"
+
+var repository = filepath.Join("..", "..")
+
+// table has the faults that the tests of this package injected. FAULTS.md numbers the
+// faults and lists those without a test, with the reason.
+var table = results.Table{Kind: "fault", Good: "ok", Counted: true}
+
+// Row adds a fault to the table: its number in FAULTS.md, a short description, and how
+// many times this test injects it. Its result is that of the test. A test of several
+// faults calls Row once for each.
+func Row(t *testing.T, number int, words string, times int) *results.Row {
+	t.Helper()
+	return table.Row(t, number, words, times)
+}
+
+// faultList returns the rows of FAULTS.md.
+func faultList() ([]results.Entry, error) {
+	return results.ReadList(repository, "e2e/FAULTS.md", here)
+}
 
 func TestTheListOfFaultsIsTrue(t *testing.T) {
 	faults, err := faultList()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var code strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*_test.go", "../../daemon/server/*_test.go", "../../daemon/admission/*_test.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			code.Write(raw)
-		}
+	for _, problem := range append(results.Problems(repository, faults, impossible), results.Gaps(faults, faultCount)...) {
+		t.Error(problem)
 	}
-	names := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
-	for n := 1; n <= faultCount; n++ {
-		tests := names.FindAllStringSubmatch(faults[n], -1)
-		if len(tests) == 0 && !strings.HasPrefix(faults[n], impossible) {
-			t.Errorf("fault %d has neither a test nor a reason: %q", n, faults[n])
-		}
-		for _, test := range tests {
-			if !strings.Contains(code.String(), "func "+test[1]+"(") {
-				t.Errorf("fault %d names %s, which is no test", n, test[1])
-			}
-		}
-	}
-}
-
-// missing returns the faults with a test that a complete run did not inject.
-func missing() (numbers []string) {
-	if only := flag.Lookup("test.run"); only != nil && only.Value.String() != "" {
-		return nil // only some tests were run
-	}
-	faults, err := faultList()
-	if err != nil {
-		return []string{err.Error()}
-	}
-	made := make(map[int]bool)
-	table.mu.Lock()
-	defer table.mu.Unlock()
-	for _, r := range table.rows {
-		made[r.number] = true
-	}
-	for n := 1; n <= faultCount; n++ {
-		if !made[n] && !strings.HasPrefix(faults[n], impossible) {
-			numbers = append(numbers, fmt.Sprint(n))
-		}
-	}
-	return numbers
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -37,12 +36,8 @@ func run(m *testing.M) int {
 		code = m.Run()
 	}
 	tidy()
-	if green := printTable(os.Stdout); !green && code == 0 {
-		fmt.Fprintln(os.Stderr, "faults: a row of the table is not green")
-		code = 1
-	}
-	if gaps := missing(); len(gaps) > 0 && code == 0 {
-		fmt.Fprintln(os.Stderr, "faults: no test has made fault", strings.Join(gaps, ", "))
+	if err := table.Verdict(os.Stdout, faultList, here); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "faults:", err)
 		code = 1
 	}
 	if err := harness.GoroutinesLeft(); err != nil && code == 0 {

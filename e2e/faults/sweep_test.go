@@ -12,6 +12,7 @@ import (
 
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/e2e/internal/results"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	"github.com/agbox/agbox/runtime"
 )
@@ -165,7 +166,7 @@ func TestKillAtEachBoundaryOfACreate(t *testing.T) {
 	}
 	kills, calls := sweep(t, w, op)
 	uncommitted.Note("create: %d kills, before %s", kills, calls)
-	for i, r := range []*row{uncommitted, committed, made, unanswered} {
+	for i, r := range []*results.Row{uncommitted, committed, made, unanswered} {
 		if r.Ran(times[i+1]); times[i+1] == 0 {
 			t.Errorf("no kill was one of fault %d", i+1)
 		}
