@@ -79,10 +79,10 @@ func TestCommandsOfALostDatabaseAreAdopted(t *testing.T) {
 	reader := in.piped(t, "attach", "reader")
 	reader.write("words\n")
 	reader.Wait(t).Want(t, 4).WantOutput(t, "got words\n", "")
-	shell := in.onTerminal(t, "attach", "shell")
-	shell.types("keys\r")
-	shell.await("typed keys")
-	if code := shell.wait(); code != 6 {
+	shell := in.OnTerminal(t, "attach", "shell")
+	shell.Types("keys\r")
+	shell.Await("typed keys")
+	if code := shell.Wait(); code != 6 {
 		t.Errorf("the command on a terminal ends with %d", code)
 	}
 	for _, name := range []string{"ended", "counter", "trap", "reader", "shell"} {

@@ -15,47 +15,40 @@ import (
 
 const detachKeys = "\x10\x11" // ctrl-p, ctrl-q
 
-// says types a command that prints a word which the echo of the keys does not contain.
-func (p *pty) says(command, word string) {
-	p.t.Helper()
-	p.types(command + "; echo " + word[:1] + "''" + word[1:] + "\n")
-	p.await(word)
-}
-
 func TestAShellOnATerminalOutlivesTheDaemon(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	p := in.onTerminal(t, "exec", "-it", "demo", "sh")
-	p.says("echo pid=$$; x=kept", "first")
-	shell := regexp.MustCompile(`pid=(\d+)`).FindStringSubmatch(p.screen())[1]
-	p.says("stty size", "second")
-	p.await("24 80")
-	p.resize(33, 101)
-	for i := 0; !strings.Contains(p.screen(), "33 101"); i++ {
-		p.says("stty size", fmt.Sprintf("sized%d.", i)) // one after the other
+	p := in.OnTerminal(t, "exec", "-it", "demo", "sh")
+	p.Says("echo pid=$$; x=kept", "first")
+	shell := regexp.MustCompile(`pid=(\d+)`).FindStringSubmatch(p.Screen())[1]
+	p.Says("stty size", "second")
+	p.Await("24 80")
+	p.Resize(33, 101)
+	for i := 0; !strings.Contains(p.Screen(), "33 101"); i++ {
+		p.Says("stty size", fmt.Sprintf("sized%d.", i)) // one after the other
 	}
 
 	in.KillDaemon(t)
 	// Typed while no daemon runs.
-	p.types("echo while-away-$x\n")
+	p.Types("echo while-away-$x\n")
 	in.Must(t, "daemon", "start")
-	p.await("while-away-kept\r\n")
-	p.says("echo pid=$$.", "third")
-	p.await("pid=" + shell + ".")
+	p.Await("while-away-kept\r\n")
+	p.Says("echo pid=$$.", "third")
+	p.Await("pid=" + shell + ".")
 	for i := range 3 {
 		in.KillDaemon(t)
 		in.Must(t, "ls")
-		p.says("true", fmt.Sprintf("again%d.", i))
+		p.Says("true", fmt.Sprintf("again%d.", i))
 	}
 	in.Must(t, "daemon", "upgrade")
-	p.says("true", "upgraded")
-	if n := strings.Count(p.screen(), "while-away-kept\r\n"); n != 1 {
+	p.Says("true", "upgraded")
+	if n := strings.Count(p.Screen(), "while-away-kept\r\n"); n != 1 {
 		t.Errorf("what was typed while the daemon was away came %d times", n)
 	}
-	p.types("exit 37\n")
-	if code := p.wait(); code != 37 {
-		t.Errorf("exit code %d, want 37; the screen: %q", code, harness.Clip(p.screen()))
+	p.Types("exit 37\n")
+	if code := p.Wait(); code != 37 {
+		t.Errorf("exit code %d, want 37; the screen: %q", code, harness.Clip(p.Screen()))
 	}
 	e := in.execs(t, "-a", "demo")[0]
 	if !e.GetTty() || !e.GetStdin() || e.GetExitCode() != 37 {
@@ -67,20 +60,20 @@ func TestATerminalThatTakesNothingIsRestoredOnASignal(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	p := in.onTerminal(t, "exec", "-it", "demo", "yes")
-	p.await("y\r\n")
-	p.hang(func() {
-		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	p := in.OnTerminal(t, "exec", "-it", "demo", "yes")
+	p.Await("y\r\n")
+	p.Hang(func() {
+		if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		harness.Eventually(t, "agbox ends", func() bool {
-			return errors.Is(p.cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone)
+			return errors.Is(p.Cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 		})
-		if p.termios() != p.before {
+		if p.State() != p.Before {
 			t.Error("the terminal was left raw")
 		}
 	})
-	if code := p.wait(); code != 128+int(syscall.SIGTERM) {
+	if code := p.Wait(); code != 128+int(syscall.SIGTERM) {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -99,28 +92,28 @@ func TestASessionThatWasLeftGoesOnElsewhere(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	first := in.onTerminal(t, "exec", "-it", "--name", "job", "demo", "sh")
-	first.says("x=kept", "ready")
-	first.types(detachKeys)
-	if code := first.wait(); code != 0 || !strings.Contains(first.screen(), "agbox attach ") {
-		t.Errorf("leaving ended with %d: %q", code, first.screen())
+	first := in.OnTerminal(t, "exec", "-it", "--name", "job", "demo", "sh")
+	first.Says("x=kept", "ready")
+	first.Types(detachKeys)
+	if code := first.Wait(); code != 0 || !strings.Contains(first.Screen(), "agbox attach ") {
+		t.Errorf("leaving ended with %d: %q", code, first.Screen())
 	}
 	in.awaitNobodyTypes(t, "job")
-	second := in.onTerminal(t, "attach", "job")
-	second.await("ready") // the last screenful
-	second.says("echo it-was-$x.", "more")
-	second.await("it-was-kept.\r\n")
-	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	second := in.OnTerminal(t, "attach", "job")
+	second.Await("ready") // the last screenful
+	second.Says("echo it-was-$x.", "more")
+	second.Await("it-was-kept.\r\n")
+	if err := second.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if code := second.wait(); code != 128+15 {
+	if code := second.Wait(); code != 128+15 {
 		t.Errorf("SIGTERM ended it with %d", code)
 	}
 	in.awaitNobodyTypes(t, "job")
-	third := in.onTerminal(t, "attach", "job")
-	third.says("true", "third")
-	third.types("exit 5\n")
-	if code := third.wait(); code != 5 {
+	third := in.OnTerminal(t, "attach", "job")
+	third.Says("true", "third")
+	third.Types("exit 5\n")
+	if code := third.Wait(); code != 5 {
 		t.Errorf("exit code %d, want 5", code)
 	}
 }
@@ -129,32 +122,32 @@ func TestOneTypesAndTheOthersLookOn(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	typist := in.onTerminal(t, "exec", "-it", "--name", "job", "demo", "sh")
-	typist.says("true", "hello")
-	looker := in.onTerminal(t, "attach", "job")
-	looker.await("hello")
-	looker.await("You are watching; tester on pts")
-	looker.types("echo never-$((1+1))\n")
-	typist.says("true", "unharmed")
-	looker.await("unharmed")
+	typist := in.OnTerminal(t, "exec", "-it", "--name", "job", "demo", "sh")
+	typist.Says("true", "hello")
+	looker := in.OnTerminal(t, "attach", "job")
+	looker.Await("hello")
+	looker.Await("You are watching; tester on pts")
+	looker.Types("echo never-$((1+1))\n")
+	typist.Says("true", "unharmed")
+	looker.Await("unharmed")
 
-	taker := in.onTerminal(t, "attach", "--take-over", "job")
-	taker.says("true", "taken")
-	typist.await("You are watching; tester on pts")
-	typist.types("echo never-$((1+1))\n")
-	taker.says("true", "still")
-	taker.types(detachKeys)
-	taker.wait()
+	taker := in.OnTerminal(t, "attach", "--take-over", "job")
+	taker.Says("true", "taken")
+	typist.Await("You are watching; tester on pts")
+	typist.Types("echo never-$((1+1))\n")
+	taker.Says("true", "still")
+	taker.Types(detachKeys)
+	taker.Wait()
 	// The watching client has waited longest.
-	looker.await("You can type now.")
-	looker.says("true", "mine")
-	looker.types("exit 3\n")
-	if a, b := looker.wait(), typist.wait(); a != 3 || b != 3 {
+	looker.Await("You can type now.")
+	looker.Says("true", "mine")
+	looker.Types("exit 3\n")
+	if a, b := looker.Wait(), typist.Wait(); a != 3 || b != 3 {
 		t.Errorf("exit codes %d and %d, want 3 and 3", a, b)
 	}
-	for _, p := range []*pty{typist, looker, taker} {
-		if strings.Contains(p.screen(), "never-2") {
-			t.Errorf("somebody without the right to type has typed: %q", p.screen())
+	for _, p := range []*harness.Terminal{typist, looker, taker} {
+		if strings.Contains(p.Screen(), "never-2") {
+			t.Errorf("somebody without the right to type has typed: %q", p.Screen())
 		}
 	}
 }
@@ -164,15 +157,15 @@ func TestWhoOnlyLooksOnCanLeave(t *testing.T) {
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	job := in.Must(t, "exec", "-dit", "demo", "sh")
-	looker := in.onTerminal(t, "attach", "--look-on", job)
-	looker.await("nobody types")
-	looker.types("\x03")
-	if code := looker.wait(); code != 0 {
+	looker := in.OnTerminal(t, "attach", "--look-on", job)
+	looker.Await("nobody types")
+	looker.Types("\x03")
+	if code := looker.Wait(); code != 0 {
 		t.Errorf("leaving ended with %d", code)
 	}
-	typist := in.onTerminal(t, "attach", job)
-	typist.types("exit 0\n")
-	if code := typist.wait(); code != 0 {
+	typist := in.OnTerminal(t, "attach", job)
+	typist.Types("exit 0\n")
+	if code := typist.Wait(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -183,30 +176,30 @@ func TestAFullScreenProgramIsDrawnAgain(t *testing.T) {
 	in.Create(t, "demo", harness.ImageBusybox)
 	// It switches to the alternate screen and draws when its size changes.
 	const program = `trap 'printf "drawn %s." "$(stty size)"' WINCH; printf '\033[?1049h\033[?25lstarted'; while read -r line; do [ "$line" = q ] && exit 4; done; while :; do sleep 0.05; read -r line && [ "$line" = q ] && exit 4; done`
-	first := in.onTerminal(t, "exec", "-it", "--name", "job", "demo", "sh", "-c", program)
-	first.await("started")
-	first.types(detachKeys)
-	first.wait()
-	if !strings.Contains(first.screen(), "\x1b[?1049l") || !strings.Contains(first.screen(), "\x1b[?25h") {
-		t.Errorf("our terminal was left on the program's screen: %q", first.screen())
+	first := in.OnTerminal(t, "exec", "-it", "--name", "job", "demo", "sh", "-c", program)
+	first.Await("started")
+	first.Types(detachKeys)
+	first.Wait()
+	if !strings.Contains(first.Screen(), "\x1b[?1049l") || !strings.Contains(first.Screen(), "\x1b[?25h") {
+		t.Errorf("our terminal was left on the program's screen: %q", first.Screen())
 	}
 	in.awaitNobodyTypes(t, "job")
-	second := in.onTerminal(t, "attach", "job")
-	second.await("\x1b[?1049h")
-	second.await("drawn 24 80.")
-	looker := in.onTerminal(t, "attach", "--look-on", "job")
-	looker.await("\x1b[?1049h\x1b[?25lstarted")
+	second := in.OnTerminal(t, "attach", "job")
+	second.Await("\x1b[?1049h")
+	second.Await("drawn 24 80.")
+	looker := in.OnTerminal(t, "attach", "--look-on", "job")
+	looker.Await("\x1b[?1049h\x1b[?25lstarted")
 	// A client that would type only if nobody did also watches, and the program does not
 	// draw for it.
-	third := in.onTerminal(t, "attach", "job")
-	third.await("\x1b[?1049h\x1b[?25lstarted")
-	third.await("You are watching; tester on pts")
-	second.types("q\n")
-	if code := second.wait(); code != 4 {
+	third := in.OnTerminal(t, "attach", "job")
+	third.Await("\x1b[?1049h\x1b[?25lstarted")
+	third.Await("You are watching; tester on pts")
+	second.Types("q\n")
+	if code := second.Wait(); code != 4 {
 		t.Errorf("exit code %d, want 4", code)
 	}
-	looker.wait()
-	third.wait()
+	looker.Wait()
+	third.Wait()
 }
 
 func TestATerminalIsRestoredWhateverHappens(t *testing.T) {
@@ -214,27 +207,27 @@ func TestATerminalIsRestoredWhateverHappens(t *testing.T) {
 	in := newInstall(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
-		p := in.onTerminal(t, "exec", "-it", "demo", "sh")
-		p.says("true", "ready")
-		if err := p.cmd.Process.Signal(sig); err != nil {
+		p := in.OnTerminal(t, "exec", "-it", "demo", "sh")
+		p.Says("true", "ready")
+		if err := p.Cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		if code := p.wait(); code != 128+int(sig) {
+		if code := p.Wait(); code != 128+int(sig) {
 			t.Errorf("%v ended it with %d", sig, code)
 		}
 	}
-	p := in.onTerminal(t, "exec", "-it", "demo", "sh")
-	p.says("true", "ready")
-	_ = p.cmd.Process.Signal(syscall.SIGTSTP)
-	p.stopped()
-	if now := p.termios(); now != p.before {
-		t.Errorf("while it is stopped the terminal is %+v, it was %+v", now, p.before)
+	p := in.OnTerminal(t, "exec", "-it", "demo", "sh")
+	p.Says("true", "ready")
+	_ = p.Cmd.Process.Signal(syscall.SIGTSTP)
+	p.Stopped()
+	if now := p.State(); now != p.Before {
+		t.Errorf("while it is stopped the terminal is %+v, it was %+v", now, p.Before)
 	}
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
-	harness.Eventually(t, "the terminal is raw again", func() bool { return p.termios() != p.before })
-	p.says("true", "back")
-	p.types("exit 6\n")
-	if code := p.wait(); code != 6 {
+	_ = p.Cmd.Process.Signal(syscall.SIGCONT)
+	harness.Eventually(t, "the terminal is raw again", func() bool { return p.State() != p.Before })
+	p.Says("true", "back")
+	p.Types("exit 6\n")
+	if code := p.Wait(); code != 6 {
 		t.Errorf("exit code %d, want 6", code)
 	}
 }
@@ -245,18 +238,18 @@ func TestAShellIsFoundInTheImage(t *testing.T) {
 	in.Create(t, "demo", harness.ImageBusybox)
 	in.Create(t, "big", harness.ImageDebian)
 	for name, shell := range map[string]string{"demo": "sh", "big": "bash"} {
-		p := in.onTerminal(t, "shell", name)
-		p.says("cat /proc/$$/comm", "found")
-		p.await(shell + "\r\n")
-		p.types("exit 9\n")
-		if code := p.wait(); code != 9 {
+		p := in.OnTerminal(t, "shell", name)
+		p.Says("cat /proc/$$/comm", "found")
+		p.Await(shell + "\r\n")
+		p.Types("exit 9\n")
+		if code := p.Wait(); code != 9 {
 			t.Errorf("%s: exit code %d", name, code)
 		}
 	}
 	in.Create(t, "bare", harness.ImageScratch)
-	p := in.onTerminal(t, "shell", "bare")
-	if code := p.wait(); code != 125 || !strings.Contains(p.screen(), "has no shell") {
-		t.Errorf("without a shell: %d, %q", code, p.screen())
+	p := in.OnTerminal(t, "shell", "bare")
+	if code := p.Wait(); code != 125 || !strings.Contains(p.Screen(), "has no shell") {
+		t.Errorf("without a shell: %d, %q", code, p.Screen())
 	}
 	refused(t, in.Agbox(t, "shell", "demo"), 125, "terminal")
 	refused(t, in.Agbox(t, "exec", "-it", "demo", "sh"), 125, "terminal")

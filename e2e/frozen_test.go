@@ -77,15 +77,15 @@ func TestSIGTERMEndsEveryCommandAtADaemonThatDoesNotAnswer(t *testing.T) {
 			for len(used) > 0 {
 				<-used
 			}
-			p := in.onTerminal(t, args...)
+			p := in.OnTerminal(t, args...)
 			<-used
-			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			<-p.ended
-			status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+			<-p.Ended()
+			status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 			if status.ExitStatus() != 143 && status.Signal() != syscall.SIGTERM {
-				t.Errorf("%v ended with %v", args, p.cmd.ProcessState)
+				t.Errorf("%v ended with %v", args, p.Cmd.ProcessState)
 			}
 		}
 	})

@@ -105,30 +105,30 @@ func TestRunsSandboxGoesAfterItsCommandWhenAgboxIsKilled(t *testing.T) {
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)
-	p := in.onTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
-	p.await("# ")
-	p.types("tty && echo $((40+2)); exit 3\n")
-	p.await("42")
-	if code := p.wait(); code != 3 {
-		t.Errorf("exit code %d, screen %q", code, p.screen())
+	p := in.OnTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
+	p.Await("# ")
+	p.Types("tty && echo $((40+2)); exit 3\n")
+	p.Await("42")
+	if code := p.Wait(); code != 3 {
+		t.Errorf("exit code %d, screen %q", code, p.Screen())
 	}
 	if got := in.Must(t, "ls", "-q"); got != "" {
 		t.Errorf("there is %s", got)
 	}
-	p = in.onTerminal(t, "run", "--rm", "-it", "--name", "left", harness.ImageBusybox, "sh")
-	p.await("# ")
-	p.types("\x10\x11")
-	if code := p.wait(); code != 0 {
+	p = in.OnTerminal(t, "run", "--rm", "-it", "--name", "left", harness.ImageBusybox, "sh")
+	p.Await("# ")
+	p.Types("\x10\x11")
+	if code := p.Wait(); code != 0 {
 		t.Errorf("left with exit code %d", code)
 	}
 	if got := in.Must(t, "ps", "left"); !strings.Contains(got, "sh") {
 		t.Errorf("what was left runs no more: %s", got)
 	}
-	p = in.onTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
-	p.await("# ")
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.wait(); code != 128+int(syscall.SIGTERM) || strings.Contains(p.screen(), "keeps running") {
-		t.Errorf("ended with exit code %d, screen %q", code, p.screen())
+	p = in.OnTerminal(t, "run", "--rm", "-it", harness.ImageBusybox, "sh")
+	p.Await("# ")
+	_ = p.Cmd.Process.Signal(syscall.SIGTERM)
+	if code := p.Wait(); code != 128+int(syscall.SIGTERM) || strings.Contains(p.Screen(), "keeps running") {
+		t.Errorf("ended with exit code %d, screen %q", code, p.Screen())
 	}
 }
 

@@ -1,4 +1,4 @@
-package e2e
+package harness
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,20 +14,21 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// pty is a terminal with agbox on it. The test acts as its user.
-type pty struct {
-	t      *testing.T
-	cmd    *exec.Cmd
+// Terminal is a terminal with agbox on it. The test acts as its user.
+type Terminal struct {
+	t *testing.T
+	// Cmd is the run of agbox.
+	Cmd    *exec.Cmd
 	master *os.File
 	// line is agbox's end of the terminal. It stays open so that the test can examine it.
-	line   *os.File
-	before unix.Termios
-	ended  chan struct{}
-	kill   context.CancelFunc
+	line *os.File
+	// Before is the state of the terminal when agbox started.
+	Before unix.Termios
+	// ended is closed when agbox has ended.
+	ended chan struct{}
+	kill  context.CancelFunc
 
 	mu      sync.Mutex // guards the fields below
 	shown   strings.Builder
@@ -34,19 +36,26 @@ type pty struct {
 	over    bool
 }
 
-// onTerminal runs agbox on a new terminal.
-func (in *install) onTerminal(t *testing.T, args ...string) *pty {
+// OnTerminal runs agbox on a new terminal of 24 lines and 80 columns. It ends with the
+// test at the latest.
+func (in *Install) OnTerminal(t *testing.T, args ...string) *Terminal {
 	t.Helper()
-	p := &pty{t: t, ended: make(chan struct{}), changed: make(chan struct{})}
+	return in.OnTerminalIn(t, "/", nil, args...)
+}
+
+// OnTerminalIn is OnTerminal in a folder, with more environment variables.
+func (in *Install) OnTerminalIn(t *testing.T, dir string, env []string, args ...string) *Terminal {
+	t.Helper()
+	p := &Terminal{t: t, ended: make(chan struct{}), changed: make(chan struct{})}
 	p.open()
-	// As with harness.Process, each wait is bounded and not the whole life.
+	// As with Process, each wait is bounded and not the whole life.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p.kill = cancel
-	p.cmd = in.Command(ctx, "agbox", args...)
-	p.cmd.Env = append(p.cmd.Env, "TERM=xterm", "USER=tester")
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.line, p.line, p.line
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := p.cmd.Start(); err != nil {
+	p.Cmd = in.Command(ctx, "agbox", args...)
+	p.Cmd.Dir, p.Cmd.Env = dir, slices.Concat(p.Cmd.Env, []string{"TERM=xterm", "USER=tester"}, env)
+	p.Cmd.Stdin, p.Cmd.Stdout, p.Cmd.Stderr = p.line, p.line, p.line
+	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := p.Cmd.Start(); err != nil {
 		cancel()
 		t.Fatal(err)
 	}
@@ -54,7 +63,7 @@ func (in *install) onTerminal(t *testing.T, args ...string) *pty {
 	reading.Go(p.read)
 	go func() { // waited for with ended
 		defer close(p.ended)
-		_ = p.cmd.Wait()
+		_ = p.Cmd.Wait()
 		// Once this mark has been read, all output of agbox has been read.
 		if _, err := p.line.WriteString(endMark); err != nil {
 			p.take(nil, true)
@@ -70,7 +79,7 @@ func (in *install) onTerminal(t *testing.T, args ...string) *pty {
 	return p
 }
 
-func (p *pty) open() {
+func (p *Terminal) open() {
 	p.t.Helper()
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -88,11 +97,12 @@ func (p *pty) open() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.resize(24, 80)
-	p.before = p.termios()
+	p.Resize(24, 80)
+	p.Before = p.State()
 }
 
-func (p *pty) termios() unix.Termios {
+// State returns the settings of the terminal.
+func (p *Terminal) State() unix.Termios {
 	p.t.Helper()
 	state, err := unix.IoctlGetTermios(int(p.line.Fd()), unix.TCGETS)
 	if err != nil {
@@ -101,8 +111,8 @@ func (p *pty) termios() unix.Termios {
 	return *state
 }
 
-// resize acts like a window that changes its size.
-func (p *pty) resize(rows, columns uint16) {
+// Resize acts like a window that changes its size.
+func (p *Terminal) Resize(rows, columns uint16) {
 	p.t.Helper()
 	conn, err := p.master.SyscallConn()
 	if err != nil {
@@ -119,7 +129,7 @@ func (p *pty) resize(rows, columns uint16) {
 // endMark follows all output of agbox on the terminal.
 const endMark = "<the end of agbox>"
 
-func (p *pty) read() {
+func (p *Terminal) read() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := p.master.Read(buf)
@@ -130,7 +140,7 @@ func (p *pty) read() {
 	}
 }
 
-func (p *pty) take(data []byte, over bool) {
+func (p *Terminal) take(data []byte, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shown.Write(data)
@@ -139,18 +149,19 @@ func (p *pty) take(data []byte, over bool) {
 	p.changed = make(chan struct{})
 }
 
-func (p *pty) screen() string {
+// Screen returns everything that was shown so far.
+func (p *Terminal) Screen() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.shown.String()
 }
 
-// hang calls fn once the terminal is full, and reads nothing until it returns.
-func (p *pty) hang(fn func()) {
+// Hang calls fn once the terminal is full, and reads nothing until it returns.
+func (p *Terminal) Hang(fn func()) {
 	p.t.Helper()
 	p.mu.Lock() // read blocks here
 	defer p.mu.Unlock()
-	harness.Eventually(p.t, "the terminal is full", func() bool {
+	Eventually(p.t, "the terminal is full", func() bool {
 		room := []unix.PollFd{{Fd: int32(p.line.Fd()), Events: unix.POLLOUT}}
 		n, err := unix.Poll(room, 0)
 		return err == nil && n == 0
@@ -158,18 +169,18 @@ func (p *pty) hang(fn func()) {
 	fn()
 }
 
-// types presses keys.
-func (p *pty) types(keys string) {
+// Types presses keys.
+func (p *Terminal) Types(keys string) {
 	p.t.Helper()
 	if _, err := p.master.WriteString(keys); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// await returns once the text was shown.
-func (p *pty) await(text string) {
+// Await returns once the text was shown.
+func (p *Terminal) Await(text string) {
 	p.t.Helper()
-	bound := time.NewTimer(harness.Patience)
+	bound := time.NewTimer(Patience)
 	defer bound.Stop()
 	for {
 		p.mu.Lock()
@@ -179,19 +190,19 @@ func (p *pty) await(text string) {
 			return
 		}
 		if over {
-			p.t.Fatalf("agbox %s ended without showing %q; the screen: %q", strings.Join(p.cmd.Args[1:], " "), text, harness.Clip(shown))
+			p.t.Fatalf("agbox %s ended without showing %q; the screen: %q", strings.Join(p.Cmd.Args[1:], " "), text, Clip(shown))
 		}
 		select {
 		case <-changed:
 		case <-bound.C:
-			p.t.Fatalf("agbox %s did not show %q; the screen: %q", strings.Join(p.cmd.Args[1:], " "), text, harness.Clip(shown))
+			p.t.Fatalf("agbox %s did not show %q; the screen: %q", strings.Join(p.Cmd.Args[1:], " "), text, Clip(shown))
 		}
 	}
 }
 
 // awaitEnd returns once all output of agbox was read.
-func (p *pty) awaitEnd() {
-	bound := time.NewTimer(harness.Patience)
+func (p *Terminal) awaitEnd() {
+	bound := time.NewTimer(Patience)
 	defer bound.Stop()
 	select {
 	case <-p.ended:
@@ -210,23 +221,33 @@ func (p *pty) awaitEnd() {
 	}
 }
 
-// wait returns the exit code and checks that the terminal was restored.
-func (p *pty) wait() int {
+// Wait returns the exit code and checks that the terminal was restored.
+func (p *Terminal) Wait() int {
 	p.t.Helper()
 	p.awaitEnd()
-	if after := p.termios(); after != p.before {
-		p.t.Errorf("the terminal was left as %+v, it was %+v", after, p.before)
+	if after := p.State(); after != p.Before {
+		p.t.Errorf("the terminal was left as %+v, it was %+v", after, p.Before)
 	}
-	if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
-		p.t.Fatalf("agbox %s did not end; the screen: %q", strings.Join(p.cmd.Args[1:], " "), harness.Clip(p.screen()))
+	if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGKILL {
+		p.t.Fatalf("agbox %s did not end; the screen: %q", strings.Join(p.Cmd.Args[1:], " "), Clip(p.Screen()))
 	}
-	return p.cmd.ProcessState.ExitCode()
+	return p.Cmd.ProcessState.ExitCode()
 }
 
-// stopped returns once agbox is stopped by job control.
-func (p *pty) stopped() {
-	harness.Eventually(p.t, "agbox is stopped", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+// Says types a shell command that prints a word which the echo of the keys does not contain.
+func (p *Terminal) Says(command, word string) {
+	p.t.Helper()
+	p.Types(command + "; echo " + word[:1] + "''" + word[1:] + "\n")
+	p.Await(word)
+}
+
+// Ended is closed when agbox has ended.
+func (p *Terminal) Ended() <-chan struct{} { return p.ended }
+
+// Stopped returns once agbox is stopped by job control.
+func (p *Terminal) Stopped() {
+	Eventually(p.t, "agbox is stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
 		if errors.Is(err, os.ErrNotExist) {
 			p.t.Fatal("agbox has ended")
 		}
