@@ -21,7 +21,8 @@ import (
 // home returns what "~" stands for in the targets that must be known before the
 // primary is made: the home of the default user of execs, which the supervisor also
 // sets as HOME. It is empty if no such target begins with "~". A user without an entry
-// in the image's /etc/passwd has the home "/".
+// in the image's /etc/passwd has the home "/". The published daemon takes /home/agbox for
+// it but documents the home of the user, which is what agbox uses.
 func (l *Loop) home(ctx context.Context, sb ledger.Sandbox, image runtime.Image, n *sandboxNetwork) (string, error) {
 	if !homeTargets(sb.Spec) {
 		return "", nil

@@ -1,5 +1,9 @@
 // Package projections defines what the built-in tools of a sandbox bring in from the
 // host. projections.yaml has everything about each tool.
+//
+// A file that the program writes to is copied, never mounted writable: the host would
+// execute settings that a sandbox has changed. The items are resolved once, with the
+// environment of the caller, and stored in the spec.
 package projections
 
 import (
