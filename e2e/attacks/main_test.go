@@ -13,6 +13,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(neighbourVariable); path != "" {
 		os.Exit(pretendToBeTheDaemon(path))
 	}
+	if os.Getenv(hogVariable) != "" {
+		os.Exit(holdInstances())
+	}
 	os.Exit(run(m))
 }
 
