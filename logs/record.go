@@ -26,7 +26,6 @@ import (
 // file. The fields at 16 and 24 hold the lower and upper half of their number, which is
 // not 0. Several gaps may have the same offset. An agboxd that does not know gaps treats
 // the index as damaged from the first gap on: it returns all bytes, and a notice.
-// the index from the first one on for damaged: it gives all bytes, and a notice.
 const (
 	recordSize = 32
 	// maxRecord is the maximum number of bytes that one record covers. Longer writes are

@@ -29,6 +29,10 @@ func (l *Links) Check(sandboxID string) guest.Check {
 // a life of the container and not at each link: commands are served while the engine is
 // away, also by the next daemon. If the container was started again behind our back, the
 // pid differs and the engine is asked again.
+//
+// What the process looks like is no proof, such as being PID 1 of its namespace, its cgroup
+// or paths inside: the first process of a service or of a nested namespace has these too,
+// and some cgroup drivers hide them.
 func (l *Links) Verify(ctx context.Context, sandboxID string, pid int) error {
 	if pid == 0 {
 		return unseen(process.SeesAll())

@@ -15,6 +15,8 @@ import (
 
 // Preamble is the first text on the connection of a transfer. Read as the header of
 // a ttrpc frame, it would exceed the length limit, so the two cannot be confused.
+// Transfers bypass ttrpc, which allocated each chunk five times and cut off readers that
+// paused for a second.
 const Preamble = "AGBXFILE"
 
 // IsTransfer reports whether a connection that begins with p may be a transfer. p
