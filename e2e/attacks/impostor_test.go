@@ -11,7 +11,8 @@ import (
 )
 
 // impostor puts a process between the daemon and the supervisor: it listens in place of
-// the supervisor and passes everything on, so the daemon would notice nothing. The
+// the supervisor and passes everything on. The supervisor refuses that, but the daemon must
+// not have sent anything before. The
 // process that called listen, whose pid the kernel tells, ends at once: a daemon that
 // looks for it finds nobody.
 const impostor = `

@@ -188,17 +188,21 @@ func TestPermissionToExecuteFollowsOwnerGroupAndOthers(t *testing.T) {
 	}
 }
 
-func TestOnlyOutsidersAndRootMayConnect(t *testing.T) {
+func TestOnlyOutsidersMayConnect(t *testing.T) {
 	for _, c := range []struct {
 		peer unix.Ucred
+		pid  int
 		want bool
 	}{
-		{unix.Ucred{Pid: 0, Uid: 1000}, true},  // a daemon outside the container
-		{unix.Ucred{Pid: 7, Uid: 0}, true},     // root inside
-		{unix.Ucred{Pid: 7, Uid: 1000}, false}, // inside, with the same number as the daemon's user
+		{unix.Ucred{Pid: 0, Uid: 1000}, 1, true},   // a daemon outside the container
+		{unix.Ucred{Pid: 1, Uid: 0}, 1, true},      // the same in gVisor
+		{unix.Ucred{Pid: 7, Uid: 0}, 1, false},     // root inside
+		{unix.Ucred{Pid: 7, Uid: 1000}, 1, false},  // inside, with the same number as the daemon's user
+		{unix.Ucred{Pid: 7, Uid: 0}, 99, true},     // root, without a container
+		{unix.Ucred{Pid: 7, Uid: 1000}, 99, false}, // another user, without a container
 	} {
-		if got := trustedPeer(&c.peer, 0); got != c.want {
-			t.Errorf("%+v: %v", c.peer, got)
+		if got := trustedPeer(&c.peer, c.pid, 0); got != c.want {
+			t.Errorf("%+v calls process %d: %v", c.peer, c.pid, got)
 		}
 	}
 }

@@ -66,9 +66,9 @@ func listen(path string, uid, gid uint32) (*listener, error) {
 	return &listener{UnixListener: l, conns: make(map[*conn]struct{})}, nil
 }
 
-// Accept returns the next connection from outside the container or from root inside it.
-// The file mode is not enough: a process in the container may have the same uid as the
-// daemon's user, and could become root through the supervisor.
+// Accept returns the next connection from outside the container. A process inside needs no
+// supervisor to run commands: through it, root could make any number of files on the host,
+// and another user who has the uid of the daemon's user could become root.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.AcceptUnix()
@@ -86,8 +86,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// trusted reports whether the peer is outside this PID namespace, where its pid reads as
-// 0, or is root or the supervisor's own user in it.
+// trusted reports whether the peer may call the supervisor.
 func trusted(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -96,13 +95,20 @@ func trusted(c *net.UnixConn) bool {
 	ok := false
 	err = raw.Control(func(fd uintptr) {
 		peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		ok = err == nil && trustedPeer(peer, os.Geteuid())
+		ok = err == nil && trustedPeer(peer, os.Getpid(), os.Geteuid())
 	})
 	return err == nil && ok
 }
 
-func trustedPeer(peer *unix.Ucred, euid int) bool {
-	return peer.Pid == 0 || peer.Uid == 0 || int(peer.Uid) == euid
+// trustedPeer decides about the peer of a supervisor with these ids. A peer outside of
+// the PID namespace has the pid 0 here. gVisor gives the supervisor's own credentials for
+// every peer outside. A supervisor that is not PID 1 shares the namespace of its daemon,
+// as in tests, and decides by the user.
+func trustedPeer(peer *unix.Ucred, pid, euid int) bool {
+	if peer.Pid == 0 || int(peer.Pid) == pid {
+		return true
+	}
+	return pid != 1 && (peer.Uid == 0 || int(peer.Uid) == euid)
 }
 
 func (l *listener) add(c *net.UnixConn) *conn {
