@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,8 +14,9 @@ import (
 // recount is the minimum time between two counts of the files when the quota is full.
 const recount = time.Second
 
-// Quota limits the total size of the output of all execs of a directory. Files that
-// existed before count too. Removed files free their space: when the quota is full, the
+// Quota limits the total size of the output of all execs of a directory, with its index:
+// the index of short writes is longer than their output. Files that existed before count
+// too. Removed files free their space: when the quota is full, the
 // files are counted again. That happens at most once a second, and only if output would
 // be dropped. A nil Quota has no limit.
 type Quota struct {
@@ -73,7 +75,7 @@ func (q *Quota) commit(taken, written int) {
 	q.used -= min(q.used, uint64(taken-written))
 }
 
-// outputBytes returns the total size of the output files in the directory.
+// outputBytes returns the total size of the output and its index in the directory.
 func (d *Dir) outputBytes() (sum uint64, err error) {
 	var fd int
 	if err := d.at(func(dirfd int) (err error) {
@@ -85,7 +87,7 @@ func (d *Dir) outputBytes() (sum uint64, err error) {
 	list := os.NewFile(uintptr(fd), d.path)
 	defer func() { _ = list.Close() }()
 	_, err = eachName(context.Background(), list, func(name string) error {
-		if !strings.HasSuffix(name, suffixStdout) && !strings.HasSuffix(name, suffixStderr) {
+		if !slices.ContainsFunc([]string{suffixStdout, suffixStderr, suffixIndex}, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
 			return nil
 		}
 		var st unix.Stat_t

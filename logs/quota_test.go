@@ -37,7 +37,7 @@ func TestExecsShareOneQuota(t *testing.T) {
 	a.Write(Stdout, now, make([]byte, 400))
 	b.Write(Stderr, now, make([]byte, 400))
 	a.Write(Stderr, now, make([]byte, 400))
-	if n := a.Counts(); n != (Counts{Stdout: 400, Stderr: 200, StderrDropped: 200}) {
+	if n := a.Counts(); n != (Counts{Stdout: 400, Stderr: 104, StderrDropped: 296}) {
 		t.Errorf("the first kept %+v", n)
 	}
 	b.Write(Stdout, now, make([]byte, 1))
@@ -46,9 +46,24 @@ func TestExecsShareOneQuota(t *testing.T) {
 	}
 }
 
+func TestTheIndexOfShortWritesCountsAgainstTheQuota(t *testing.T) {
+	d := quotaDir(t)
+	w := quotaWriter(t, d, "a", d.NewQuota(1000))
+	for range 1000 {
+		w.Write(Stdout, time.Now(), []byte("x"))
+	}
+	index, err := os.Stat(filepath.Join(d.path, IndexName("a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := w.Counts(); n.Stdout+n.StdoutDropped != 1000 || n.Stdout < 25 || n.Stdout+uint64(index.Size()) > 1000 {
+		t.Errorf("%+v is kept with an index of %d bytes", n, index.Size())
+	}
+}
+
 func TestFilesThatWereThereCountAgainstTheQuota(t *testing.T) {
 	d := quotaDir(t)
-	for name, size := range map[string]int{"old.stdout.log": 300, "old.stderr.log": 300, "old.index": 5000, "stranger": 5000} {
+	for name, size := range map[string]int{"old.stdout.log": 300, "old.stderr.log": 300, "old.index": 100, "stranger": 5000} {
 		if err := os.WriteFile(filepath.Join(d.path, name), make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +73,7 @@ func TestFilesThatWereThereCountAgainstTheQuota(t *testing.T) {
 	}
 	w := quotaWriter(t, d, "a", d.NewQuota(1000))
 	w.Write(Stdout, time.Now(), make([]byte, 1000))
-	if n := w.Counts(); n.Stdout != 400 || n.StdoutDropped != 600 {
+	if n := w.Counts(); n.Stdout != 268 || n.StdoutDropped != 732 {
 		t.Errorf("kept %+v", n)
 	}
 }
@@ -75,7 +90,7 @@ func TestRemovedLogsMakeRoomAgain(t *testing.T) {
 	}
 	b.Write(Stdout, now.Add(recount/2), make([]byte, 200)) // the files are not counted at every write
 	b.Write(Stdout, now.Add(recount), make([]byte, 200))
-	if n := b.Counts(); n.Stdout != 300 || n.StdoutDropped != 300 {
+	if n := b.Counts(); n.Stdout != 236 || n.StdoutDropped != 364 {
 		t.Errorf("kept %+v", n)
 	}
 }

@@ -177,9 +177,17 @@ func (w *Writer) appendLocked(stream Stream, now time.Time, p []byte) int {
 	if len(p) == 0 || w.closed || w.restingLocked(now) {
 		return 0
 	}
-	granted := w.quota.take(now, len(p))
-	kept := w.putLocked(stream, now, p[:granted])
-	w.quota.commit(granted, kept)
+	index := recordSize
+	if out.gap > 0 {
+		index += recordSize
+	}
+	granted := w.quota.take(now, len(p)+index)
+	kept := w.putLocked(stream, now, p[:max(granted-index, 0)])
+	written := 0
+	if kept > 0 {
+		written = kept + index
+	}
+	w.quota.commit(granted, written)
 	return kept
 }
 

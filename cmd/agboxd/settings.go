@@ -67,7 +67,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept; those of the oldest commands are removed first")
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
-	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept. 0: no limit. Applies to new sandboxes")
+	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
 	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
