@@ -4,6 +4,8 @@
 // Whether an event may be appended is decided inside the write transaction, with the
 // record at that point of the write order. So two conflicting calls never both succeed,
 // and every reply describes data that is on disk.
+//
+// It is a package of its own because loop, API and execs all need the records.
 package ledger
 
 import (
