@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/trees"
 )
 
 // recount is the minimum time between two counts of the files when the quota is full.
@@ -77,16 +79,16 @@ func (q *Quota) commit(taken, written int) {
 
 // outputBytes returns the total size of the output and its index in the directory.
 func (d *Dir) outputBytes() (sum uint64, err error) {
-	var fd int
+	var list *os.File
 	if err := d.at(func(dirfd int) (err error) {
-		fd, err = openBeneath(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		list, err = trees.Open(dirfd, ".")
 		return err
 	}); err != nil {
 		return 0, d.describe(".", err)
 	}
-	list := os.NewFile(uintptr(fd), d.path)
 	defer func() { _ = list.Close() }()
-	_, err = eachName(context.Background(), list, func(name string) error {
+	fd := int(list.Fd())
+	err = trees.Names(context.Background(), list, func(name string) error {
 		if !slices.ContainsFunc([]string{suffixStdout, suffixStderr, suffixIndex}, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
 			return nil
 		}

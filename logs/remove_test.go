@@ -47,7 +47,7 @@ func TestRemoveAllDeletesWhateverTheContainerHasLeft(t *testing.T) {
 		must(t, put(filepath.Join(path, "deep", kind, "x", kind), victim))
 	}
 	must(t, os.MkdirAll(filepath.Join(path, ".removing-1", "a", "b"), 0o700)) // a name that removal uses
-	for i := range 3 * listBatch {
+	for i := range 1500 {                                                     // more than one list of names
 		writeFile(t, path, fmt.Sprintf("f%d", i), nil)
 	}
 
