@@ -242,7 +242,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	r.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
-		InstallID: db.InstallID(), Supervisor: supervisor.Copy,
+		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
 		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory, Now: time.Now, Log: cfg.Log,

@@ -23,6 +23,11 @@ func ImageReaderName(sandboxID string) string {
 	return "agbox-image-reader-" + ids.Sanitize(sandboxID)
 }
 
+// ReclaimerName is the name of the container that removes what the daemon cannot remove.
+func ReclaimerName(sandboxID string) string {
+	return "agbox-reclaimer-" + ids.Sanitize(sandboxID)
+}
+
 // ServiceName is the name of a sandbox's service container.
 func ServiceName(sandboxID, service string) string {
 	return "agbox-svc-" + ids.Sanitize(sandboxID) + "-" + ids.Sanitize(service)

@@ -26,7 +26,13 @@ const (
 	// RoleImageReader is a container that never starts. The daemon reads files of an
 	// image from it and removes it.
 	RoleImageReader Role = "image-reader"
+	// RoleReclaimer is a container that removes what root in the sandbox has put into the
+	// folders of the host and the daemon's user cannot remove.
+	RoleReclaimer Role = "reclaimer"
 )
+
+// NoNetwork as a ContainerSpec.NetworkID gives the container a loopback interface only.
+const NoNetwork = "none"
 
 // Identity says which sandbox an engine object belongs to. It is stored in labels.
 type Identity struct {
@@ -277,7 +283,7 @@ type ContainerSpec struct {
 	// User of PID 1, for example "0:0".
 	User       string
 	WorkingDir string
-	// NetworkID is the network to attach to.
+	// NetworkID is the network to attach to, or NoNetwork.
 	NetworkID string
 	Mounts    []Mount
 	Volumes   []VolumeMount

@@ -35,6 +35,9 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) > 1 && os.Args[1] == reclaimVerb {
+		return reclaim(os.Args[2:])
+	}
 	boot := flag.String("boot", paths.InContainerBoot, "boot configuration written by the daemon")
 	link := flag.String("link", paths.InContainerLink, "folder for the socket")
 	logs := flag.String("logs", paths.InContainerLogs, "folder for log and status files")

@@ -30,6 +30,8 @@ type Engine interface {
 	StartContainer(ctx context.Context, id string) error
 	// StopContainer stops a container. It does nothing to a stopped or missing one.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	// WaitContainer waits until a container does not run and returns its exit code.
+	WaitContainer(ctx context.Context, id string) (exitCode int, err error)
 	// RemoveContainer removes a container with its anonymous volumes.
 	RemoveContainer(ctx context.Context, id string) error
 	// RemoveNetwork removes a network and detaches what is still attached to it.

@@ -214,7 +214,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 			l.guests.set(s.SandboxID, up)
 		}
 	}
-	engine.OnStart = func(s runtime.ContainerSpec) { set(s, true) }
+	engine.OnStart = func(s runtime.ContainerSpec) { set(s, true); playReclaimer(engine, s) }
 	engine.OnEnd = func(s runtime.ContainerSpec) { set(s, false) }
 	ctx, cancel := context.WithCancel(context.Background())
 	var loop sync.WaitGroup

@@ -37,6 +37,9 @@ type Options struct {
 	InstallID string
 	// Supervisor is the host path of the supervisor binary for new containers.
 	Supervisor string
+	// Unprivileged means that the daemon's user is not root: files of root in the folders
+	// of a sandbox must be removed by a container.
+	Unprivileged bool
 	// HandedOver means that the previous daemon was upgraded and handed its work over.
 	HandedOver bool
 	// PendingRecovery is the policy for sandboxes that an earlier daemon was making.
@@ -75,7 +78,7 @@ type Loop struct {
 	// The fields up to memoryDefault are as in Options.
 
 	installID, supervisor     string
-	handedOver                bool
+	unprivileged, handedOver  bool
 	pendingRecovery           machine.PendingRecovery
 	revival                   agboxv1.RevivalPolicy
 	resyncEvery               time.Duration
@@ -141,7 +144,7 @@ func New(o Options) *Loop {
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
-		installID: o.InstallID, supervisor: o.Supervisor, handedOver: o.HandedOver,
+		installID: o.InstallID, supervisor: o.Supervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -231,7 +230,8 @@ func (l *Loop) stop(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 }
 
 // remove removes containers, then networks and volumes, then the files for the
-// supervisor. The logs stay, because a user may still read them.
+// supervisor. The logs stay, because a user may still read them, but nothing stays that the
+// daemon's user could not remove later.
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -242,17 +242,21 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 		return err
 	}
 	inv = ours(inv, sb.Nonce)
+	left := l.reclaim(ctx, sb, inv)
+	if left != nil && retryable(left) {
+		return left
+	}
 	err = removeEach(ctx, l, l.engine.RemoveContainer, inv.Containers, func(c runtime.Container) string { return c.ID })
 	if err != nil {
 		return err
 	}
-	err = errors.Join(
+	err = errors.Join(left,
 		removeEach(ctx, l, l.engine.RemoveNetwork, inv.Networks, func(n runtime.Network) string { return n.ID }),
 		removeEach(ctx, l, l.engine.RemoveVolume, inv.Volumes, func(v runtime.Volume) string { return v.Name }))
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(l.paths.Guest(sb.ID)); err != nil {
+	if err := l.removeGuestFiles(ctx, sb.ID); err != nil {
 		return err
 	}
 	o.Looked, o.Leftovers, o.Primary, o.Services = true, false, nil, nil
@@ -271,18 +275,20 @@ func spareNetworks(inv runtime.Inventory) []runtime.Network {
 	return spare
 }
 
-// imageReaders are the containers from which the files of an image were read. A killed
-// daemon, or an engine that executes a request late, leaves one behind.
-func imageReaders(inv runtime.Inventory) []runtime.Container {
-	return slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool { return c.Role != runtime.RoleImageReader })
+// spareContainers are those that were made for one step: image readers and reclaimers. A
+// killed daemon, or an engine that executes a request late, leaves one behind.
+func spareContainers(inv runtime.Inventory) []runtime.Container {
+	return slices.DeleteFunc(slices.Clone(inv.Containers), func(c runtime.Container) bool {
+		return c.Role != runtime.RoleImageReader && c.Role != runtime.RoleReclaimer
+	})
 }
 
 // hasSpares reports whether there is something that removeSpares removes.
 func hasSpares(inv runtime.Inventory) bool {
-	return len(spareNetworks(inv)) > 0 || len(imageReaders(inv)) > 0
+	return len(spareNetworks(inv)) > 0 || len(spareContainers(inv)) > 0
 }
 
-// removeSpares removes the image readers and the current spareNetworks.
+// removeSpares removes the current spareContainers and spareNetworks.
 func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -293,7 +299,7 @@ func (l *Loop) removeSpares(ctx context.Context, sb ledger.Sandbox, o *machine.O
 		return err
 	}
 	inv = ours(inv, sb.Nonce)
-	err = removeEach(ctx, l, l.engine.RemoveContainer, imageReaders(inv), func(c runtime.Container) string { return c.ID })
+	err = removeEach(ctx, l, l.engine.RemoveContainer, spareContainers(inv), func(c runtime.Container) string { return c.ID })
 	if err != nil {
 		return err
 	}

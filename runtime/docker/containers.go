@@ -135,6 +135,27 @@ func (e *Engine) StopContainer(ctx context.Context, id string, grace time.Durati
 	return err
 }
 
+// WaitContainer waits until a container does not run, and returns the exit code of its
+// last run. A container that was never started has 0. It fails with errdefs.ErrNotFound if
+// the container does not exist.
+func (e *Engine) WaitContainer(ctx context.Context, id string) (exitCode int, err error) {
+	err = e.call(ctx, "wait for the container", func(cli *client.Client) error {
+		ended, failed := cli.ContainerWait(ctx, id, container.WaitConditionNotRunning)
+		// One of the two channels always gets a message, even if ctx is cancelled.
+		select {
+		case result := <-ended:
+			if result.Error != nil {
+				return fmt.Errorf("wait for the container: %s", result.Error.Message)
+			}
+			exitCode = int(result.StatusCode)
+			return nil
+		case err := <-failed:
+			return err
+		}
+	})
+	return exitCode, err
+}
+
 // RemoveContainer kills and removes a container with its anonymous volumes, and
 // returns when that is done. It succeeds if the container does not exist.
 func (e *Engine) RemoveContainer(ctx context.Context, id string) error {

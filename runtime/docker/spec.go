@@ -161,7 +161,7 @@ func logConfig(role runtime.Role) container.LogConfig {
 // networkConfig attaches the container to its network. A service can be resolved
 // there by its name.
 func networkConfig(spec runtime.ContainerSpec) *network.NetworkingConfig {
-	if spec.NetworkID == "" {
+	if spec.NetworkID == "" || spec.NetworkID == runtime.NoNetwork {
 		return nil
 	}
 	endpoint := &network.EndpointSettings{NetworkID: spec.NetworkID}

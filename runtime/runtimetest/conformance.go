@@ -21,6 +21,7 @@ type Engine interface {
 	EnsureContainer(ctx context.Context, spec runtime.ContainerSpec) (id string, err error)
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	WaitContainer(ctx context.Context, id string) (exitCode int, err error)
 	RemoveContainer(ctx context.Context, id string) error
 	RemoveNetwork(ctx context.Context, id string) error
 	EnsureVolume(ctx context.Context, spec runtime.VolumeSpec) error

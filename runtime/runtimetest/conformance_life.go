@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"context"
 	"reflect"
 	"testing"
 
@@ -46,6 +47,47 @@ var lifeCases = map[string]func(*testing.T, *subject){
 			t.Errorf("after a kill it is %+v, want exited with %d", seen, killed)
 		}
 	},
+	"AWaitEndsWithTheContainer": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		type end struct {
+			code int
+			err  error
+		}
+		ended := make(chan end)
+		go func() {
+			code, err := s.Engine.WaitContainer(t.Context(), id)
+			ended <- end{code, err}
+		}()
+		s.Kill(t, id)
+		if got := <-ended; got != (end{code: killed}) {
+			t.Errorf("the wait ended with %+v, want %d", got, killed)
+		}
+		if code, err := s.Engine.WaitContainer(t.Context(), id); code != killed || err != nil {
+			t.Errorf("a wait after the end gives %d, %v", code, err)
+		}
+	},
+	"AWaitEndsWithItsContext": func(t *testing.T, s *subject) {
+		id := s.started(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := s.Engine.WaitContainer(ctx, id)
+			ended <- err
+		}()
+		cancel()
+		if err := <-ended; err == nil || ctx.Err() == nil {
+			t.Errorf("a cancelled wait gives %v", err)
+		}
+	},
+	"AContainerWithoutANetworkStarts": func(t *testing.T, s *subject) {
+		spec := s.sleeper(s.image(t).ID, runtime.NoNetwork)
+		spec.Identity, spec.Name = s.identity(runtime.RoleReclaimer), runtime.ReclaimerName(s.sandboxID)
+		id := s.ensure(t, spec)
+		must(t, s.Engine.StartContainer(t.Context(), id))
+		if inv := s.inventory(t); len(inv.Containers) != 1 || inv.Containers[0].Role != runtime.RoleReclaimer || len(inv.Networks) > 0 {
+			t.Errorf("the inventory is %+v", inv)
+		}
+	},
 	"RunningContainerIsRemoved": func(t *testing.T, s *subject) {
 		id := s.started(t)
 		must(t, s.Engine.RemoveContainer(t.Context(), id))
@@ -57,6 +99,8 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		_, err := s.Engine.InspectContainer(t.Context(), missing)
 		wantClass(t, err, errdefs.ErrNotFound)
 		wantClass(t, s.Engine.StartContainer(t.Context(), missing), errdefs.ErrNotFound)
+		_, err = s.Engine.WaitContainer(t.Context(), missing)
+		wantClass(t, err, errdefs.ErrNotFound)
 		must(t, s.Engine.StopContainer(t.Context(), missing, 0))
 		must(t, s.Engine.RemoveContainer(t.Context(), missing))
 		must(t, s.Engine.RemoveNetwork(t.Context(), missing))

@@ -134,7 +134,7 @@ func (f *Fake) start(id string) (spec runtime.ContainerSpec, begun bool, err err
 	if c.State == runtime.StateRunning {
 		return spec, false, nil
 	}
-	if _, ok := f.networks[c.spec.NetworkID]; !ok && c.spec.NetworkID != "" {
+	if _, ok := f.networks[c.spec.NetworkID]; !ok && c.spec.NetworkID != "" && c.spec.NetworkID != runtime.NoNetwork {
 		return spec, false, fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_ENGINE_FAILED, "The engine has no network %s to start %s in.", c.spec.NetworkID, c.Name)
 	}
 	ports, err := f.publishLocked(c.spec)
@@ -156,6 +156,33 @@ func (f *Fake) StopContainer(ctx context.Context, id string, _ time.Duration) er
 		f.end(id, 0, "stop")
 		return nil
 	})
+}
+
+// WaitContainer waits until a container does not run.
+func (f *Fake) WaitContainer(ctx context.Context, id string) (exitCode int, err error) {
+	err = f.do(ctx, VerbWaitContainer, func() error {
+		for {
+			f.mu.Lock()
+			c, changed := f.containers[id], f.changed
+			running := c != nil && c.State == runtime.StateRunning
+			if c != nil {
+				exitCode = c.ExitCode
+			}
+			f.mu.Unlock()
+			if c == nil {
+				return noContainer(id)
+			}
+			if !running {
+				return nil
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ended(ctx)
+			}
+		}
+	})
+	return exitCode, err
 }
 
 // RemoveContainer kills and removes a container. A missing one is success.

@@ -24,6 +24,7 @@ const (
 	VerbEnsureContainer  Verb = "EnsureContainer"
 	VerbStartContainer   Verb = "StartContainer"
 	VerbStopContainer    Verb = "StopContainer"
+	VerbWaitContainer    Verb = "WaitContainer"
 	VerbRemoveContainer  Verb = "RemoveContainer"
 	VerbRemoveNetwork    Verb = "RemoveNetwork"
 	VerbInventory        Verb = "Inventory"
