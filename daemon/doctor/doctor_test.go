@@ -260,6 +260,21 @@ func TestAnInstallInOrderIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestTheDatabaseIsDescribedInSingularAndPlural(t *testing.T) {
+	for _, c := range []struct {
+		living, deleted, unreadable int
+		want                        string
+	}{
+		{1, 0, 0, "It is open and sound; it holds 1 living sandbox and the history of 0 deleted ones."},
+		{2, 1, 0, "It is open and sound; it holds 2 living sandboxes and the history of 1 deleted one."},
+		{1, 1, 1, "It is open; it holds 1 living sandbox, the history of 1 deleted one, and 1 that cannot be read."},
+	} {
+		if got := databaseSentence(c.living, c.deleted, c.unreadable); got != c.want {
+			t.Errorf("%+v gives %q", c, got)
+		}
+	}
+}
+
 func TestServicesAndVolumesAreListedAndADeadOneIsRepaired(t *testing.T) {
 	l := begin(t, runtimetest.NewFake(), t.TempDir())
 	asleep := l.awake()

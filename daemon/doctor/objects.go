@@ -111,9 +111,10 @@ func listFolders(root string) []string {
 }
 
 func databaseSentence(living, deleted, unreadable int) string {
-	text := fmt.Sprintf("It is open and sound; it holds %d living sandboxes and the history of %d deleted ones.", living, deleted)
+	holds := counted(living, "living sandbox", "living sandboxes")
+	history := "the history of " + counted(deleted, "deleted one", "deleted ones")
 	if unreadable > 0 {
-		text = fmt.Sprintf("It is open; it holds %d living sandboxes, the history of %d deleted ones, and %d that cannot be read.", living, deleted, unreadable)
+		return fmt.Sprintf("It is open; it holds %s, %s, and %d that cannot be read.", holds, history, unreadable)
 	}
-	return text
+	return fmt.Sprintf("It is open and sound; it holds %s and %s.", holds, history)
 }
