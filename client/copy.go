@@ -157,14 +157,14 @@ func (c *Client) CopyTo(ctx context.Context, from, sandbox, to string, o CopyOpt
 		return Copied{}, err
 	}
 	var done Copied
-	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
-		done, err = c.copyTo(ctx, tree, sandbox, where, o, tell)
+	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
+		done, err = c.copyTo(ctx, tree, sandbox, where, o, progress)
 		return err
 	})
 	return done, localError("Copying "+from, err)
 }
 
-func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where destination, o CopyOptions, tell func(files, bytes int64)) (Copied, error) {
+func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where destination, o CopyOptions, progress func(files, bytes int64)) (Copied, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r, w := io.Pipe()
@@ -172,7 +172,7 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where dest
 	go func() { // waited for below
 		defer close(packed)
 		buf := bufio.NewWriterSize(w, pieceSize)
-		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: tell})
+		err := archive.Pack(ctx, buf, int(t.dir.Fd()), t.base, archive.PackOptions{Name: where.name, Progress: progress})
 		_ = w.CloseWithError(errors.Join(err, buf.Flush()))
 	}()
 	only := where.only()
@@ -186,7 +186,7 @@ func (c *Client) copyTo(ctx context.Context, t *tree, sandbox string, where dest
 }
 
 // whole repeats a copy from its beginning while the daemon is away.
-func (c *Client) whole(ctx context.Context, o CopyOptions, once func(tell func(files, bytes int64)) error) error {
+func (c *Client) whole(ctx context.Context, o CopyOptions, once func(progress func(files, bytes int64)) error) error {
 	wait := c.newPatience(ctx)
 	for restarted := false; ; restarted = true {
 		moved := false
@@ -280,8 +280,8 @@ func (c *Client) CopyFrom(ctx context.Context, sandbox, from, to string, o CopyO
 	}
 	defer func() { _ = watch.root.Close() }() // only read
 	var done Copied
-	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
-		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: tell, Replaced: watch.replaced})
+	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
+		done, err = c.copyFrom(ctx, sandbox, from, dir, where, o, archive.UnpackOptions{Progress: progress, Replaced: watch.replaced})
 		return err
 	})
 	if o.ConfigChanged != nil {
@@ -340,7 +340,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 		return Copied{}, err
 	}
 	var done Copied
-	err = c.whole(ctx, o, func(tell func(files, bytes int64)) error {
+	err = c.whole(ctx, o, func(progress func(files, bytes int64)) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		r, w := io.Pipe()
@@ -349,7 +349,7 @@ func (c *Client) CopyBetween(ctx context.Context, sandbox, from, other, to strin
 			defer close(read)
 			_ = w.CloseWithError(c.ReadArchive(ctx, sandbox, source(from), where.name, w, o))
 		}()
-		done, err = c.WriteArchive(ctx, other, where.dir, where.only(), &telling{r, tell}, o)
+		done, err = c.WriteArchive(ctx, other, where.dir, where.only(), &countingReader{r, progress}, o)
 		_ = r.CloseWithError(io.ErrClosedPipe)
 		<-read
 		return err
@@ -380,15 +380,15 @@ func (c *Client) apart(ctx context.Context, sandbox string, src pathInfo, other 
 		"The directory %s cannot be copied into itself. Choose a destination outside it.", src.real)}
 }
 
-// telling reports the bytes that are read.
-type telling struct {
-	r    io.Reader
-	tell func(files, bytes int64)
+// countingReader reports the number of bytes of each read.
+type countingReader struct {
+	r        io.Reader
+	progress func(files, bytes int64)
 }
 
-func (t *telling) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	t.tell(0, int64(n))
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.progress(0, int64(n))
 	return n, err
 }
 

@@ -333,7 +333,7 @@ func TestRunPassesByItself(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	removed := make(chan struct{})
-	b.keeper.logs = telling{b.keeper.logs, removed}
+	b.keeper.logs = removalSignal{b.keeper.logs, removed}
 	done := make(chan struct{})
 	go func() { b.keeper.Run(ctx); close(done) }()
 	select {
@@ -345,12 +345,13 @@ func TestRunPassesByItself(t *testing.T) {
 	<-done
 }
 
-type telling struct {
+// removalSignal closes removed at the first removal.
+type removalSignal struct {
 	Logs
 	removed chan struct{}
 }
 
-func (s telling) RemoveExec(ctx context.Context, sandboxID, execID string) error {
+func (s removalSignal) RemoveExec(ctx context.Context, sandboxID, execID string) error {
 	close(s.removed)
 	return s.Logs.RemoveExec(ctx, sandboxID, execID)
 }
