@@ -117,7 +117,7 @@ func (f *follower) subscribe(follow bool) (err error) {
 		return nil
 	}
 	f.watch, err = f.s.logs.Watch(f.s.paths.SandboxLogs(f.sandboxID), f.execID)
-	if err != nil && f.ended() && errdefs.IsNotFound(err) {
+	if errdefs.IsNotFound(err) {
 		return f.gone()
 	}
 	if err != nil && fault.Of(err) == nil {

@@ -246,6 +246,47 @@ func TestAFollowerThatRestedMissesNothing(t *testing.T) {
 	}
 }
 
+func TestAFollowerOfARemovedLogSaysWhatToDo(t *testing.T) {
+	for name, remove := range map[string]func(f *follower) error{
+		"the folder, before the follower came": func(f *follower) error { return os.RemoveAll(f.s.paths.SandboxLogs("a")) },
+		"the folder, under a follower that rests": func(f *follower) error {
+			return errors.Join(f.read(t.Context(), false), f.reader.Suspend(), os.RemoveAll(f.s.paths.SandboxLogs("a")))
+		},
+		"the files, under a follower that rests": func(f *follower) error {
+			if err := errors.Join(f.read(t.Context(), false), f.reader.Suspend()); err != nil {
+				return err
+			}
+			files, err := filepath.Glob(filepath.Join(f.s.paths.SandboxLogs("a"), "*"))
+			for _, file := range files {
+				err = errors.Join(err, os.Remove(file))
+			}
+			return err
+		},
+	} {
+		for _, c := range []struct {
+			ended bool
+			says  string
+		}{{false, "stop and start the sandbox"}, {true, "\"agbox inspect e1\""}} {
+			f, w := followed(t, 0, &fakeClient{})
+			w.Write(logs.Stdout, time.Now(), []byte("one"))
+			if err := remove(f); err != nil {
+				t.Fatal(name, err)
+			}
+			done := make(chan struct{})
+			f.done = done
+			if c.ended {
+				close(done)
+			}
+			err := f.run(t.Context(), true)
+			if fault.ReasonOf(err) != agboxv1.ErrorReason_LOG_UNREADABLE || !strings.Contains(err.Error(), f.s.paths.SandboxLogs("a")) ||
+				!strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s, ended %t: %v, want %q", name, c.ended, err, c.says)
+			}
+			f.close()
+		}
+	}
+}
+
 func TestAMissingDescriptorIsOverloadAndNoLostLog(t *testing.T) {
 	err := unreadable("e1", &os.PathError{Op: "open", Path: "x", Err: unix.EMFILE})
 	if !errdefs.IsResourceExhausted(err) || fault.ReasonOf(err) != agboxv1.ErrorReason_OVERLOADED {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/containerd/errdefs"
@@ -105,17 +106,21 @@ func (f *follower) open(ctx context.Context) error {
 	}
 	dir, err := logs.OpenDir(f.s.paths.SandboxLogs(f.sandboxID))
 	if err != nil {
-		if f.ended() && errdefs.IsNotFound(err) {
+		if errdefs.IsNotFound(err) {
 			return f.gone()
 		}
 		return unreadable(f.execID, err)
 	}
 	defer dir.Close()
 	if f.reader != nil {
-		if err := f.reader.Resume(dir); err != nil {
-			return unreadable(f.execID, err)
+		err := f.reader.Resume(dir)
+		switch {
+		case err == nil:
+			return nil
+		case errdefs.IsNotFound(err):
+			return f.gone()
 		}
-		return nil
+		return unreadable(f.execID, err)
 	}
 	reader, err := dir.Open(f.execID, f.at)
 	switch {
@@ -181,6 +186,14 @@ func (f *follower) stopWaiting(status *agboxv1.ExecStatus) bool {
 	return true
 }
 
+// gone is the error for a log whose files were removed.
 func (f *follower) gone() error {
-	return unreadable(f.execID, errors.New("its files are gone"))
+	folder := f.s.paths.SandboxLogs(f.sandboxID)
+	message := fmt.Sprintf("The log of exec %s was removed from %s while the command ran, so its output cannot be read. If the whole folder was removed, stop and start the sandbox, which makes it again.",
+		f.execID, folder)
+	if f.ended() {
+		message = fmt.Sprintf("The log of exec %s was removed from %s, so its output cannot be read. \"agbox inspect %s\" still shows how it ended.",
+			f.execID, folder, f.execID)
+	}
+	return fault.New(errdefs.ErrDataLoss, agboxv1.ErrorReason_LOG_UNREADABLE, "%s", message).With("exec_id", f.execID)
 }
