@@ -94,6 +94,14 @@ func (l *Loop) trust(containerID string) {
 	delete(l.doubtful, containerID)
 }
 
+// inDoubt reports whether an event has announced a change of a container since the last
+// look.
+func (l *Loop) inDoubt(containerID string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.doubtful[containerID]
+}
+
 // doubted reports, once, whether a container must be inspected.
 func (l *Loop) doubted(containerID string) bool {
 	l.mu.Lock()

@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -404,4 +406,21 @@ func TestNothingIsKeptInMemoryOfSandboxesThatAreGone(t *testing.T) {
 			t.Errorf("%s holds %d entries: %v", v.Type().Field(i).Name, f.Len(), f.MapKeys())
 		}
 	}
+}
+
+// The clock is that of the synctest bubble.
+func TestAPrimaryThatExitsAtOnceIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := beginWith(t, runtimetest.NewFake(), t.TempDir(), time.Hour)
+		defer l.end()
+		l.engine.OnStart = func(runtime.ContainerSpec) { l.engine.Kill(l.engine.Containers()[0].ID, 3) }
+		begun := time.Now()
+		l.create("a", runtimetest.FakeImage)
+		if r := l.await("a", machine.Failed); r.ErrorReason != agboxv1.ErrorReason_PRIMARY_EXITED.String() {
+			t.Errorf("the reason is %s: %s", r.ErrorReason, r.ErrorMessage)
+		}
+		if took := time.Since(begun); took >= connectTimeout {
+			t.Errorf("the failure came after %v", took)
+		}
+	})
 }

@@ -170,7 +170,7 @@ const connectPause = 5 * time.Millisecond
 const socketPatience = time.Second
 
 // connect connects to the supervisor. It gives one that has just been started time to
-// open its socket, and checks the container meanwhile.
+// open its socket, unless an event reports that the container has changed meanwhile.
 func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *machine.Observation) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -190,6 +190,10 @@ func (l *Loop) connect(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o
 		case sb.State != machine.Pending:
 			l.log.Info("supervisor cannot be reached", "sandbox_id", sb.ID, "error", err)
 			o.ConnectFailed, w.unlinked = true, l.unlinked(sb.ID, err)
+			return nil
+		}
+		if o.Primary != nil && l.inDoubt(o.Primary.ID) {
+			o.Looked = false
 			return nil
 		}
 		select {
