@@ -31,6 +31,7 @@ func TestALogFolderThatIsRemovedUnderASandboxIsNamedAndMadeAgain(t *testing.T) {
 		if shown := in.Must(t, "ps", "-a", "box"); strings.Contains(shown, "\n") {
 			t.Errorf("an exec was accepted:\n%s", shown)
 		}
+		harness.Eventually(t, "inspect shows it", func() bool { return in.inspect(t, "box").GetSandbox().GetDegradedReason() == sentence })
 		in.wantDoctor(t, "box", sentence)
 	}
 	if err := os.RemoveAll(folder); err != nil {

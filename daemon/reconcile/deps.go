@@ -66,6 +66,9 @@ type Links interface {
 	Connected(sandboxID string) bool
 	// Fail ends the waits for a link that nobody can make before something is repaired.
 	Fail(sandboxID string, why error)
+	// CheckLogs returns an error that says what to do if the log folder of a linked sandbox
+	// was removed on the host.
+	CheckLogs(sandboxID string) error
 	// Drop breaks the link to a supervisor that is about to be replaced, and forgets why
 	// the last one could not be made. It is also called for a deleted sandbox.
 	Drop(sandboxID string)

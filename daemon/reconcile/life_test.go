@@ -39,6 +39,7 @@ type guests struct {
 	drops  int
 	failed error  // of the last call of Fail
 	lost   error  // why nobody answers, instead of the usual error
+	logs   error  // what is wrong with the log folders
 	main   string // exec id of the container's own command; empty: none
 	told   bool   // it was recorded
 	hooks  []*agboxv1.CreateExecRequest
@@ -70,6 +71,12 @@ func (g *guests) Fail(_ string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.failed = why
+}
+
+func (g *guests) CheckLogs(string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.logs
 }
 
 func (g *guests) Drop(id string) {

@@ -104,13 +104,14 @@ func (l *Loop) lookAtEngine(life context.Context, look *fullLook) error {
 	return nil
 }
 
-// enqueueChanged enqueues the sandboxes that look otherwise than their workers know.
+// enqueueChanged enqueues the sandboxes that look otherwise than their workers know, and
+// those whose log folder was removed.
 func (l *Loop) enqueueChanged(_ context.Context, look *fullLook) error {
 	if !look.known {
 		return nil
 	}
 	for _, sb := range l.ledger.Sandboxes() {
-		if l.needsLook(sb.Record, look.bySandbox[sb.ID]) {
+		if l.needsLook(sb.Record, look.bySandbox[sb.ID]) || l.links.CheckLogs(sb.ID) != nil {
 			l.Enqueue(sb.ID)
 		}
 	}

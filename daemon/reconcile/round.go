@@ -74,7 +74,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
 				// The container runs, so no link will be made by itself.
 				l.links.Fail(w.id, w.unlinked)
 			}
-			l.setTrouble(w, restTrouble(o, w.unlinked, w.network))
+			l.setTrouble(w, restTrouble(o, w.unlinked, l.links.CheckLogs(w.id), w.network))
 			return step.Wake
 		}
 		l.log.Debug("step", "sandbox_id", w.id, "verb", step.Do.String(), "why", step.Why)

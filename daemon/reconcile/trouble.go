@@ -8,9 +8,9 @@ import (
 )
 
 // restTrouble describes a problem of a sandbox that the loop cannot solve. unlinked says
-// why its supervisor cannot be linked, or is nil. network says what is wrong with its
-// network, or is empty.
-func restTrouble(o machine.Observation, unlinked error, network string) string {
+// why its supervisor cannot be linked, logs why it cannot write logs; both may be nil.
+// network says what is wrong with its network, or is empty.
+func restTrouble(o machine.Observation, unlinked, logs error, network string) string {
 	switch {
 	case o.Primary != nil && o.Primary.State == runtime.StatePaused:
 		return "The primary container is paused; unpause it with the engine's own tools."
@@ -18,6 +18,8 @@ func restTrouble(o machine.Observation, unlinked error, network string) string {
 		return unlinked.Error()
 	case o.ConnectFailed:
 		return "The supervisor cannot be reached; if it lasts, stop and start the sandbox."
+	case logs != nil:
+		return logs.Error()
 	}
 	return network
 }

@@ -10,6 +10,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/runtime"
@@ -48,14 +49,32 @@ func TestANetworkThatIsTakenAwayIsNamedWithWhatMendsIt(t *testing.T) {
 func TestTheReasonOfASupervisorThatCannotBeTrustedIsShown(t *testing.T) {
 	t.Parallel()
 	failed := machine.Observation{ConnectFailed: true, Primary: &runtime.Container{State: runtime.StateRunning}}
-	if got := restTrouble(failed, errors.New("it is a link"), ""); got != "it is a link" {
+	if got := restTrouble(failed, errors.New("it is a link"), nil, ""); got != "it is a link" {
 		t.Errorf("it says %q", got)
 	}
-	if got := restTrouble(failed, nil, ""); !strings.Contains(got, "cannot be reached") {
+	if got := restTrouble(failed, nil, nil, ""); !strings.Contains(got, "cannot be reached") {
 		t.Errorf("it says %q", got)
 	}
-	if got := restTrouble(machine.Observation{}, errors.New("it was a link"), ""); got != "" {
+	if got := restTrouble(machine.Observation{}, errors.New("it was a link"), nil, ""); got != "" {
 		t.Errorf("linked again it says %q", got)
+	}
+}
+
+func TestARemovedLogFolderOfARunningSandboxIsReported(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	sb := ledger.Sandbox{Record: l.await("a", machine.Ready)}
+	set := func(err error) {
+		l.guests.mu.Lock()
+		defer l.guests.mu.Unlock()
+		l.guests.logs = err
+	}
+	for range 2 { // before the second time, nothing else enqueues the sandbox
+		set(errors.New("the folder was removed"))
+		l.until("told by a resync", func() bool { return l.loop.Condition(sb).Degraded == "the folder was removed" })
+		set(nil)
+		l.until("well again", func() bool { return l.loop.Condition(sb).Degraded == "" })
 	}
 }
 

@@ -33,6 +33,7 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 		return nil, err
 	}
 	if err := lk.CheckLogs(); err != nil {
+		r.links.Recheck(lk.SandboxID)
 		return nil, err
 	}
 	if err := takesInput(ctx, lk, req); err != nil {

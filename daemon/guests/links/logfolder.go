@@ -49,6 +49,10 @@ func (lk *Link) CheckLogs() error {
 		lk.logs.path, lk.SandboxID).With("sandbox_id", lk.SandboxID)
 }
 
+// Recheck makes the loop look at the sandbox now, so that the sandbox shows the problem
+// that an exec has met.
+func (l *Links) Recheck(sandboxID string) { l.lost(sandboxID) }
+
 // CheckLogs is Link.CheckLogs for the link of a sandbox; nil if there is none.
 func (l *Links) CheckLogs(sandboxID string) error {
 	if lk := l.current(sandboxID); lk != nil {
