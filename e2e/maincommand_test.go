@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,6 +81,23 @@ func TestEveryLifeOfASandboxHasAMainCommandOfItsOwn(t *testing.T) {
 	if e := in.inspectExec(t, box+"/main"); e.GetExecId() != "main-"+box+"-2" || e.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING {
 		t.Errorf("after the removal it is %v", e)
 	}
+}
+
+func TestAMainCommandIsRecordedAlsoWhenTheLogsOfEarlierRunsAreGone(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	box := in.createServing(t)
+	for _, run := range []string{"-2", "-3"} {
+		in.Must(t, "stop", "demo")
+		if err := os.RemoveAll(filepath.Join(in.Home, "data", "exec-logs", box)); err != nil {
+			t.Fatal(err)
+		}
+		in.Must(t, "start", "demo")
+		if e := in.inspectExec(t, "demo/main"); e.GetExecId() != "main-"+box+run || e.GetState() != agboxv1.ExecState_EXEC_STATE_RUNNING {
+			t.Errorf("after the start it is %v, want run %s", e, run)
+		}
+	}
+	in.Start(t, "logs", "-f", "demo/main").AwaitOutput(t, "serving 3\n")
 }
 
 func TestTheMainCommandRunsOnAndEndsWithoutADaemon(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/store"
 )
 
@@ -61,6 +62,20 @@ func (l *Ledger) AcceptMain(ctx context.Context, seen machine.Record, ev *agboxv
 		return nil
 	})
 	return known, taken, err
+}
+
+// NextMainRun returns the number of the first run of a sandbox's own command whose exec id
+// is free.
+func (l *Ledger) NextMainRun(ctx context.Context, sandboxID string) (run uint32, err error) {
+	main := ids.Main(sandboxID)
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		for run = 1; ; run++ {
+			if _, reserved := tx.ExecReserved(ids.MainRun(main, run)); !reserved {
+				return nil
+			}
+		}
+	})
+	return run, err
 }
 
 // mainKnown reports whether the exec has a record. Otherwise taken means that its id was

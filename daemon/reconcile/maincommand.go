@@ -35,3 +35,26 @@ func (l *Loop) recordMain(ctx context.Context, sb ledger.Sandbox, ev *agboxv1.Sa
 	}
 	return err
 }
+
+// numberMain writes to the boot configuration which run of the sandbox's own command the
+// next start makes. The supervisor counts its status files, but retention or a person may
+// have removed them, and an exec id is never used twice.
+func (l *Loop) numberMain(ctx context.Context, sb ledger.Sandbox) error {
+	run, err := l.ledger.NextMainRun(ctx, sb.ID)
+	if err != nil {
+		return err
+	}
+	file := l.paths.GuestBoot(sb.ID)
+	boot, err := readBoot(file)
+	if err != nil {
+		return l.unwritable(err)
+	}
+	if run == max(1, boot.GetMainRun()) {
+		return nil
+	}
+	boot.MainRun = run
+	if err := saveBoot(file, boot); err != nil {
+		return l.unwritable(err)
+	}
+	return nil
+}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/runtime/runtimetest"
 )
 
@@ -20,6 +21,28 @@ func TestASandboxBecomesReadyTogetherWithItsMainCommand(t *testing.T) {
 	l.stop("a")
 	if r := l.await("a", machine.Stopped); len(r.Execs) != 0 {
 		t.Errorf("after the stop the execs are %v", r.Execs)
+	}
+}
+
+// The supervisor counts its status files, which retention removes.
+func TestAStartSaysWhichRunsOfTheMainCommandAreRecorded(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	for run := range uint32(3) {
+		l.guests.mu.Lock()
+		l.guests.main, l.guests.told = ids.MainRun("main-a", run+1), false
+		l.guests.mu.Unlock()
+		if run == 0 {
+			l.create("a", runtimetest.FakeImage)
+		} else {
+			l.want(l.ledger.RequestResume, "a")
+		}
+		l.await("a", machine.Ready)
+		if got := max(1, l.boot("a").GetMainRun()); got != run+1 {
+			t.Errorf("start %d begins with run %d", run+1, got)
+		}
+		l.stop("a")
+		l.await("a", machine.Stopped)
 	}
 }
 

@@ -142,6 +142,9 @@ func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *
 	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
 		return err
 	}
+	if err := l.numberMain(ctx, sb); err != nil {
+		return err
+	}
 	release, err := l.pinMounts(ctx, sb, o.Primary.ID)
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ const mainRoom = 7
 var ambiguous = regexp.MustCompile(`-([0-9]+|[0-9a-f]{8})$`)
 
 // Main returns the exec id of a sandbox's own command in the first run of its
-// container; for later runs "-2", "-3" and so on are appended. The ids of different
-// sandboxes differ: a sandbox id that is too long or ambiguous gets a short hash.
+// container; MainRun has those of later runs. The ids of different sandboxes differ: a
+// sandbox id that is too long or ambiguous gets a short hash.
 func Main(sandboxID string) string {
 	if len(mainPrefix)+len(sandboxID)+mainRoom <= mainLen && !ambiguous.MatchString(sandboxID) {
 		return mainPrefix + sandboxID
@@ -31,6 +31,15 @@ func Main(sandboxID string) string {
 	sum := sha256.Sum256([]byte(sandboxID))
 	hash := "-" + hex.EncodeToString(sum[:4])
 	return mainPrefix + sandboxID[:min(len(sandboxID), mainLen-len(mainPrefix)-len(hash)-mainRoom)] + hash
+}
+
+// MainRun returns the exec id of a sandbox's own command in a run of its container. main
+// is the id in the first run. Runs are counted from 1.
+func MainRun(main string, run uint32) string {
+	if run <= 1 {
+		return main
+	}
+	return main + "-" + strconv.FormatUint(uint64(run), 10)
 }
 
 // MayBeMain reports whether execID could be the result of Main for some sandbox. A

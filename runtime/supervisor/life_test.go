@@ -363,6 +363,17 @@ func TestTheContainersOwnCommandRunsInEveryLife(t *testing.T) {
 	}
 }
 
+func TestTheDaemonSaysFromWhichRunOnTheIDsAreFree(t *testing.T) {
+	b := newBox(t, withMain("sh", "-c", "exit 2"), func(_ *box, boot *guestv1.BootConfig) { boot.MainRun = 3 })
+	for _, id := range []string{"main-3", "main-4"} { // in the second life, main-3 has a status file
+		if r := b.end(id); r.GetExitCode() != 2 {
+			t.Error(r)
+		}
+		b.stop()
+		b.boot()
+	}
+}
+
 func TestSignalsToTheSupervisorChangeNothing(t *testing.T) {
 	b := newBox(t)
 	for sig := syscall.Signal(1); sig < 32; sig++ {

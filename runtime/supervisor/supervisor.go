@@ -276,19 +276,19 @@ func (s *Supervisor) startMain(ctx context.Context) {
 
 // claimMain claims an exec id for the container's own command. It returns nil once the
 // supervisor stops. An exec id is never reused: when the container is started again, its
-// command runs as ID-2, ID-3 and so on, and the earlier logs stay.
+// command runs as ID-2, ID-3 and so on, and the earlier logs stay. The daemon says which
+// ids it has recorded, because status files of earlier runs may have been removed.
 func (s *Supervisor) claimMain() *execution {
 	first := s.cfg.Boot.GetMainExecId()
 	if !ids.Valid(first) {
 		first = mainExec
 	}
-	id := first
-	for n := 2; ; n++ {
+	for run := max(1, s.cfg.Boot.GetMainRun()); ; run++ {
+		id := ids.MainRun(first, run)
 		if s.readStatus(id) == nil {
 			if e, mine := s.registry.claim(id, &s.work); mine || e == nil {
 				return e
 			}
 		}
-		id = fmt.Sprintf("%s-%d", first, n)
 	}
 }

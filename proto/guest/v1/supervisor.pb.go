@@ -458,7 +458,11 @@ type BootConfig struct {
 	Mounts []*HostMount `protobuf:"bytes,11,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	// The folder of the socket as the daemon sees it. If its numbers differ inside, the
 	// container's runtime shows other numbers than the host, and mounts are not compared.
-	Link          *FileIdentity `protobuf:"bytes,12,opt,name=link,proto3" json:"link,omitempty"`
+	Link *FileIdentity `protobuf:"bytes,12,opt,name=link,proto3" json:"link,omitempty"`
+	// Number of the first life whose exec id of the main command is free. The ids of earlier
+	// lives are taken even if their status files were removed. 0 means 1. Written before
+	// every start.
+	MainRun       uint32 `protobuf:"varint,13,opt,name=main_run,json=mainRun,proto3" json:"main_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -575,6 +579,13 @@ func (x *BootConfig) GetLink() *FileIdentity {
 		return x.Link
 	}
 	return nil
+}
+
+func (x *BootConfig) GetMainRun() uint32 {
+	if x != nil {
+		return x.MainRun
+	}
+	return 0
 }
 
 // FileIdentity identifies a file while it exists.
@@ -1794,7 +1805,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x9c\x03\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xb7\x03\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1811,7 +1822,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	" \x03(\tR\n" +
 	"commandEnv\x12+\n" +
 	"\x06mounts\x18\v \x03(\v2\x13.guest.v1.HostMountR\x06mounts\x12*\n" +
-	"\x04link\x18\f \x01(\v2\x16.guest.v1.FileIdentityR\x04link\"P\n" +
+	"\x04link\x18\f \x01(\v2\x16.guest.v1.FileIdentityR\x04link\x12\x19\n" +
+	"\bmain_run\x18\r \x01(\rR\amainRun\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +
