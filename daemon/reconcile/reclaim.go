@@ -24,7 +24,13 @@ import (
 
 // Root in a sandbox can put files into the mounted folders that only root can remove. If
 // the daemon's user is not root, a container removes them: the reclaimer. It is made from
-// the sandbox's image, because that is at hand, but runs nothing of it.
+// the sandbox's image, because that is at hand, but runs nothing of it. Only a folder in
+// the mounted ones, or another owner, asks for a reclaimer (trees.Removable): agbox itself
+// makes no folders there.
+//
+// The primary is stopped before it and removed after it, so the image stays. A killed
+// daemon leaves nothing to remember: the next one looks at the folders again, finds the
+// reclaimer by its name, and runs it once more.
 
 const (
 	// reclaimerMemory limits the memory of a reclaimer in bytes. It needs less than 20 MiB.
