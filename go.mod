@@ -69,7 +69,13 @@ require (
 require (
 	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/docker/docker-credential-helpers v0.9.12
+	github.com/google/nftables v0.3.0
 	github.com/moby/profiles/seccomp v0.2.3
 )
 
-require github.com/opencontainers/runtime-spec v1.2.1 // indirect
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/mdlayher/netlink v1.7.3-0.20250113171957-fbb4dce95f42 // indirect
+	github.com/mdlayher/socket v0.5.0 // indirect
+	github.com/opencontainers/runtime-spec v1.2.1 // indirect
+)

@@ -15,7 +15,9 @@ const module = "github.com/agbox/agbox/"
 // Import paths used in the rules.
 const (
 	dockerPath = "github.com/docker/docker"
-	bboltPath  = "go.etcd.io/bbolt"
+	// rulesetPath changes the rules of the kernel for the network.
+	rulesetPath = "github.com/google/nftables"
+	bboltPath   = "go.etcd.io/bbolt"
 	// rulesPath validates messages. Its rule language slows down the start of every
 	// program that links it.
 	rulesPath = "buf.build/go/protovalidate"
@@ -98,10 +100,10 @@ func TestRulesOfTheMachineImportNoIO(t *testing.T) {
 	}
 }
 
-// TestOnlyTheOwnerImportsALibrary allows bbolt only in the store and Docker only in its
-// adapter.
+// TestOnlyTheOwnerImportsALibrary allows bbolt only in the store, Docker only in its
+// adapter, and nftables only in the fence.
 func TestOnlyTheOwnerImportsALibrary(t *testing.T) {
-	owners := map[string]string{bboltPath: module + "store", dockerPath: module + "runtime/docker"}
+	owners := map[string]string{bboltPath: module + "store", dockerPath: module + "runtime/docker", rulesetPath: module + "runtime/fence"}
 	for _, line := range list(t, "-f", `{{.ImportPath}}{{range .Imports}}|{{.}}{{end}}`, "./...") {
 		parts := strings.Split(line, "|")
 		for _, imp := range parts[1:] {

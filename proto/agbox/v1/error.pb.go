@@ -168,6 +168,9 @@ const (
 	// A path of the host that a sandbox needs is missing, refused, or not readable by the
 	// daemon. FAILED_PRECONDITION.
 	ErrorReason_HOST_PATH_UNUSABLE ErrorReason = 110
+	// Sandboxes cannot be kept from the addresses of the host, for example because the
+	// daemon is not root, and the operator requires it. FAILED_PRECONDITION.
+	ErrorReason_HOST_FENCE_UNAVAILABLE ErrorReason = 111
 )
 
 // Enum value maps for ErrorReason.
@@ -238,6 +241,7 @@ var (
 		103: "SERVICE_START_FAILED",
 		104: "HOOK_FAILED",
 		110: "HOST_PATH_UNUSABLE",
+		111: "HOST_FENCE_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -305,6 +309,7 @@ var (
 		"SERVICE_START_FAILED":           103,
 		"HOOK_FAILED":                    104,
 		"HOST_PATH_UNUSABLE":             110,
+		"HOST_FENCE_UNAVAILABLE":         111,
 	}
 )
 
@@ -339,7 +344,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xd5\v\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf1\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -408,7 +413,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x11SERVICE_UNHEALTHY\x10f\x12\x18\n" +
 	"\x14SERVICE_START_FAILED\x10g\x12\x0f\n" +
 	"\vHOOK_FAILED\x10h\x12\x16\n" +
-	"\x12HOST_PATH_UNUSABLE\x10nB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x12HOST_PATH_UNUSABLE\x10n\x12\x1a\n" +
+	"\x16HOST_FENCE_UNAVAILABLE\x10oB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once
