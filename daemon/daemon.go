@@ -41,6 +41,7 @@ import (
 	"github.com/agbox/agbox/internal/version"
 	"github.com/agbox/agbox/logs/notify"
 	"github.com/agbox/agbox/runtime/docker"
+	"github.com/agbox/agbox/runtime/fence"
 	"github.com/agbox/agbox/store"
 )
 
@@ -73,6 +74,8 @@ type Config struct {
 	MaxSandboxLog uint64
 	// SandboxMemory limits the memory of new containers whose spec does not.
 	SandboxMemory reconcile.MemoryDefault
+	// HostFence says which sandboxes are kept from the addresses of the host.
+	HostFence reconcile.FenceMode
 	// CheckDatabase makes the command that checks a database in a separate process after
 	// an unclean stop.
 	CheckDatabase func(path string) *exec.Cmd
@@ -245,7 +248,8 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
-		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory, Now: time.Now, Log: cfg.Log,
+		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory,
+		Fence: fence.New(db.InstallID(), engine.Resolvers), FenceMode: cfg.HostFence, Now: time.Now, Log: cfg.Log,
 	})
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,

@@ -162,6 +162,9 @@ type Network struct {
 	Identity
 	ID   string
 	Name string
+	// Interface is the name of its interface on the engine's host. The address of the host
+	// in this network belongs to it.
+	Interface string
 }
 
 // VolumeSpec describes a named volume to create. It is removed with its sandbox.
@@ -285,6 +288,8 @@ type ContainerSpec struct {
 	WorkingDir string
 	// NetworkID is the network to attach to, or NoNetwork.
 	NetworkID string
+	// HostAlias makes the name host.docker.internal lead to the engine's host.
+	HostAlias bool
 	Mounts    []Mount
 	Volumes   []VolumeMount
 	Tmpfs     []Tmpfs

@@ -29,6 +29,9 @@ func (r *resolver) services() {
 		if s.GetSecurity().GetAllowDangerousMounts() {
 			r.problem(append(at, "security", "allow_dangerous_mounts"), "Services have no mounts: leave it out")
 		}
+		if s.GetSecurity().GetAllowHost() {
+			r.problem(append(at, "security", "allow_host"), "All containers of a sandbox share one network: write it under security of the sandbox itself")
+		}
 		r.serviceName(s.GetName(), i, byName)
 	}
 	for i, s := range r.spec.GetServices() {

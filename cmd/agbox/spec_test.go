@@ -72,7 +72,7 @@ func TestEverythingCanBeSaidInFlags(t *testing.T) {
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
 		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--revival", "revive",
-		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts", "--writable-config")
+		"--cap-add", "SYS_PTRACE", "--cap-drop", "NET_RAW", "--device", "/dev/kvm", "--privileged", "--allow-new-privileges", "--seccomp-unconfined", "--read-only", "--allow-dangerous-mounts", "--writable-config", "--allow-host")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ post_create: [make]
 idle_ttl: 7d
 idle_action: remove
 revival: revive
-security: {cap_add: [SYS_PTRACE], cap_drop: [NET_RAW], devices: [/dev/kvm], privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true}
+security: {cap_add: [SYS_PTRACE], cap_drop: [NET_RAW], devices: [/dev/kvm], privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true, allow_host: true}
 `), report), want.ProtoReflect(), "")
 	if len(report.Problems) > 0 || !proto.Equal(in.GetCreateSpec(), want) {
 		t.Errorf("problems %v, got\n%v\nwant\n%v", report.Problems, in.GetCreateSpec(), want)
@@ -169,11 +169,11 @@ func TestAWorkspaceToCopyIsNotBoundBecauseTheFileBindsOne(t *testing.T) {
 func TestAFlagTakesBackWhatTheFileGivesUp(t *testing.T) {
 	inFolder(t, map[string]string{"agbox.yaml": `image: x
 workspace: {source: /w, use_gitignore: true}
-security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true}
+security: {privileged: true, allow_new_privileges: true, seccomp_unconfined: true, read_only_root: true, allow_dangerous_mounts: true, writable_config: true, allow_host: true}
 `})
-	got := merged(t, "--privileged=false", "--allow-new-privileges=false", "--seccomp-unconfined=false", "--read-only=false", "--allow-dangerous-mounts=false", "--writable-config=false", "--use-gitignore=false")
+	got := merged(t, "--privileged=false", "--allow-new-privileges=false", "--seccomp-unconfined=false", "--read-only=false", "--allow-dangerous-mounts=false", "--writable-config=false", "--allow-host=false", "--use-gitignore=false")
 	s := got.GetSecurity()
-	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || s.GetWritableConfig() || got.GetWorkspace().GetUseGitignore() {
+	if s.GetPrivileged() || s.GetAllowNewPrivileges() || s.GetSeccompUnconfined() || s.GetReadOnlyRoot() || s.GetAllowDangerousMounts() || s.GetWritableConfig() || s.GetAllowHost() || got.GetWorkspace().GetUseGitignore() {
 		t.Errorf("got %v", got)
 	}
 }

@@ -49,7 +49,7 @@ type specOptions struct {
 	privileged, newPrivileges     *bool
 	seccompUnconfined, readOnly   *bool
 	dangerousMounts               *bool
-	writableConfig                *bool
+	writableConfig, allowHost     *bool
 	// trust grants what the files request of the host, without a question.
 	trust bool
 }
@@ -107,6 +107,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	flag(&o.readOnly, "read-only", "mount the container's root read-only")
 	flag(&o.dangerousMounts, "allow-dangerous-mounts", "allow mounts and copies that are otherwise refused, for example of the engine's socket")
 	flag(&o.writableConfig, "writable-config", "let the sandbox change, in writable mounts, what this machine executes: hooks of git, settings of editors, sandbox files")
+	flag(&o.allowHost, "allow-host", "let the sandbox reach the addresses of this machine, as host.docker.internal, and metadata addresses")
 	f.BoolVar(&o.trust, "trust", false, "grant what the sandbox file requests of this machine, without asking")
 	for name, words := range map[string][]string{
 		"idle-action": document.EnumWords(agboxv1.IdleAction(0).Descriptor()),
@@ -274,6 +275,7 @@ func (o *specOptions) security() *agboxv1.SecuritySpec {
 	s := &agboxv1.SecuritySpec{
 		CapAdd: o.capAdd, CapDrop: o.capDrop, Devices: o.devices, Privileged: o.privileged, AllowNewPrivileges: o.newPrivileges,
 		SeccompUnconfined: o.seccompUnconfined, ReadOnlyRoot: o.readOnly, AllowDangerousMounts: o.dangerousMounts, WritableConfig: o.writableConfig,
+		AllowHost: o.allowHost,
 	}
 	if proto.Size(s) == 0 {
 		return nil

@@ -12,6 +12,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon"
+	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/logfile"
 	"github.com/agbox/agbox/internal/loglimit"
@@ -69,10 +70,11 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
 	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
+	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
-		"orphan-grace", "max-exec-log", "max-sandbox-log", "sandbox-memory", "policy", "log-level")
+		"orphan-grace", "max-exec-log", "max-sandbox-log", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }
 
@@ -96,6 +98,10 @@ func (s *settings) load() (daemon.Config, error) {
 	cfg := s.cfg
 	if cfg.Policy, err = s.readPolicy(); err != nil {
 		return daemon.Config{}, err
+	}
+	if cfg.HostFence == reconcile.FenceOff && !cfg.Policy.HostAccess {
+		return daemon.Config{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"The setting \"host-fence\" is off, which the operator's policy %s forbids with allow.host_access: set it to auto or require.", cfg.Policy.File)
 	}
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand

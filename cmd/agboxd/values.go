@@ -195,6 +195,30 @@ func (v policyValue) Set(text string) error {
 	return nil
 }
 
+// fenceValue is a reconcile.FenceMode.
+type fenceValue struct{ to *reconcile.FenceMode }
+
+// fences are the words for the values, by value.
+var fences = []string{reconcile.FenceIfPossible: "auto", reconcile.FenceRequired: "require", reconcile.FenceOff: "off"}
+
+func (v fenceValue) String() string {
+	if v.to == nil {
+		return ""
+	}
+	return fences[*v.to]
+}
+
+func (v fenceValue) Type() string { return "string" }
+
+func (v fenceValue) Set(text string) error {
+	i := slices.Index(fences, text)
+	if i < 0 {
+		return fmt.Errorf("%q is not auto, require or off", text)
+	}
+	*v.to = reconcile.FenceMode(i)
+	return nil
+}
+
 // recoveryValue is a machine.PendingRecovery.
 type recoveryValue struct{ to *machine.PendingRecovery }
 

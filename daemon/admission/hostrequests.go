@@ -181,6 +181,7 @@ func (l *requestList) container(c interface {
 	loosen(s.GetSeccompUnconfined(), "system calls are not filtered", "seccomp_unconfined")
 	loosen(s.GetAllowDangerousMounts(), "dangerous mounts are allowed", "allow_dangerous_mounts")
 	loosen(s.GetWritableConfig(), "it may change what this machine executes in writable mounts", "writable_config")
+	loosen(s.GetAllowHost(), "it may reach the addresses of this machine, and metadata addresses", "allow_host")
 	for i, name := range s.GetCapAdd() {
 		loosen(true, "capability "+name, "cap_add", i)
 	}

@@ -58,6 +58,7 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 		"pids_limit: 100000":                           "limit: up to 100000 processes and threads, instead of 4096 (agbox.yaml:2 pids_limit)",
 		"memory_limit: unlimited":                      "limit: as much memory as this machine has (agbox.yaml:2 memory_limit)",
 		"pids_limit: 100":                              "",
+		"security: {allow_host: true}":                 "! security: it may reach the addresses of this machine, and metadata addresses (agbox.yaml:2 security.allow_host)",
 		"security: {allow_new_privileges: true}":       "! security: programs may gain new privileges (agbox.yaml:2 security.allow_new_privileges)",
 		"security: {privileged: true}":                 "! security: privileged: it is root on this machine (agbox.yaml:2 security.privileged)",
 		"security: {cap_drop: [NET_RAW]}":              "",

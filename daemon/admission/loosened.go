@@ -74,6 +74,9 @@ func loosenedOf(who string, container interface {
 	if s.GetWritableConfig() {
 		say("what this machine executes in writable mounts is not protected")
 	}
+	if s.GetAllowHost() {
+		say("it may reach the addresses of the host, and metadata addresses")
+	}
 	if devices := s.GetDevices(); len(devices) > 0 {
 		say("devices of the host: %s", strings.Join(devices, ", "))
 	}

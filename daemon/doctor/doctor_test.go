@@ -118,7 +118,7 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l := &life{t: t, engine: engine, paths: install, db: db, ledger: book}
 	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
 	l.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
+		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
 		Supervisor: filepath.Join(dir, "init"), Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
 	})
 	l.doctor = New(Options{
@@ -492,6 +492,25 @@ func TestRemovedFoldersUnderARunningSandboxNeedAPerson(t *testing.T) {
 		if text := why(t, l.examine(false), fmt.Sprintf("LEAVE SANDBOX_RECORD %s !", id)); text != want {
 			t.Errorf("of %s it says %q, want %q", id, text, want)
 		}
+	}
+}
+
+func TestMissingRulesAgainstTheHostAreMadeAgain(t *testing.T) {
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.awake()
+	l.create("a", "")
+	if err := l.engine.Fence.Clear(); err != nil {
+		t.Fatal(err)
+	}
+	wantFindings(t, l.examine(false), "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+	wantFindings(t, l.examine(true), "LEAVE DATABASE", "REPAIR SANDBOX_RECORD a done", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+	if got := l.engine.Fence.Fenced(); len(got) != 1 {
+		t.Errorf("the rules are %v", got)
+	}
+	l.engine.Fence.Fail(fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_FENCE_UNAVAILABLE, "No rules can be made here."))
+	wantFindings(t, l.examine(false), "LEAVE DATABASE", "LEAVE HOST", "LEAVE SANDBOX_RECORD a", "LEAVE CONTAINER a", "LEAVE NETWORK a")
+	if text := why(t, l.examine(false), "LEAVE HOST"); !strings.HasPrefix(text, "No rules can be made here. ") {
+		t.Errorf("it says %q", text)
 	}
 }
 

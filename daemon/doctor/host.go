@@ -16,4 +16,10 @@ func (x *examination) host() {
 				"A sandbox whose processes run as this user may use them up: end it, or raise the limits: sysctl fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=1048576.", err),
 		})
 	}
+	if err := x.loop.Unguarded(); err != nil {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "host addresses",
+			Why: err.Error() + " Services of this machine that listen on all addresses, and the metadata of a cloud, can be reached from every sandbox meanwhile.",
+		})
+	}
 }

@@ -109,6 +109,9 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 	case step.Do == machine.Remove:
 		f.Action, f.Why = repair, "It never became ready; what is left of it is removed."
 		x.do(f, func() error { return x.repaired(ctx, sb, func() bool { return x.removed(ctx, sb) }) })
+	case step.Do == machine.Fence:
+		f.Action, f.Why = repair, "It can reach the addresses of this machine; the daemon makes the rules against that again."
+		x.do(f, func() error { return x.repaired(ctx, sb, func() bool { return x.fenced(ctx, sb) }) })
 	case aboutServices(step):
 		f.Action, f.Why = repair, "The daemon brings its services in order."
 		if trouble := machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec)); trouble != "" {
@@ -149,6 +152,16 @@ func aboutServices(step machine.Step) bool {
 // served reports whether nothing must be done about the services, or nothing before a
 // pause.
 func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
+	return x.over(ctx, sb, aboutServices)
+}
+
+// fenced reports whether rules keep the sandbox from the addresses of the host.
+func (x *examination) fenced(ctx context.Context, sb ledger.Sandbox) bool {
+	return x.over(ctx, sb, func(step machine.Step) bool { return step.Do == machine.Fence })
+}
+
+// over reports whether the next step for a sandbox is another than the one that is meant.
+func (x *examination) over(ctx context.Context, sb ledger.Sandbox, meant func(machine.Step) bool) bool {
 	after, living := x.ledger.Sandbox(sb.ID)
 	if !living {
 		return true
@@ -158,7 +171,7 @@ func (x *examination) served(ctx context.Context, sb ledger.Sandbox) bool {
 		return false
 	}
 	step, err := x.loop.Foresee(ctx, after, of(inv, after))
-	return err == nil && !aboutServices(step)
+	return err == nil && !meant(step)
 }
 
 // emit completes the finding about a record that the rules update to match the engine.

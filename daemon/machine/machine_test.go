@@ -121,6 +121,9 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"PENDING and created after a restart goes on", stream(accepted), inherited(Observation{Looked: true, Primary: primary(runtime.StateCreated)}), Start, 0, 0},
 		{"READY and running rests", stream(accepted, ready), up, Rest, 0, 0},
 		{"READY with a second network has it removed", stream(accepted, ready), Observation{Looked: true, Leftovers: true, Spares: true, Primary: primary(runtime.StateRunning), Connected: true}, RemoveSpares, 0, 0},
+		{"PENDING gets its rules against the host before it is started", stream(accepted), Observation{Looked: true, Primary: primary(runtime.StateCreated), Unfenced: []string{"br"}}, Fence, 0, 0},
+		{"READY gets missing rules again", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StateRunning), Connected: true, Unfenced: []string{"br"}}, Fence, 0, 0},
+		{"READY and exited gets no rules", stream(accepted, ready), Observation{Looked: true, Primary: primary(runtime.StateExited), ConnectFailed: true, Unfenced: []string{"br"}}, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
 		{"READY is connected before anything is looked at", stream(accepted, ready), Observation{}, Connect, 0, 0},
 		{"READY and unreachable is looked at", stream(accepted, ready), Observation{ConnectFailed: true}, Look, 0, 0},
 		{"READY and exited fails", stream(accepted, ready), down, Emit, failed, agboxv1.ErrorReason_PRIMARY_EXITED},
@@ -403,6 +406,7 @@ func TestNextBringsEverySandboxToRest(t *testing.T) {
 		w := world{
 			container: rapid.SampledFrom([]runtime.ContainerState{"", runtime.StateCreated, runtime.StateRunning, runtime.StateExited}).Draw(t, "container"),
 			network:   rapid.Bool().Draw(t, "network"),
+			fenced:    rapid.Bool().Draw(t, "fenced"),
 			inherited: rapid.Bool().Draw(t, "inherited"),
 		}
 		w.now, w.ran = t0.Add(time.Hour), new(map[string]bool)
@@ -443,9 +447,11 @@ var someServices = []ServiceRule{
 
 // world is an engine with one sandbox, and what the current daemon knows about it.
 type world struct {
-	now                      time.Time
-	container                runtime.ContainerState
-	network, spare           bool
+	now            time.Time
+	container      runtime.ContainerState
+	network, spare bool
+	// fenced: the network has the rules against access to the host.
+	fenced                   bool
 	inherited                bool
 	looked, connected, tried bool
 	startedAt                time.Time
@@ -469,7 +475,7 @@ type worldService struct {
 
 // crash ends the daemon, whose knowledge is lost.
 func (w *world) crash() {
-	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
+	*w = world{now: w.now, container: w.container, network: w.network, spare: w.spare, fenced: w.fenced, inherited: true, services: w.services, strict: w.strict, served: w.served, ran: w.ran, copies: w.copies, files: w.files}
 	for i := range w.services {
 		w.services[i].started = 0
 	}
@@ -480,6 +486,9 @@ func (w *world) observe() Observation {
 	if w.looked {
 		o.Leftovers = w.container != "" || w.network || w.spare
 		o.Spares = w.container != "" && w.spare
+		if w.network && !w.fenced {
+			o.Unfenced = []string{"br"}
+		}
 		if w.container != "" {
 			o.Primary = primary(w.container)
 		}
@@ -534,14 +543,17 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 	case Look:
 		w.looked = true
 	case Prepare:
-		w.looked, w.network = true, true
+		w.looked, w.network, w.fenced = true, true, w.fenced && w.network
 		if w.container == "" {
 			w.container, w.spare, w.files, w.copied = runtime.StateCreated, false, false, false
 		}
 		w.make(step.Services)
 	case MakeServices:
 		w.make(step.Services)
+	case Fence:
+		w.fenced = true
 	case StartServices:
+		w.mayStart(t)
 		for _, name := range step.Services {
 			s := w.service(name)
 			if s.state != runtime.StateRunning {
@@ -566,13 +578,14 @@ func (w *world) apply(t *rapid.T, r Record, step Step) Record {
 		}
 		r = w.hook(t, r, *step.Hook)
 	case Start:
+		w.mayStart(t)
 		w.container, w.startedAt = runtime.StateRunning, w.now
 	case Connect:
 		w.tried, w.connected = true, w.container == runtime.StateRunning
 	case Stop:
 		w.container, w.connected = runtime.StateExited, false
 	case Remove:
-		w.container, w.network, w.spare, w.connected, w.looked = "", false, false, false, true
+		w.container, w.network, w.spare, w.connected, w.looked, w.fenced = "", false, false, false, true, false
 		w.services = [3]worldService{}
 	case RemoveSpares:
 		w.spare = false
@@ -623,6 +636,14 @@ func (w *world) hook(t *rapid.T, r Record, h Hook) Record {
 	ev := event(r.LastSequence+1, started, id)
 	ev.GetExec().Hook = &agboxv1.HookRef{Service: h.Service, Start: h.Start, Index: h.Index}
 	return Fold(r, ev)
+}
+
+// mayStart checks that a container starts in a network with rules against access to the
+// host.
+func (w *world) mayStart(t *rapid.T) {
+	if w.network && !w.fenced {
+		t.Fatalf("a container starts without rules against access to the host: %+v", w)
+	}
 }
 
 // mayBeReady checks the guarantees of READY when it is emitted.

@@ -46,6 +46,8 @@ const (
 	CopyIn
 	// RunHook: run the exec of Step.Hook.
 	RunHook
+	// Fence: make the rules that keep the containers from the addresses of the host.
+	Fence
 	// RecordMain: record the container's own command, which the supervisor runs.
 	RecordMain
 	// Emit: append Step.Event.
@@ -54,7 +56,7 @@ const (
 
 var verbNames = [...]string{
 	"rest", "look", "prepare", "start", "connect", "stop", "remove", "remove-spares", "end-execs",
-	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "record-main", "emit",
+	"make-services", "start-services", "stop-services", "copy-in", "run-hook", "fence", "record-main", "emit",
 }
 
 // String returns the verb's name in logs.
@@ -82,6 +84,9 @@ type Observation struct {
 	// Spares means that the sandbox has a network besides that of its containers. An
 	// engine may execute a request after the daemon that sent it was killed.
 	Spares bool
+	// Unfenced are the network interfaces of the sandbox that lack the rules that keep
+	// containers from the addresses of the host, and must have them.
+	Unfenced []string
 	// Leftovers means that the engine has any object of the sandbox, or the folder for
 	// its supervisor exists.
 	Leftovers bool
@@ -226,6 +231,8 @@ func nextPending(r Record, o Observation, rules Rules, now time.Time) Step {
 			"The daemon was restarted while the sandbox was being made; remove it and create it again.")
 	case o.Primary == nil:
 		return Step{Do: Prepare, Services: required(rules)}
+	case len(o.Unfenced) > 0:
+		return Step{Do: Fence}
 	}
 	if end, ended := hopeless(r, rules); ended {
 		if running(o.Primary) && (r.WasReady || len(r.Execs) > 0) {
@@ -285,6 +292,8 @@ func nextReady(r Record, o Observation, rules Rules, now time.Time) Step {
 		return Step{Do: EndExecs}
 	case !running(o.Primary):
 		return nextDown(r, o, rules, now)
+	case len(o.Unfenced) > 0:
+		return Step{Do: Fence, Why: "its rules against access to the host are missing"}
 	case o.Spares:
 		return Step{Do: RemoveSpares, Why: "the engine has made something for a daemon that was killed, and nothing needs it"}
 	}

@@ -62,6 +62,7 @@ func (l *Loop) Foresee(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 	if err := l.observe(ctx, sb.ID, inv, &o); err != nil {
 		return machine.Step{}, err
 	}
+	o.Unfenced = l.unfenced(sb, inv.Networks)
 	l.mu.Lock()
 	w := l.sandboxes[sb.ID]
 	l.mu.Unlock()

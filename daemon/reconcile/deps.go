@@ -58,6 +58,21 @@ type Engine interface {
 	Events(ctx context.Context, installID string, since time.Time, ready func(), handle func(runtime.Event)) error
 }
 
+// Fence makes rules that keep containers from the addresses of the host. A method fails
+// with the reason HOST_FENCE_UNAVAILABLE if this daemon cannot make such rules.
+type Fence interface {
+	// Gaps returns those of the network interfaces without rules.
+	Gaps(interfaces []string) ([]string, error)
+	// Raise makes the rules for these interfaces and keeps those of others.
+	Raise(interfaces []string) error
+	// Trim removes the rules for interfaces that do not exist any more.
+	Trim() error
+	// Clear removes all rules.
+	Clear() error
+	// Able does nothing else than the others' check.
+	Able() error
+}
+
 // Links are the links to supervisors as the loop needs them.
 type Links interface {
 	// Connect links a supervisor. It makes one attempt.

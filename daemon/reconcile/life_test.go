@@ -208,7 +208,7 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	l := &life{t: t, engine: engine, dir: dir, ledger: book}
 	l.guests = &guests{ledger: book, up: map[string]bool{}, linked: map[string]bool{}}
 	o := Options{
-		Engine: engine, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,
+		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,
 		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
 		Resync: resync, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}

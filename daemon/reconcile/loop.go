@@ -29,6 +29,7 @@ type Options struct {
 	Links  Links
 	Execs  Execs
 	Files  Files
+	Fence  Fence
 	Ledger *ledger.Ledger
 	Paths  paths.Install
 	// Host checks host paths that sandboxes mount or copy.
@@ -59,8 +60,10 @@ type Options struct {
 	MaxSandboxLog uint64
 	// MemoryDefault limits the memory of new containers whose spec does not.
 	MemoryDefault MemoryDefault
-	Now           func() time.Time
-	Log           *slog.Logger
+	// FenceMode says which sandboxes are kept from the addresses of the host.
+	FenceMode FenceMode
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Loop reconciles all sandboxes of an install.
@@ -69,13 +72,14 @@ type Loop struct {
 	links  Links
 	execs  Execs
 	files  Files
+	fence  Fence
 	ledger *ledger.Ledger
 	paths  paths.Install
 	host   hostfiles.Checker
 	now    func() time.Time
 	log    *slog.Logger
 
-	// The fields up to memoryDefault are as in Options.
+	// The fields up to fenceMode are as in Options.
 
 	installID, supervisor     string
 	unprivileged, handedOver  bool
@@ -86,6 +90,7 @@ type Loop struct {
 	orphanGrace               time.Duration
 	maxExecLog, maxSandboxLog uint64
 	memoryDefault             MemoryDefault
+	fenceMode                 FenceMode
 
 	// slots bounds the workers that call the engine at the same time. stops bounds those
 	// that wait for containers to end.
@@ -116,6 +121,9 @@ type Loop struct {
 	// begun.
 	inventory   map[string]runtime.Inventory
 	inventoryAt time.Time
+	// unguarded says why the last rules against access to the host could not be made. It
+	// is nil if they could.
+	unguarded error
 	// doubtful has the engine ids of containers for which an event has reported a change
 	// that the engine's lists may not show yet.
 	doubtful map[string]bool
@@ -141,14 +149,14 @@ const stopSlots = 64
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	l := &Loop{
-		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, ledger: o.Ledger,
+		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, fence: o.Fence, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
 		installID: o.InstallID, supervisor: o.Supervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,
-		memoryDefault: o.MemoryDefault,
+		memoryDefault: o.MemoryDefault, fenceMode: o.FenceMode,
 
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
@@ -168,6 +176,9 @@ func (l *Loop) Run(ctx context.Context) {
 	l.workers.Begin(ctx)
 	for _, sb := range l.ledger.Sandboxes() {
 		l.Enqueue(sb.ID)
+	}
+	if err := l.Unguarded(); err != nil {
+		l.log.Warn("sandboxes can reach the addresses of this host", "error", err)
 	}
 	resync := make(chan struct{}, 1)
 	l.wg.Go(func() { l.followEvents(ctx, resync) })

@@ -35,6 +35,7 @@ func (l *Loop) resyncPhases() []phase {
 	return []phase{
 		{"engine", l.lookAtEngine},
 		{"sandboxes", l.enqueueChanged},
+		{"fence", l.lookAtFence},
 		{"orphans", l.sweepOrphans},
 	}
 }

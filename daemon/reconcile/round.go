@@ -137,6 +137,8 @@ func (l *Loop) apply(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, ste
 		return w.turn.Interruptible(ctx, func(ctx context.Context) error { return l.copyIn(ctx, sb, o) })
 	case machine.RunHook:
 		return l.runHook(ctx, sb, *step.Hook)
+	case machine.Fence:
+		return l.raiseFence(o)
 	case machine.RecordMain:
 		return l.recordMain(ctx, sb, nil)
 	case machine.Emit:
@@ -158,7 +160,7 @@ func (l *Loop) failed(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, st
 	}
 	w.failures++
 	l.log.Warn("a step failed", "sandbox_id", w.id, "verb", step.Do.String(), "failures", w.failures, "error", err, "cause", fault.Cause(err))
-	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Connect || step.Do == machine.CopyIn)
+	making := sb.State == machine.Pending && (step.Do == machine.Prepare || step.Do == machine.Start || step.Do == machine.Fence || step.Do == machine.Connect || step.Do == machine.CopyIn)
 	if making && !retryable(err) {
 		ev := machine.Failure(fault.ReasonOf(err), err.Error())
 		if _, err := l.ledger.Emit(ctx, sb.Record, ev); err == nil {

@@ -128,6 +128,7 @@ func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sand
 		return cmp.Or(context.Cause(pull), err)
 	}
 	o.Looked, o.Leftovers = true, true
+	o.Unfenced = l.unfenced(sb, []runtime.Network{network.made})
 	if len(services) > 0 {
 		o.Looked, w.since = false, l.now() // an existing container may be in a later state
 	}

@@ -47,6 +47,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 		User:        "0:0",
 		WorkingDir:  "/",
 		NetworkID:   network.ID,
+		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 		Mounts: []runtime.Mount{
 			{Source: l.supervisor, Target: paths.InContainerInit, ReadOnly: true},
@@ -80,6 +81,7 @@ func (l *Loop) serviceContainer(sb ledger.Sandbox, spec *agboxv1.ServiceSpec, im
 		User:        spec.GetUser(),
 		WorkingDir:  spec.GetWorkingDir(),
 		NetworkID:   network.ID,
+		HostAlias:   sb.Spec.GetSecurity().GetAllowHost(),
 		StopTimeout: stopGrace,
 	}
 	if h := spec.GetHealthcheck(); h != nil {

@@ -59,7 +59,7 @@ func (l *Loop) look(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	if err := l.observe(ctx, sb.ID, inv, o); err != nil {
 		return err
 	}
-	o.Looked = true
+	o.Looked, o.Unfenced = true, l.unfenced(sb, inv.Networks)
 	w.network = networkTrouble(inv, o.Primary)
 	if sb.State == machine.Pending && o.Primary != nil && o.Primary.State == runtime.StateRunning && w.startedAt.IsZero() {
 		w.startedAt = l.now() // started by an earlier daemon: its supervisor gets its time from now on
@@ -263,6 +263,7 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	if err != nil {
 		return err
 	}
+	l.trimFence()
 	if err := l.removeGuestFiles(ctx, sb.ID); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ func (p *Policy) Forbidden(s *agboxv1.SecuritySpec, gpus string) (fields [][]str
 	}
 	look(s.GetAllowDangerousMounts(), p.Dangerous, "security", "allow_dangerous_mounts")
 	look(s.GetWritableConfig(), p.WritableConfig, "security", "writable_config")
+	look(s.GetAllowHost(), p.HostAccess, "security", "allow_host")
 	look(s.GetPrivileged(), p.Privileged, "security", "privileged")
 	look(s.GetSeccompUnconfined(), p.Privileged, "security", "seccomp_unconfined")
 	look(len(s.GetCapAdd()) > 0, p.Privileged, "security", "cap_add")

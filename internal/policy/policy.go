@@ -41,17 +41,18 @@ type Policy struct {
 	Covers []string
 	// Trusted are the folders whose sandbox files the CLI uses without a question.
 	Trusted []string
-	// Dangerous, Devices, Privileged and WritableConfig say what a caller may ask for:
+	// The following say what a caller may ask for:
 	// allow_dangerous_mounts; devices and GPUs; privileged, added capabilities and no seccomp
-	// filter; writable_config.
-	Dangerous, Devices, Privileged, WritableConfig bool
+	// filter; writable_config. HostAccess is allow_host, and that the daemon leaves out the
+	// rules that keep sandboxes from the addresses of the host.
+	Dangerous, Devices, Privileged, WritableConfig, HostAccess bool
 	// lines has the line of each setting of the file.
 	lines map[string]int
 }
 
 // None bounds nothing.
 func None() *Policy {
-	return &Policy{File: Path, Dangerous: true, Devices: true, Privileged: true, WritableConfig: true}
+	return &Policy{File: Path, Dangerous: true, Devices: true, Privileged: true, WritableConfig: true, HostAccess: true}
 }
 
 // fileError is a policy that is not used. A daemon with it does not start.
@@ -156,13 +157,14 @@ type list struct {
 func (p *Policy) settings() (names []string, switches map[string]*bool, lists map[string]list) {
 	switches = map[string]*bool{
 		"allow.dangerous_mounts": &p.Dangerous, "allow.devices": &p.Devices, "allow.privileged": &p.Privileged, "allow.writable_config": &p.WritableConfig,
+		"allow.host_access": &p.HostAccess,
 	}
 	lists = map[string]list{
 		"mounts.writable": {&p.Writable, true}, "mounts.read_only": {&p.ReadOnly, true}, "mounts.denied": {&p.Denied, true},
 		"covers": {&p.Covers, false}, "trusted_folders": {&p.Trusted, true},
 	}
 	names = []string{
-		"allow.dangerous_mounts", "allow.devices", "allow.privileged", "allow.writable_config",
+		"allow.dangerous_mounts", "allow.devices", "allow.privileged", "allow.writable_config", "allow.host_access",
 		"mounts.writable", "mounts.read_only", "mounts.denied", "covers", "trusted_folders",
 	}
 	return names, switches, lists

@@ -88,7 +88,7 @@ func listedNetworks(list []network.Summary) []runtime.Network {
 	networks := make([]runtime.Network, 0, len(list))
 	for _, n := range list {
 		if id, ok := decodeLabels(n.Labels); ok {
-			networks = append(networks, runtime.Network{Identity: id, ID: n.ID, Name: n.Name})
+			networks = append(networks, runtime.Network{Identity: id, ID: n.ID, Name: n.Name, Interface: bridgeName(n)})
 		}
 	}
 	return networks

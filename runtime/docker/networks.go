@@ -36,7 +36,7 @@ func (e *Engine) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (r
 		})
 		switch {
 		case err == nil:
-			return runtime.Network{Identity: spec.Identity, ID: id, Name: spec.Name}, nil
+			return runtime.Network{Identity: spec.Identity, ID: id, Name: spec.Name, Interface: bridgeName(network.Summary{ID: id})}, nil
 		case errdefs.IsConflict(err):
 			return e.findNetwork(ctx, spec, networkTaken(spec.Name))
 		case !subnetOverlaps(err):
@@ -60,6 +60,15 @@ func createNetwork(ctx context.Context, cli *client.Client, spec runtime.Network
 		Labels: encodeLabels(spec.Identity),
 	})
 	return made.ID, err
+}
+
+// bridgeName returns the name of the network's interface on the engine's host. Unless an
+// option sets it, the engine makes it from the id.
+func bridgeName(n network.Summary) string {
+	if name := n.Options["com.docker.network.bridge.name"]; name != "" {
+		return name
+	}
+	return "br-" + n.ID[:min(len(n.ID), 12)]
 }
 
 // subnetOverlaps reports whether another network has the subnet. The engine has no
@@ -145,7 +154,7 @@ func (e *Engine) findNetwork(ctx context.Context, spec runtime.NetworkSpec, none
 			return runtime.Network{}, err
 		}
 	}
-	return runtime.Network{Identity: spec.Identity, ID: twins[0].ID, Name: spec.Name}, nil
+	return runtime.Network{Identity: spec.Identity, ID: twins[0].ID, Name: spec.Name, Interface: bridgeName(twins[0])}, nil
 }
 
 // removeTwin removes a duplicate network that no container was created for. It keeps the

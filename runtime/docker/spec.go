@@ -88,6 +88,9 @@ func hostConfig(spec runtime.ContainerSpec) *container.HostConfig {
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 		})
 	}
+	if spec.HostAlias {
+		host.ExtraHosts = []string{"host.docker.internal:host-gateway"}
+	}
 	for _, v := range spec.Volumes {
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Source: v.Volume, Target: v.Target, ReadOnly: v.ReadOnly})
 	}

@@ -127,7 +127,7 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		if !reflect.DeepEqual(inv.Containers[0], want) {
 			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)
 		}
-		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID)}
+		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID), Interface: inv.Networks[0].Interface}
 		if inv.Networks[0] != wantNet {
 			t.Errorf("the network is %+v, want %+v", inv.Networks[0], wantNet)
 		}

@@ -27,6 +27,8 @@ type Fake struct {
 	// StartContainer returns. A test can start a process in place of the container.
 	// OnEnd runs when the container has ended. Set both before the first call.
 	OnStart, OnEnd func(runtime.ContainerSpec)
+	// Fence has the rules on the engine's host, which outlive a daemon.
+	Fence *Fence
 
 	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
 	counter    int
@@ -65,6 +67,7 @@ func NewFake() *Fake {
 		verbs:      map[Verb]*verbState{},
 		changed:    make(chan struct{}),
 	}
+	f.Fence = newFence(f.hasInterface)
 	f.AddImage(FakeImage, runtime.Image{Cmd: []string{"sh"}})
 	return f
 }
@@ -139,11 +142,27 @@ func (f *Fake) EnsureNetwork(ctx context.Context, spec runtime.NetworkSpec) (run
 		if taken {
 			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_NAME_TAKEN_IN_ENGINE, "The engine has another network %q.", spec.Name)
 		}
-		network = runtime.Network{Identity: spec.Identity, ID: f.newIDLocked(), Name: spec.Name}
+		id := f.newIDLocked()
+		network = runtime.Network{Identity: spec.Identity, ID: id, Name: spec.Name, Interface: interfaceName(id)}
 		f.networks[network.ID] = network
 		return nil
 	})
 	return network, err
+}
+
+// interfaceName is the name of a network's interface on the host.
+func interfaceName(networkID string) string { return "br-" + networkID }
+
+// hasInterface reports whether a network has the interface.
+func (f *Fake) hasInterface(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.networks {
+		if interfaceName(id) == name {
+			return true
+		}
+	}
+	return false
 }
 
 // usedLocked reports whether a container was created for the network.

@@ -167,7 +167,7 @@ func (f *Fake) AddForeignNetwork(name string, claimed runtime.Identity) (id stri
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id = f.newIDLocked()
-	f.networks[id] = runtime.Network{Identity: claimed, ID: id, Name: name}
+	f.networks[id] = runtime.Network{Identity: claimed, ID: id, Name: name, Interface: interfaceName(id)}
 	return id
 }
 

@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/docker"
+	"github.com/agbox/agbox/runtime/fence"
 )
 
 // Install is one data directory with its daemon. It uses its own test only to report
@@ -180,6 +183,7 @@ func (in *Install) wantNothingLeft(t *testing.T) {
 	// The daemon might not answer, so read its id from the file.
 	if id, err := os.ReadFile(filepath.Join(in.Home, "data", "install-id")); err == nil {
 		in.wantNothingInEngine(t, strings.TrimSpace(string(id)))
+		in.wantNoRules(t, strings.TrimSpace(string(id)))
 	}
 	if in.foreign {
 		return
@@ -209,6 +213,21 @@ func (in *Install) wantNothingInEngine(t *testing.T, installID string) {
 		t.Errorf("volume %s was left behind", v.Name)
 		_ = in.Engine.RemoveVolume(ctx, v.Name)
 	}
+}
+
+// wantNoRules checks that the kernel has no rules of the install. Only root can look.
+func (in *Install) wantNoRules(t *testing.T, installID string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	table := &nftables.Table{Name: fence.TablePrefix + installID, Family: nftables.TableFamilyINet}
+	conn := new(nftables.Conn)
+	if _, err := conn.ListTableOfFamily(table.Name, table.Family); err != nil {
+		return
+	}
+	t.Errorf("the rules %s were left behind", table.Name)
+	conn.DelTable(table)
+	_ = conn.Flush()
 }
 
 // Processes returns the commands of the processes with the install in their environment,

@@ -1082,8 +1082,12 @@ type SecuritySpec struct {
 	// next: sandbox files, hooks and settings of git, settings of editors. They are
 	// read-only otherwise. By flag only.
 	WritableConfig *bool `protobuf:"varint,50,opt,name=writable_config,json=writableConfig,proto3,oneof" json:"writable_config,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Let the containers of the sandbox reach the addresses of the host, and link-local and
+	// metadata addresses. The name host.docker.internal then leads to the host. Only for the
+	// primary; it applies to the services, too.
+	AllowHost     *bool `protobuf:"varint,51,opt,name=allow_host,json=allowHost,proto3,oneof" json:"allow_host,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SecuritySpec) Reset() {
@@ -1175,6 +1179,13 @@ func (x *SecuritySpec) GetReadOnlyRoot() bool {
 func (x *SecuritySpec) GetWritableConfig() bool {
 	if x != nil && x.WritableConfig != nil {
 		return *x.WritableConfig
+	}
+	return false
+}
+
+func (x *SecuritySpec) GetAllowHost() bool {
+	if x != nil && x.AllowHost != nil {
+		return *x.AllowHost
 	}
 	return false
 }
@@ -1883,7 +1894,7 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"sigpendingR\x05stackR\x04name\x12$\n" +
 	"\x04soft\x18\x02 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01R\x04soft\x12)\n" +
 	"\x04hard\x18\x03 \x01(\x03B\x10\xbaH\r\"\v(\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01H\x00R\x04hard\x88\x01\x01B\a\n" +
-	"\x05_hard\"\xee\x04\n" +
+	"\x05_hard\"\xa1\x05\n" +
 	"\fSecuritySpec\x12:\n" +
 	"\acap_add\x18\x01 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\x06capAdd\x12<\n" +
 	"\bcap_drop\x18\x02 \x03(\tB!\xbaH\x1e\x92\x01\x1b\x10@\"\x17r\x152\x13^[A-Z][A-Z_]{1,40}$R\acapDrop\x125\n" +
@@ -1895,13 +1906,16 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"privileged\x88\x01\x01\x129\n" +
 	"\x16allow_dangerous_mounts\x18\a \x01(\bH\x03R\x14allowDangerousMounts\x88\x01\x01\x12)\n" +
 	"\x0eread_only_root\x18\b \x01(\bH\x04R\freadOnlyRoot\x88\x01\x01\x12,\n" +
-	"\x0fwritable_config\x182 \x01(\bH\x05R\x0ewritableConfig\x88\x01\x01B\x17\n" +
+	"\x0fwritable_config\x182 \x01(\bH\x05R\x0ewritableConfig\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"allow_host\x183 \x01(\bH\x06R\tallowHost\x88\x01\x01B\x17\n" +
 	"\x15_allow_new_privilegesB\x15\n" +
 	"\x13_seccomp_unconfinedB\r\n" +
 	"\v_privilegedB\x19\n" +
 	"\x17_allow_dangerous_mountsB\x11\n" +
 	"\x0f_read_only_rootB\x12\n" +
-	"\x10_writable_config\"\x97\x01\n" +
+	"\x10_writable_configB\r\n" +
+	"\v_allow_host\"\x97\x01\n" +
 	"\tMountSpec\x12.\n" +
 	"\x06source\x18\x01 \x01(\tB\x16\xbaH\x13r\x11\x10\x01\x18\x80 2\n" +
 	"^[^\\x00]*$R\x06source\x12>\n" +
