@@ -127,8 +127,8 @@ var lifeCases = map[string]func(*testing.T, *subject){
 		if !reflect.DeepEqual(inv.Containers[0], want) {
 			t.Errorf("the container is %+v, want %+v", inv.Containers[0], want)
 		}
-		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID), Interface: inv.Networks[0].Interface}
-		if inv.Networks[0] != wantNet {
+		wantNet := runtime.Network{Identity: s.identity(runtime.RoleNetwork), ID: inv.Networks[0].ID, Name: runtime.NetworkName(s.sandboxID), Interface: s.network(t).Interface}
+		if inv.Networks[0] != wantNet || wantNet.Interface == "" {
 			t.Errorf("the network is %+v, want %+v", inv.Networks[0], wantNet)
 		}
 		seen := s.inspect(t, id)
