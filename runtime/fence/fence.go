@@ -4,6 +4,10 @@
 // network interfaces of the install's sandboxes. So daemons on one host do not disturb each
 // other, and neither the engine nor iptables touches the table. The rules outlive the
 // daemon. They need CAP_NET_ADMIN in the network namespace of the engine.
+//
+// Each rule has its own text as its comment. By that the fence recognizes the rules that
+// stand, and replaces a table that differs, in one transaction. A rule goes only when its
+// interface is gone, so a look that is out of date removes none.
 package fence
 
 import (
