@@ -724,7 +724,8 @@ func (w *world) checkNoService(t *rapid.T, rules Rules) {
 	}
 }
 
-// transitions formats the table of ARCHITECTURE.md from the rules.
+// transitions formats the table of ARCHITECTURE.md from the rules. Events with the same
+// effect share a row.
 func transitions() string {
 	states := []agboxv1.SandboxState{0, Pending, Ready, Failed, Stopped, Deleting, Deleted}
 	word := func(s agboxv1.SandboxState) string {
@@ -739,16 +740,24 @@ func transitions() string {
 		fmt.Fprintf(&out, " %s |", word(s))
 	}
 	out.WriteString("\n|---|" + strings.Repeat("---|", len(states)) + "\n")
+	var rows []string // the cells of events, without repetition
+	events := make(map[string][]string)
 	for number := int32(1); number < 100; number++ {
 		typ := agboxv1.EventType(number)
 		if _, known := agboxv1.EventType_name[number]; !known {
 			continue
 		}
-		fmt.Fprintf(&out, "| `%s` |", typ)
+		cells := ""
 		for _, s := range states {
-			fmt.Fprintf(&out, " %s |", cell(s, typ, word))
+			cells += " " + cell(s, typ, word) + " |"
 		}
-		out.WriteString("\n")
+		if events[cells] == nil {
+			rows = append(rows, cells)
+		}
+		events[cells] = append(events[cells], "`"+typ.String()+"`")
+	}
+	for _, cells := range rows {
+		fmt.Fprintf(&out, "| %s |%s\n", strings.Join(events[cells], ", "), cells)
 	}
 	return out.String()
 }
