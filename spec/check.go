@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,6 +12,8 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/goenv"
+	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/spec/document"
 	"github.com/agbox/agbox/spec/notation"
 )
@@ -63,6 +66,8 @@ type limited interface {
 	GetUlimits() []*agboxv1.UlimitSpec
 	GetTmpfs() []*agboxv1.TmpfsSpec
 	GetSecurity() *agboxv1.SecuritySpec
+	GetEnvs() map[string]string
+	GetSecretEnvs() []string
 }
 
 // container checks what the primary and a service have in common. path is its path in the
@@ -94,6 +99,26 @@ func (r *resolver) container(c limited, path []any) {
 	r.gpus(c.GetGpus(), at("gpus"))
 	r.ulimits(c.GetUlimits(), at("ulimits"))
 	r.security(c.GetSecurity(), at("security"))
+	r.secrets(c, path)
+}
+
+// secrets checks the marks of secret variables, and that no value is the text that stands
+// for one.
+func (r *resolver) secrets(c limited, path []any) {
+	for i, name := range c.GetSecretEnvs() {
+		at := append(path[:len(path):len(path)], "secret_envs", i)
+		if _, set := c.GetEnvs()[name]; !set {
+			r.problem(at, "%.80q is not a variable under envs: add it there, or remove it here", name)
+		}
+		if slices.Contains(goenv.Names, name) {
+			r.problem(at, "%.80q sets the Go runtime and cannot be secret: remove it here", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.GetEnvs())) {
+		if c.GetEnvs()[name] == secrets.Placeholder && secrets.Is(name, c.GetSecretEnvs()) {
+			r.problem(append(path[:len(path):len(path)], "envs", name), "%q is what agbox shows instead of a secret value: write the value itself", secrets.Placeholder)
+		}
+	}
 }
 
 // entrypoint checks the primary's entrypoint. [""] means none.

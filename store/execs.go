@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -31,7 +32,8 @@ func (t *Tx) ExecReserved(execID string) (at time.Time, ok bool) {
 	return parseInstant(raw), raw != nil
 }
 
-// PutExecConfig stores the request as it was accepted.
+// PutExecConfig stores the request as it was accepted, and its secrets apart. For
+// secrets, the sandbox must have a key.
 func (t *Tx) PutExecConfig(sandboxID, execID string, request *agboxv1.CreateExecRequest) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
@@ -39,10 +41,14 @@ func (t *Tx) PutExecConfig(sandboxID, execID string, request *agboxv1.CreateExec
 	if !ids.Valid(execID) {
 		return invalidID("exec", execID)
 	}
-	return t.putMessage(bucketExecConfig(sandboxID), []byte(execID), request)
+	shown, hidden := secrets.HideExec(request)
+	if err := t.seal(bucketExecSecrets(sandboxID), []byte(execID), sandboxID, aboutExec(sandboxID, execID), hidden); err != nil {
+		return err
+	}
+	return t.putMessage(bucketExecConfig(sandboxID), []byte(execID), shown)
 }
 
-// ExecConfig returns the request, errdefs.ErrNotFound or a *RecordError.
+// ExecConfig returns the request without secrets, errdefs.ErrNotFound or a *RecordError.
 func (t *Tx) ExecConfig(sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
 	request := &agboxv1.CreateExecRequest{}
 	if err := t.message(bucketExecConfig(sandboxID), []byte(execID), request); err != nil {

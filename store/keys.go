@@ -1,13 +1,18 @@
 package store
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"errors"
 	"math"
 
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
-// PutSandboxKey records the request key of a sandbox and the digest of its request.
+// PutSandboxKey records the request key of a sandbox and the digest of its request. The
+// config of the sandbox must be stored before.
 func (t *Tx) PutSandboxKey(sandboxID, key string, digest []byte) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
@@ -15,7 +20,22 @@ func (t *Tx) PutSandboxKey(sandboxID, key string, digest []byte) error {
 	if err := t.put(bucketSandboxKeys, []byte(key), []byte(sandboxID)); err != nil {
 		return err
 	}
-	return t.putMessage(bucketSandboxRequests, []byte(sandboxID), &storev1.Request{Key: key, Digest: digest})
+	request := &storev1.Request{Key: key, Digest: digest}
+	if t.get(bucketSandboxSecrets, []byte(sandboxID)) != nil {
+		k, err := t.secretKeys.Get(sandboxID)
+		if err != nil {
+			return err
+		}
+		request.Keyed, request.Digest = true, k.Sum(digest)
+	}
+	return t.putRequest(sandboxID, request)
+}
+
+func (t *Tx) putRequest(sandboxID string, request *storev1.Request) error {
+	if request == nil {
+		return nil
+	}
+	return t.putMessage(bucketSandboxRequests, []byte(sandboxID), request)
 }
 
 // SandboxOfKey returns the id of the sandbox that was created with a request key; empty
@@ -24,10 +44,20 @@ func (t *Tx) SandboxOfKey(key string) (sandboxID string) {
 	return string(t.get(bucketSandboxKeys, []byte(key)))
 }
 
-// SandboxRequestDigest returns the digest of the request with a key that created a
-// sandbox; nil if there was none or its record is damaged.
-func (t *Tx) SandboxRequestDigest(sandboxID string) []byte {
-	return t.sandboxRequest(sandboxID).GetDigest()
+// SameSandboxRequest reports whether a request with a key has created a sandbox. It is
+// false if the record is damaged. If the sandbox had secrets and its key is gone, as
+// after its removal, the request key alone decides. The error is a fault
+// SECRETS_UNREADABLE.
+func (t *Tx) SameSandboxRequest(sandboxID string, digest []byte) (bool, error) {
+	request := t.sandboxRequest(sandboxID)
+	if !request.GetKeyed() {
+		return bytes.Equal(request.GetDigest(), digest), nil
+	}
+	k, err := t.secretKeys.Get(sandboxID)
+	if errors.Is(err, secrets.ErrNoKey) {
+		return true, nil
+	}
+	return err == nil && hmac.Equal(request.GetDigest(), k.Sum(digest)), err
 }
 
 func (t *Tx) sandboxRequest(sandboxID string) *storev1.Request {

@@ -20,8 +20,8 @@ func TestRequestKeysAreForgottenWithTheirRecords(t *testing.T) {
 	want := func(sandbox, digest, one, two string) {
 		t.Helper()
 		mustView(t, s, func(tx *Tx) {
-			if tx.SandboxOfKey("k") != sandbox || string(tx.SandboxRequestDigest("box")) != digest || tx.ExecOfKey("k1") != one || tx.ExecOfKey("k2") != two {
-				t.Errorf("the keys belong to %q (%q), %q and %q", tx.SandboxOfKey("k"), tx.SandboxRequestDigest("box"), tx.ExecOfKey("k1"), tx.ExecOfKey("k2"))
+			if tx.SandboxOfKey("k") != sandbox || string(tx.sandboxRequest("box").GetDigest()) != digest || tx.ExecOfKey("k1") != one || tx.ExecOfKey("k2") != two {
+				t.Errorf("the keys belong to %q (%q), %q and %q", tx.SandboxOfKey("k"), tx.sandboxRequest("box").GetDigest(), tx.ExecOfKey("k1"), tx.ExecOfKey("k2"))
 			}
 		})
 	}

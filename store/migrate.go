@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
@@ -19,18 +20,19 @@ import (
 type migration struct {
 	to    uint32
 	name  string
-	apply func(b *bolt.Tx) error
+	apply func(t *Tx) error
 }
 
 // migrations are in order, without a gap, up to SchemaVersion. For each, testdata
 // has a database with the schema before it. Never change a released migration.
 var migrations = []migration{
 	{1, "index the events of a database with only the published buckets", indexSeedDatabase},
+	{2, "encrypt the values of secret variables", hideSecrets},
 }
 
 // migrate runs the missing migrations in one transaction and returns the meta
 // record. A database without a meta record has schema 0.
-func migrate(db *bolt.DB, list []migration, now time.Time) (meta *storev1.Meta, err error) {
+func migrate(db *bolt.DB, keys secrets.Keys, list []migration, now time.Time) (meta *storev1.Meta, err error) {
 	err = db.View(func(b *bolt.Tx) (err error) {
 		meta, err = readMeta(b)
 		return err
@@ -42,15 +44,17 @@ func migrate(db *bolt.DB, list []migration, now time.Time) (meta *storev1.Meta, 
 		if meta == nil {
 			meta = &storev1.Meta{InstallId: ids.New(), CreatedAt: timestamppb.New(now)}
 		}
+		t := &Tx{bolt: b, secretKeys: keys}
 		for _, m := range list {
 			if m.to <= meta.GetSchemaVersion() {
 				continue
 			}
-			if err := m.apply(b); err != nil {
+			if err := m.apply(t); err != nil {
 				return fmt.Errorf("migrate to schema %d (%s): %w", m.to, m.name, err)
 			}
 			meta.SchemaVersion = m.to
 		}
+		meta.Rewrite = meta.GetRewrite() || t.hadPlain
 		return putMeta(b, meta)
 	})
 	if err != nil {
@@ -115,7 +119,8 @@ type seedEvent struct {
 }
 
 // indexSeedDatabase computes event-order and exec-last-event from the events.
-func indexSeedDatabase(b *bolt.Tx) error {
+func indexSeedDatabase(t *Tx) error {
+	b := t.bolt
 	var all []seedEvent
 	err := b.ForEach(func(name []byte, bucket *bolt.Bucket) error {
 		sandbox, ok := strings.CutPrefix(string(name), prefixEvents)

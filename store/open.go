@@ -75,7 +75,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, openFault(o, err)
 	}
-	s := &Store{path: o.Path, log: o.Logger, db: db, meta: meta}
+	s := &Store{path: o.Path, keys: keysOf(o.Path), log: o.Logger, db: db, meta: meta}
 	s.queue.init()
 	s.writer.Go(s.write)
 	return s, nil
@@ -179,9 +179,45 @@ func checkMeta(o Options) error {
 	})
 }
 
-// openForWriting opens the file that inspect returned, migrates its schema, and
-// writes the sentinel if it is missing.
+// openForWriting opens the file that inspect returned and prepares it for writing.
 func openForWriting(o Options, seen fs.FileInfo) (db *bolt.DB, meta *storev1.Meta, err error) {
+	if db, err = openSeen(o, seen); err != nil {
+		return nil, nil, err
+	}
+	if meta, err = prepareForWriting(o, db); err == nil && meta.GetRewrite() {
+		db, err = rewrite(o, db, seen)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, closeOpened(db))
+	}
+	return db, meta, nil
+}
+
+func closeOpened(db *bolt.DB) error {
+	if db == nil {
+		return nil
+	}
+	return db.Close()
+}
+
+// prepareForWriting migrates the schema, and writes the sentinel if it is missing.
+func prepareForWriting(o Options, db *bolt.DB) (*storev1.Meta, error) {
+	if err := unmarkClean(o.Path); err != nil {
+		return nil, err
+	}
+	meta, err := migrate(db, keysOf(o.Path), migrations, o.Now())
+	if err != nil {
+		return nil, err
+	}
+	found, err := exists(o.Sentinel)
+	if err == nil && !found {
+		err = runSteps(sentinelSteps(o.Sentinel, meta.GetInstallId()))
+	}
+	return meta, err
+}
+
+// openSeen opens the file that was inspected.
+func openSeen(o Options, seen fs.FileInfo) (db *bolt.DB, err error) {
 	err = guardBolt(func() (err error) {
 		db, err = bolt.Open(o.Path, 0o600, &bolt.Options{
 			Timeout:         o.LockTimeout,
@@ -192,28 +228,9 @@ func openForWriting(o Options, seen fs.FileInfo) (db *bolt.DB, meta *storev1.Met
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			_ = db.Close()
-		}
-	}()
-	if err := unmarkClean(o.Path); err != nil {
-		return nil, nil, err
-	}
-	meta, err = migrate(db, migrations, o.Now())
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := exists(o.Sentinel)
-	if err == nil && !found {
-		err = runSteps(sentinelSteps(o.Sentinel, meta.GetInstallId()))
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return db, meta, nil
+	return db, nil
 }
 
 // openSame opens the inspected file and no other. bbolt alone would create a new

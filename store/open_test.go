@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -168,19 +167,19 @@ func TestMigrationsRunInOrderOnceAndAllOrNone(t *testing.T) {
 	s.queue.close()
 	s.writer.Wait() // the writer must not run during the migrations
 	var ran []uint32
-	list := []migration{{SchemaVersion, "done long ago", func(*bolt.Tx) error {
+	list := []migration{{SchemaVersion, "done long ago", func(*Tx) error {
 		t.Error("it ran again")
 		return nil
 	}}}
 	for to := SchemaVersion + 1; to <= SchemaVersion+3; to++ {
-		list = append(list, migration{to, "made up", func(b *bolt.Tx) error {
+		list = append(list, migration{to, "made up", func(tx *Tx) error {
 			ran = append(ran, to)
-			_, err := b.CreateBucket([]byte(numbered("m", int(to))))
+			_, err := tx.bolt.CreateBucket([]byte(numbered("m", int(to))))
 			return err
 		}})
 	}
-	failing := append(list[:3:3], migration{SchemaVersion + 3, "failing", func(*bolt.Tx) error { return errRefused }})
-	if _, err := migrate(s.db, failing, testTime); !errors.Is(err, errRefused) {
+	failing := append(list[:3:3], migration{SchemaVersion + 3, "failing", func(*Tx) error { return errRefused }})
+	if _, err := migrate(s.db, s.keys, failing, testTime); !errors.Is(err, errRefused) {
 		t.Fatalf("error %v", err)
 	}
 	mustView(t, s, func(tx *Tx) {
@@ -190,12 +189,12 @@ func TestMigrationsRunInOrderOnceAndAllOrNone(t *testing.T) {
 	})
 	ran = nil
 	for range 2 {
-		meta, err := migrate(s.db, list, testTime)
+		meta, err := migrate(s.db, s.keys, list, testTime)
 		if err != nil || meta.GetSchemaVersion() != SchemaVersion+3 || meta.GetInstallId() != s.InstallID() {
 			t.Fatalf("meta %v, error %v", meta, err)
 		}
 	}
-	if fmt.Sprint(ran) != "[2 3 4]" {
+	if fmt.Sprint(ran) != "[3 4 5]" {
 		t.Fatalf("ran %v", ran)
 	}
 }

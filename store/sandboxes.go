@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -27,15 +28,20 @@ func (t *Tx) SandboxReserved(sandboxID string) (at time.Time, ok bool) {
 	return parseInstant(raw), raw != nil
 }
 
-// PutSandboxConfig stores the resolved spec.
+// PutSandboxConfig stores the resolved spec, and its secrets apart. For secrets, the
+// sandbox must have a key.
 func (t *Tx) PutSandboxConfig(sandboxID string, spec *agboxv1.CreateSpec) error {
 	if !ids.Valid(sandboxID) {
 		return invalidID("sandbox", sandboxID)
 	}
-	return t.putMessage(bucketSandboxConfig, []byte(sandboxID), spec)
+	shown, hidden := secrets.HideSpec(spec)
+	if err := t.seal(bucketSandboxSecrets, []byte(sandboxID), sandboxID, aboutSandbox(sandboxID), hidden); err != nil {
+		return err
+	}
+	return t.putMessage(bucketSandboxConfig, []byte(sandboxID), shown)
 }
 
-// SandboxConfig returns the spec, errdefs.ErrNotFound or a *RecordError.
+// SandboxConfig returns the spec without secrets, errdefs.ErrNotFound or a *RecordError.
 func (t *Tx) SandboxConfig(sandboxID string) (*agboxv1.CreateSpec, error) {
 	spec := &agboxv1.CreateSpec{}
 	if err := t.message(bucketSandboxConfig, []byte(sandboxID), spec); err != nil {

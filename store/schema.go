@@ -8,7 +8,7 @@ import (
 
 // SchemaVersion is the newest schema that this build reads and writes. A
 // database with a higher number is refused.
-const SchemaVersion uint32 = 1
+const SchemaVersion uint32 = 2
 
 // The bucket tree. Keys are ids (UTF-8) or numbers (8 bytes, big-endian).
 // Values are protobuf messages or numbers (8 bytes, big-endian).
@@ -18,13 +18,17 @@ const SchemaVersion uint32 = 1
 //	exec-ids                         reserved exec ids, never removed
 //	  {exec_id}                      -> int64, UnixNano of the reservation
 //	sandbox-config                   one per sandbox that has a history
-//	  {sandbox_id}                   -> agbox.v1.CreateSpec, resolved
+//	  {sandbox_id}                   -> agbox.v1.CreateSpec, resolved, without secrets
 //	sandbox-deleted-at
 //	  {sandbox_id}                   -> int64, UnixNano of the deletion
 //	events:{sandbox_id}              history of one sandbox
 //	  {sequence}                     -> agbox.v1.SandboxEvent
 //	exec-config:{sandbox_id}
-//	  {exec_id}                      -> agbox.v1.CreateExecRequest
+//	  {exec_id}                      -> agbox.v1.CreateExecRequest, without secrets
+//	sandbox-secrets                  what sandbox-config has without
+//	  {sandbox_id}                   -> store.v1.Secrets, encrypted
+//	exec-secrets:{sandbox_id}        what exec-config has without
+//	  {exec_id}                      -> store.v1.Secrets, encrypted
 //	sandbox-keys                     request keys of sandboxes
 //	  {request_key}                  -> sandbox id (UTF-8)
 //	sandbox-requests                 sandboxes that were created with a request key
@@ -43,8 +47,9 @@ const SchemaVersion uint32 = 1
 //
 // The first six buckets are the published contract. The others are our own.
 // exec-last-event and event-order are indexes; indexSeedDatabase in migrate.go
-// computes them from the first six. events-trimmed exists only after a removal, and the three
-// buckets of request keys only after a request with a key.
+// computes them from the first six. events-trimmed exists only after a removal, the three
+// buckets of request keys only after a request with a key, and those of secrets only after
+// a request with one.
 var (
 	bucketSandboxIDs      = []byte("sandbox-ids")
 	bucketExecIDs         = []byte("exec-ids")
@@ -55,6 +60,7 @@ var (
 	bucketSandboxKeys     = []byte("sandbox-keys")
 	bucketSandboxRequests = []byte("sandbox-requests")
 	bucketExecKeys        = []byte("exec-keys")
+	bucketSandboxSecrets  = []byte("sandbox-secrets")
 	bucketMeta            = []byte("meta")
 	keyMeta               = []byte("meta")
 	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
@@ -67,11 +73,13 @@ const (
 	prefixEvents        = "events:"
 	prefixExecConfig    = "exec-config:"
 	prefixExecLastEvent = "exec-last-event:"
+	prefixExecSecrets   = "exec-secrets:"
 )
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
 func bucketExecLastEvent(sandboxID string) []byte { return []byte(prefixExecLastEvent + sandboxID) }
+func bucketExecSecrets(sandboxID string) []byte   { return []byte(prefixExecSecrets + sandboxID) }
 
 // inContract reports whether the published contract has a bucket of that name.
 // Only such buckets may exist in a database without a meta bucket.

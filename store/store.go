@@ -12,12 +12,14 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/internal/secrets"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
 // Store is an open database. All methods may be called from any goroutine.
 type Store struct {
 	path string
+	keys secrets.Keys
 	log  *slog.Logger
 	db   *bolt.DB
 	meta *storev1.Meta
@@ -51,7 +53,7 @@ func (s *Store) View(ctx context.Context, fn func(tx *Tx) error) error {
 			return &beginError{err}
 		}
 		defer func() { _ = b.Rollback() }()
-		return fn(&Tx{bolt: b})
+		return fn(&Tx{bolt: b, secretKeys: s.keys})
 	})
 	var begin *beginError
 	switch {

@@ -26,6 +26,7 @@ func (t *Tx) ForgetExecs(sandboxID string, execIDs ...string) error {
 		err := errors.Join(
 			t.forgetExecKey(sandboxID, id),
 			t.remove(bucketExecConfig(sandboxID), []byte(id)),
+			t.remove(bucketExecSecrets(sandboxID), []byte(id)),
 			t.remove(bucketExecLastEvent(sandboxID), []byte(id)))
 		if err != nil {
 			return err
@@ -81,6 +82,7 @@ func (t *Tx) DropSandbox(sandboxID string) error {
 	return errors.Join(
 		t.forgetExecKeys(sandboxID),
 		t.forgetSandboxKey(sandboxID),
+		t.EraseSecrets(sandboxID),
 		t.drop(bucketEvents(sandboxID)),
 		t.drop(bucketExecConfig(sandboxID)),
 		t.drop(bucketExecLastEvent(sandboxID)),

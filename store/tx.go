@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/agbox/agbox/internal/secrets"
 	storev1 "github.com/agbox/agbox/proto/store/v1"
 )
 
@@ -16,7 +17,10 @@ import (
 // until the function that received it returns. Values returned by its exported
 // methods stay valid after that.
 type Tx struct {
-	bolt *bolt.Tx
+	bolt       *bolt.Tx
+	secretKeys secrets.Keys
+	// hadPlain: a migration has encrypted secrets, whose plain text is left in free pages.
+	hadPlain bool
 	// changes counts the changes that a rollback would have to undo.
 	changes  int
 	onCommit []func()

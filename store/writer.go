@@ -86,7 +86,7 @@ func (s *Store) attempt(batch []*update) (rest, postponed []*update) {
 		finishAll(batch, readOnly(s.path, err))
 		return nil, nil
 	}
-	tx := &Tx{bolt: b}
+	tx := &Tx{bolt: b, secretKeys: s.keys}
 	ran := make([]*update, 0, len(batch))
 	for i, u := range batch {
 		before := tx.changes

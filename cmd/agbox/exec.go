@@ -18,6 +18,7 @@ type execOptions struct {
 	dir        string
 	name       string
 	env        []string
+	secretEnv  []string
 	stdin      bool
 	tty        bool
 	detachKeys string
@@ -82,6 +83,7 @@ func (o *execOptions) addProcessFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in (default: the image's)")
 	f.StringVar(&o.name, "name", "", "`NAME` for the command while it runs")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for the command; KEY alone takes the value from this environment (repeatable)")
+	f.StringArrayVar(&o.secretEnv, "secret-env", nil, "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY (repeatable)")
 }
 
 func addDetachKeys(cmd *cobra.Command, keys *string) {
@@ -118,12 +120,12 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 
 // request makes the request for the command.
 func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv1.CreateExecRequest, error) {
-	env, err := a.environment(o.env)
+	env, secret, err := a.environmentWithSecrets(o.env, o.secretEnv)
 	if err != nil {
 		return nil, err
 	}
 	in := &agboxv1.CreateExecRequest{
-		SandboxId: sandbox, Command: command, Cwd: o.dir, EnvOverrides: env, User: o.user, Name: o.name,
+		SandboxId: sandbox, Command: command, Cwd: o.dir, EnvOverrides: env, SecretEnvs: secret, User: o.user, Name: o.name,
 		ExecId: client.NewID(), Stdin: o.stdin, Tty: o.tty,
 	}
 	if err := o.limits.apply(in); err != nil {

@@ -139,7 +139,7 @@ of the build goes to stderr. Files that FOLDER's .dockerignore names are exclude
 }
 
 func (o *buildOptions) run(ctx context.Context, a *app, c *client.Client, dir string) error {
-	args, err := a.environment(o.args)
+	args, err := a.environment("build-arg", o.args)
 	if err != nil {
 		return err
 	}

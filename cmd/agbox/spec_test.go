@@ -68,7 +68,7 @@ func flags(t *testing.T, args ...string) (*cli, *agboxv1.CreateSandboxRequest, e
 
 func TestEverythingCanBeSaidInFlags(t *testing.T) {
 	dir := inFolder(t, nil)
-	_, in, err := flags(t, "--image", "x", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
+	_, in, err := flags(t, "--image", "x", "--platform", "linux/arm64", "--pull", "if-missing", "--label", "a=b", "-e", "A=1", "--secret-env", "B=2", "--mount", "./src:/src:rw", "--mount", "~/x:/x",
 		"--copy", "a:/a", "--workspace", ".:/w", "--exclude", "*.log", "--use-gitignore", "--tool", "git", "-p", "127.0.0.1:8080:80", "-p", "1-2:3-4/udp", "--tmpfs", "/t:64m", "--volume", "v:/v:ro",
 		"--service", "db=redis:7", "--service", "{name: web, image: y, depends_on: [db], healthcheck: {test: z, interval: 5s}}", "--cpus", "1.5", "-m", "4g", "--disk", "10g", "--gpus", "all",
 		"--shm-size", "128m", "--pids-limit", "100", "--ulimit", "nofile=1:2", "-u", "1000", "-w", "/w", "--hostname", "h", "--entrypoint", "run -x", "--post-create", "make", "--idle-ttl", "7d", "--idle-action", "remove", "--revival", "revive",
@@ -84,7 +84,8 @@ image: x
 platform: linux/arm64
 pull_policy: if_missing
 labels: {a: b}
-envs: {A: "1"}
+envs: {A: "1", B: "2"}
+secret_envs: [B]
 mounts: ["`+dir+`/src:/src:rw", "~/x:/x"]
 copies: ["`+dir+`/a:/a"]
 workspace: {source: "`+dir+`", target: /w, mount: false, exclude_patterns: ["*.log"], use_gitignore: true}

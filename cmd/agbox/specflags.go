@@ -32,7 +32,7 @@ type specOptions struct {
 	composePrimary string
 
 	image, platform, pull         string
-	labels, env                   []string
+	labels, env, secretEnv        []string
 	mounts, copies                []string
 	workspace, mountWorkspace     string
 	excludes                      []string
@@ -72,6 +72,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.pull, "pull", "", "`WHEN` to pull: if_missing, always or never")
 	list(&o.labels, "label", "", "`KEY=VALUE` to select the sandbox by")
 	list(&o.env, "env", "e", "`KEY=VALUE` for all commands; KEY alone takes the value from this environment")
+	list(&o.secretEnv, "secret-env", "", "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY")
 	list(&o.mounts, "mount", "", "bind-mount `SOURCE:TARGET[:rw]`, read-only unless rw")
 	list(&o.copies, "copy", "", "copy SOURCE into the sandbox, `SOURCE:TARGET`")
 	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` into the sandbox")
@@ -178,7 +179,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	var err error
 	spec.Labels, err = assignments("label", o.labels)
 	keep(err)
-	spec.Envs, err = a.environment(o.env)
+	spec.Envs, spec.SecretEnvs, err = a.environmentWithSecrets(o.env, o.secretEnv)
 	keep(err)
 	number, err := enumFlag("revival", o.revival, spec.GetRevival().Descriptor())
 	keep(err)

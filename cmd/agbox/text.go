@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,7 +145,7 @@ func assignments(flag string, pairs []string) (map[string]string, error) {
 
 // environment is like assignments, but KEY alone takes the value from agbox's own
 // environment. A variable that is not set there is omitted.
-func (a *app) environment(pairs []string) (map[string]string, error) {
+func (a *app) environment(flag string, pairs []string) (map[string]string, error) {
 	given := make([]string, 0, len(pairs))
 	for _, pair := range pairs {
 		if !strings.Contains(pair, "=") && pair != "" {
@@ -155,5 +157,22 @@ func (a *app) environment(pairs []string) (map[string]string, error) {
 		}
 		given = append(given, pair)
 	}
-	return assignments("env", given)
+	return assignments(flag, given)
+}
+
+// environmentWithSecrets returns the variables of --env and --secret-env, and the names of
+// the latter.
+func (a *app) environmentWithSecrets(plain, secret []string) (envs map[string]string, marked []string, err error) {
+	if envs, err = a.environment("env", plain); err != nil {
+		return nil, nil, err
+	}
+	hidden, err := a.environment("secret-env", secret)
+	if err != nil || hidden == nil {
+		return envs, nil, err
+	}
+	if envs == nil {
+		envs = make(map[string]string, len(hidden))
+	}
+	maps.Copy(envs, hidden)
+	return envs, slices.Sorted(maps.Keys(hidden)), nil
 }

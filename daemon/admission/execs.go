@@ -1,6 +1,9 @@
 package admission
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 
@@ -8,6 +11,7 @@ import (
 
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/secrets"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -21,8 +25,30 @@ func CheckCommand(req *agboxv1.CreateExecRequest) error {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_COMMAND_TOO_LONG,
 			"The command cannot be started: %v. Pass the data in a file instead.", err)
 	}
+	if err := checkSecrets(req); err != nil {
+		return err
+	}
 	if req.GetCommand()[0] == "" {
 		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, "The command is empty: name a program to run.")
+	}
+	return nil
+}
+
+// checkSecrets refuses marks of variables that the request does not set, and values that
+// only stand for values.
+func checkSecrets(req *agboxv1.CreateExecRequest) error {
+	envs, marked := req.GetEnvOverrides(), req.GetSecretEnvs()
+	for _, name := range marked {
+		if _, set := envs[name]; !set {
+			return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"secret_envs names %.80q, which env_overrides does not set: set it, or remove the name.", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(envs)) {
+		if envs[name] == secrets.Placeholder && secrets.Is(name, marked) {
+			return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"The variable %.80q has the value %q, which agbox shows instead of a secret value: give the value itself.", name, secrets.Placeholder)
+		}
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (o Offline) rebuild(d runtime.Description) (spec *agboxv1.CreateSpec, lost 
 		known = "name, image, environment and command"
 		rebuildCommand(spec, boot.GetCommand(), d.Image)
 	}
-	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs and revival policy are lost.", known)
+	return spec, fmt.Sprintf("Its %s are known; its labels, limits, time-outs, revival policy and marks of secret variables are lost.", known)
 }
 
 // rebuildCommand sets entrypoint and command so that the image runs the same main command

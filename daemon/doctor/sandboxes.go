@@ -123,7 +123,7 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 	case sb.State == machine.Failed:
 		f.Why = fmt.Sprintf("It failed: %s", sb.ErrorMessage)
 	default:
-		f.Why, f.NeedsPerson = x.readySentence(sb, primary(inv))
+		f.Why, f.NeedsPerson = x.readySentence(ctx, sb, primary(inv))
 	}
 }
 
@@ -246,7 +246,7 @@ func stoppedSentence(c *runtime.Container) (why string, needsPerson bool) {
 	return "It is stopped and its container is kept; \"agbox start\" starts it again.", false
 }
 
-func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (why string, needsPerson bool) {
+func (x *examination) readySentence(ctx context.Context, sb ledger.Sandbox, c *runtime.Container) (why string, needsPerson bool) {
 	err := x.trouble[sb.ID]
 	switch {
 	case c != nil && c.State == runtime.StatePaused:
@@ -260,6 +260,9 @@ func (x *examination) readySentence(sb ledger.Sandbox, c *runtime.Container) (wh
 	}
 	if trouble := machine.ServiceTrouble(sb.Record, machine.ServiceRules(sb.Spec)); trouble != "" {
 		return "Its container runs and its supervisor answers. " + trouble, true
+	}
+	if _, err := x.ledger.Reveal(ctx, sb); err != nil {
+		return "Its container runs and its supervisor answers. " + err.Error(), true
 	}
 	return "It is ready, its container runs and its supervisor answers.", false
 }

@@ -52,6 +52,10 @@ const adoptedReason = "adopted after the loss of the database; earlier events ar
 // Adopt makes a record for a sandbox that has none. The record says that the sandbox was
 // READY, so the sandbox is kept whatever its container does next.
 func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
+	shown, err := l.hide(ctx, a.ID, a.Spec)
+	if err != nil {
+		return Sandbox{}, err
+	}
 	return l.update(ctx, a.ID, func(t *txn) error {
 		if err := t.tx.ReserveSandbox(a.ID, l.now()); err != nil {
 			return err
@@ -59,7 +63,7 @@ func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 		if err := t.tx.PutSandboxConfig(a.ID, a.Spec); err != nil {
 			return err
 		}
-		t.sb.Spec = a.Spec
+		t.sb.Spec = shown
 		begin := []*agboxv1.SandboxEvent{
 			adoptionEvent(agboxv1.EventType_SANDBOX_ACCEPTED, &agboxv1.SandboxPhaseDetails{Nonce: a.Nonce, Name: a.Spec.GetName()}),
 			adoptionEvent(agboxv1.EventType_SANDBOX_READY, &agboxv1.SandboxPhaseDetails{}),

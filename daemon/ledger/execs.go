@@ -19,6 +19,9 @@ import (
 // supervisor that will be asked. again means that the same request with the same key was accepted before.
 func (l *Ledger) AcceptExec(ctx context.Context, req *agboxv1.CreateExecRequest, bootID string) (again bool, err error) {
 	sandboxID, execID := req.GetSandboxId(), req.GetExecId()
+	if err := l.keyForExec(ctx, req); err != nil {
+		return false, err
+	}
 	_, err = l.update(ctx, sandboxID, func(t *txn) error {
 		again = false
 		if err := t.checkExecKey(req); err != nil {
@@ -160,7 +163,8 @@ func (l *Ledger) ExecDone(execID string) <-chan struct{} {
 	return closedChan
 }
 
-// ExecRequest returns the request that created an exec.
+// ExecRequest returns the request that created an exec, with a placeholder for each secret
+// value.
 func (l *Ledger) ExecRequest(ctx context.Context, sandboxID, execID string) (*agboxv1.CreateExecRequest, error) {
 	var req *agboxv1.CreateExecRequest
 	err := l.store.View(ctx, func(tx *store.Tx) (err error) {

@@ -1,11 +1,9 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -28,13 +26,15 @@ func (l *Ledger) RepeatedCreate(ctx context.Context, id string, key RequestKey) 
 	if key.Key == "" {
 		return sb, false, nil
 	}
-	err = l.store.View(ctx, func(tx *store.Tx) error {
+	err = l.store.View(ctx, func(tx *store.Tx) (err error) {
 		of := tx.SandboxOfKey(key.Key)
 		if of != "" && of != id {
 			return keyReused(key.Key).With("sandbox_id", of)
 		}
-		again = of == id && bytes.Equal(tx.SandboxRequestDigest(id), key.Digest)
-		return nil
+		if of == id {
+			again, err = tx.SameSandboxRequest(id, key.Digest)
+		}
+		return err
 	})
 	if err != nil || !again {
 		return sb, false, err
@@ -52,11 +52,13 @@ func (t *txn) sameRequest(id string, spec *agboxv1.CreateSpec, key RequestKey) e
 	if key.Key == "" || t.tx.SandboxOfKey(key.Key) != id {
 		return sandboxIDTaken(id)
 	}
-	stored, err := t.tx.SandboxConfig(id)
+	same, err := t.tx.SameSandboxRequest(id, key.Digest)
+	if err == nil && !same {
+		same, err = t.tx.SameSandboxConfig(id, spec)
+	}
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	same := bytes.Equal(t.tx.SandboxRequestDigest(id), key.Digest) || err == nil && proto.Equal(stored, spec)
 	switch {
 	case same && t.sb.Exists():
 		return errNothing
@@ -85,8 +87,7 @@ func (l *Ledger) RepeatedExec(ctx context.Context, req *agboxv1.CreateExecReques
 		if tx.ExecOfKey(req.GetRequestKey()) != req.GetExecId() {
 			return nil
 		}
-		stored, err := tx.ExecConfig(req.GetSandboxId(), req.GetExecId())
-		again = err == nil && proto.Equal(stored, req)
+		again, _ = tx.SameExecConfig(req.GetSandboxId(), req.GetExecId(), req) // an unreadable one is compared again by AcceptExec
 		return nil
 	})
 	return again, err
@@ -110,9 +111,9 @@ func (t *txn) sameExec(req *agboxv1.CreateExecRequest) error {
 	if key == "" || t.tx.ExecOfKey(key) != id {
 		return execIDTaken(id)
 	}
-	stored, err := t.tx.ExecConfig(req.GetSandboxId(), id)
+	same, err := t.tx.SameExecConfig(req.GetSandboxId(), id, req)
 	switch {
-	case err == nil && proto.Equal(stored, req):
+	case same:
 		return errNothing
 	case err != nil && !errdefs.IsNotFound(err):
 		return err

@@ -51,6 +51,7 @@ type Ledger struct {
 // Sandbox is a record with the spec of the sandbox. Both are read-only.
 type Sandbox struct {
 	machine.Record
+	// Spec has a placeholder for each secret value; see Reveal.
 	Spec *agboxv1.CreateSpec
 	// Inherited is the newest sequence that an earlier daemon wrote. It is 0 if the
 	// sandbox was created by this daemon.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 
 	"github.com/containerd/errdefs"
 
@@ -23,6 +24,10 @@ func (l *Ledger) Create(ctx context.Context, id string, spec *agboxv1.CreateSpec
 // sandbox.
 func (l *Ledger) CreateKeyed(ctx context.Context, id string, spec *agboxv1.CreateSpec, key RequestKey) (Sandbox, error) {
 	nonce := ids.New()
+	shown, err := l.hide(ctx, id, spec)
+	if err != nil {
+		return Sandbox{}, err
+	}
 	return l.update(ctx, id, func(t *txn) error {
 		if of := t.tx.SandboxOfKey(key.Key); of != "" && of != id {
 			return keyReused(key.Key).With("sandbox_id", of)
@@ -46,7 +51,7 @@ func (l *Ledger) CreateKeyed(ctx context.Context, id string, spec *agboxv1.Creat
 				return err
 			}
 		}
-		t.sb.Spec = spec
+		t.sb.Spec = shown
 		if spec.GetName() != "" {
 			t.tx.SetValue(nameOverlay{spec.GetName()}, id)
 		}
@@ -131,6 +136,9 @@ func impossible(r machine.Record, typ agboxv1.EventType) error {
 // another state has been recorded since, it appends nothing, and the decision must be
 // made again.
 func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.SandboxEvent) (Sandbox, error) {
+	if err := l.eraseKey(seen, ev); err != nil {
+		return Sandbox{}, err
+	}
 	return l.update(ctx, seen.ID, func(t *txn) error {
 		if t.sb.overtook(seen) {
 			return errNothing
@@ -144,7 +152,7 @@ func (l *Ledger) Emit(ctx context.Context, seen machine.Record, ev *agboxv1.Sand
 		}
 		if t.sb.Over() {
 			t.tx.SetValue(nameOverlay{t.sb.Name}, "")
-			return t.tx.MarkDeleted(seen.ID, l.now())
+			return errors.Join(t.tx.EraseSecrets(seen.ID), t.tx.MarkDeleted(seen.ID, l.now()))
 		}
 		return nil
 	})

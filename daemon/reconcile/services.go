@@ -154,7 +154,11 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 		return "", err
 	}
 	return l.makeContainer(ctx, sb, sb.Spec, func() (runtime.ContainerSpec, error) {
-		return l.primarySpec(sb, image, network, home)
+		revealed, err := l.ledger.Reveal(ctx, sb)
+		if err != nil {
+			return runtime.ContainerSpec{}, err
+		}
+		return l.primarySpec(revealed, image, network, home)
 	})
 }
 
@@ -170,7 +174,11 @@ func (l *Loop) makeService(ctx, pull context.Context, sb ledger.Sandbox, spec *a
 		return err
 	}
 	_, err = l.makeContainer(ctx, sb, spec, func() (runtime.ContainerSpec, error) {
-		return l.serviceContainer(sb, spec, image, network)
+		revealed, err := l.ledger.Reveal(ctx, sb)
+		if err != nil {
+			return runtime.ContainerSpec{}, err
+		}
+		return l.serviceContainer(revealed, serviceSpec(revealed, spec.GetName()), image, network)
 	})
 	return aboutService(spec.GetName(), err)
 }

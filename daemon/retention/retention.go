@@ -118,6 +118,9 @@ func (k *Keeper) Pass(ctx context.Context) {
 		}
 	}
 	k.checked = checked
+	if err := k.ledger.SweepKeys(); err != nil {
+		k.log.Warn("unused keys of secret variables cannot be removed; the next pass retries", "error", err)
+	}
 }
 
 // report logs a failure unless it is the same as before, and returns its text.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest"
 )
@@ -134,6 +135,17 @@ func lostExec(execID, sentence string) *agboxv1.ExecEventDetails {
 		ExitCode:     lostExitCode,
 		ErrorCode:    agboxv1.ErrorReason_EXEC_LOST.String(),
 		ErrorMessage: sentence + "; its exit status is not known.",
+	}
+}
+
+// unstartable ends an exec that was accepted but cannot be given to a supervisor.
+func unstartable(execID string, err error) *agboxv1.ExecEventDetails {
+	return &agboxv1.ExecEventDetails{
+		ExecId:       execID,
+		ExecState:    agboxv1.ExecState_EXEC_STATE_FAILED,
+		ExitCode:     lostExitCode,
+		ErrorCode:    fault.ReasonOf(err).String(),
+		ErrorMessage: err.Error(),
 	}
 }
 

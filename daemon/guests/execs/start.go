@@ -92,7 +92,11 @@ func (r *Runner) startLate(ctx context.Context, lk *links.Link, execID string) {
 	case exec.BootID == "": // adopted: it was started before, and never is again
 		r.end(ctx, lk.SandboxID, lostExec(exec.ID, "The supervisor of the sandbox does not know the command, which was adopted after the loss of the database"))
 	case exec.BootID == lk.Conn.BootID():
-		req, err := r.ledger.ExecRequest(ctx, lk.SandboxID, exec.ID)
+		req, err := r.ledger.RevealedExec(ctx, lk.SandboxID, exec.ID)
+		if fault.ReasonOf(err) == agboxv1.ErrorReason_SECRETS_UNREADABLE {
+			r.end(ctx, lk.SandboxID, unstartable(exec.ID, err))
+			return
+		}
 		if err != nil {
 			r.log.Error("an accepted exec cannot be read", "sandbox_id", lk.SandboxID, "exec_id", exec.ID, "error", err)
 			return

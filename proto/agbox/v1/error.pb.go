@@ -171,6 +171,9 @@ const (
 	// Sandboxes cannot be kept from the addresses of the host, for example because the
 	// daemon is not root, and the operator requires it. FAILED_PRECONDITION.
 	ErrorReason_HOST_FENCE_UNAVAILABLE ErrorReason = 111
+	// The values of a sandbox's secret variables cannot be decrypted, because the file with
+	// their key is missing, damaged or of another user. FAILED_PRECONDITION.
+	ErrorReason_SECRETS_UNREADABLE ErrorReason = 112
 )
 
 // Enum value maps for ErrorReason.
@@ -242,6 +245,7 @@ var (
 		104: "HOOK_FAILED",
 		110: "HOST_PATH_UNUSABLE",
 		111: "HOST_FENCE_UNAVAILABLE",
+		112: "SECRETS_UNREADABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -310,6 +314,7 @@ var (
 		"HOOK_FAILED":                    104,
 		"HOST_PATH_UNUSABLE":             110,
 		"HOST_FENCE_UNAVAILABLE":         111,
+		"SECRETS_UNREADABLE":             112,
 	}
 )
 
@@ -344,7 +349,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf1\v\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\x89\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -414,7 +419,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x14SERVICE_START_FAILED\x10g\x12\x0f\n" +
 	"\vHOOK_FAILED\x10h\x12\x16\n" +
 	"\x12HOST_PATH_UNUSABLE\x10n\x12\x1a\n" +
-	"\x16HOST_FENCE_UNAVAILABLE\x10oB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x16HOST_FENCE_UNAVAILABLE\x10o\x12\x16\n" +
+	"\x12SECRETS_UNREADABLE\x10pB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -192,13 +192,14 @@ func (InputMode) EnumDescriptor() ([]byte, []int) {
 
 // ExecStatus is one exec, running or finished.
 type ExecStatus struct {
-	state        protoimpl.MessageState `protogen:"open.v1"`
-	ExecId       string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
-	SandboxId    string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	State        ExecState              `protobuf:"varint,3,opt,name=state,proto3,enum=agbox.v1.ExecState" json:"state,omitempty"`
-	Command      []string               `protobuf:"bytes,4,rep,name=command,proto3" json:"command,omitempty"`
-	Cwd          string                 `protobuf:"bytes,5,opt,name=cwd,proto3" json:"cwd,omitempty"`
-	EnvOverrides map[string]string      `protobuf:"bytes,6,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ExecId    string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	State     ExecState              `protobuf:"varint,3,opt,name=state,proto3,enum=agbox.v1.ExecState" json:"state,omitempty"`
+	Command   []string               `protobuf:"bytes,4,rep,name=command,proto3" json:"command,omitempty"`
+	Cwd       string                 `protobuf:"bytes,5,opt,name=cwd,proto3" json:"cwd,omitempty"`
+	// The value of a secret variable is "(secret)".
+	EnvOverrides map[string]string `protobuf:"bytes,6,rep,name=env_overrides,json=envOverrides,proto3" json:"env_overrides,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Exit code of the process: 128 + signal if a signal ended it, 127 if the command was
 	// not found, 126 if it could not be executed. Undefined while the exec runs.
 	ExitCode int32 `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
@@ -583,7 +584,10 @@ type CreateExecRequest struct {
 	// returns the same exec, also after a restart of the daemon, as long as the exec has a
 	// record. The same key with another request is refused with REQUEST_KEY_REUSED. Any
 	// printable ASCII text without spaces that is unique among all execs, such as a UUID.
-	RequestKey    string `protobuf:"bytes,59,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	RequestKey string `protobuf:"bytes,59,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	// Names of further variables of env_overrides whose values are secret, as in
+	// CreateSpec.secret_envs.
+	SecretEnvs    []string `protobuf:"bytes,60,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -721,6 +725,13 @@ func (x *CreateExecRequest) GetRequestKey() string {
 		return x.RequestKey
 	}
 	return ""
+}
+
+func (x *CreateExecRequest) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
 }
 
 type CreateExecResponse struct {
@@ -2373,7 +2384,7 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\x04rows\x18\x01 \x01(\rB\n" +
 	"\xbaH\a*\x05\x18\x80 (\x01R\x04rows\x12$\n" +
 	"\acolumns\x18\x02 \x01(\rB\n" +
-	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\xdc\a\n" +
+	"\xbaH\a*\x05\x18\x80 (\x01R\acolumns\"\x88\b\n" +
 	"\x11CreateExecRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x126\n" +
@@ -2394,7 +2405,9 @@ const file_agbox_v1_exec_proto_rawDesc = "" +
 	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x05grace\x12\"\n" +
 	"\rmax_log_bytes\x18: \x01(\x04R\vmaxLogBytes\x126\n" +
 	"\vrequest_key\x18; \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
-	"requestKey\x1a?\n" +
+	"requestKey\x12*\n" +
+	"\vsecret_envs\x18< \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80 R\n" +
+	"secretEnvs\x1a?\n" +
 	"\x11EnvOverridesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"}\n" +

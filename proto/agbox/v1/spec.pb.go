@@ -427,6 +427,9 @@ type CreateSpec struct {
 	// entrypoint. It also replaces the image's command. [""] means no entrypoint. Merging
 	// replaces it as a whole.
 	Entrypoint []string `protobuf:"bytes,67,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`
+	// Names of further variables of envs whose values are secret: stored encrypted, and
+	// shown as "(secret)". Variables whose names say so, such as API_KEY, need no mention.
+	SecretEnvs []string `protobuf:"bytes,68,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
 	// The resolved builtin_tools. Set by the daemon; a request must not set it.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -676,6 +679,13 @@ func (x *CreateSpec) GetIdleAction() IdleAction {
 func (x *CreateSpec) GetEntrypoint() []string {
 	if x != nil {
 		return x.Entrypoint
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
 	}
 	return nil
 }
@@ -1552,7 +1562,9 @@ type ServiceSpec struct {
 	// As for the primary.
 	Platform string `protobuf:"bytes,62,opt,name=platform,proto3" json:"platform,omitempty"`
 	// As for the primary.
-	Gpus          string `protobuf:"bytes,63,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Gpus string `protobuf:"bytes,63,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	// As for the primary.
+	SecretEnvs    []string `protobuf:"bytes,64,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1748,6 +1760,13 @@ func (x *ServiceSpec) GetGpus() string {
 	return ""
 }
 
+func (x *ServiceSpec) GetSecretEnvs() []string {
+	if x != nil {
+		return x.SecretEnvs
+	}
+	return nil
+}
+
 // ServiceDependency is a service that must start first.
 type ServiceDependency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1807,7 +1826,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xdf\x0e\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8b\x0f\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1852,7 +1871,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"idleAction\x12\x1e\n" +
 	"\n" +
 	"entrypoint\x18C \x03(\tR\n" +
-	"entrypoint\x12C\n" +
+	"entrypoint\x12*\n" +
+	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
+	"secretEnvs\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1938,7 +1959,7 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x18\n" +
 	"\aretries\x18\x04 \x01(\rR\aretries\x12<\n" +
 	"\fstart_period\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vstartPeriod\x12@\n" +
-	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\x88\n" +
+	"\x0estart_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rstartInterval\"\xb4\n" +
 	"\n" +
 	"\vServiceSpec\x12@\n" +
 	"\x04name\x18\x01 \x01(\tB,\xbaH)r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x04name\x12\x1d\n" +
@@ -1970,7 +1991,9 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\vpull_policy\x18= \x01(\x0e2\x14.agbox.v1.PullPolicyB\b\xbaH\x05\x82\x01\x02\x10\x01R\n" +
 	"pullPolicy\x12I\n" +
 	"\bplatform\x18> \x01(\tB-\xbaH*r(2&^$|^[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?$R\bplatform\x12\x12\n" +
-	"\x04gpus\x18? \x01(\tR\x04gpus\x1a7\n" +
+	"\x04gpus\x18? \x01(\tR\x04gpus\x12*\n" +
+	"\vsecret_envs\x18@ \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
+	"secretEnvs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +

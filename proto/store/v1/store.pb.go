@@ -30,8 +30,11 @@ type Meta struct {
 	// A daemon refuses a schema newer than its own.
 	SchemaVersion uint32 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
 	// Random id of this data directory.
-	InstallId     string                 `protobuf:"bytes,2,opt,name=install_id,json=installId,proto3" json:"install_id,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	InstallId string                 `protobuf:"bytes,2,opt,name=install_id,json=installId,proto3" json:"install_id,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// Free pages of the file may still have secrets in plain text, from before schema 2.
+	// The next opening writes the file anew.
+	Rewrite       bool `protobuf:"varint,4,opt,name=rewrite,proto3" json:"rewrite,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -85,6 +88,13 @@ func (x *Meta) GetCreatedAt() *timestamppb.Timestamp {
 		return x.CreatedAt
 	}
 	return nil
+}
+
+func (x *Meta) GetRewrite() bool {
+	if x != nil {
+		return x.Rewrite
+	}
+	return false
 }
 
 // EventRef is the entry of one event in the order of all events.
@@ -200,8 +210,10 @@ type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller's request key.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// SHA-256 of the request.
-	Digest        []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// SHA-256 of the request. If keyed is set, an HMAC of it under the key of the sandbox.
+	Digest []byte `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// The sandbox has secrets, from which the plain SHA-256 would let others guess.
+	Keyed         bool `protobuf:"varint,3,opt,name=keyed,proto3" json:"keyed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -250,27 +262,101 @@ func (x *Request) GetDigest() []byte {
 	return nil
 }
 
+func (x *Request) GetKeyed() bool {
+	if x != nil {
+		return x.Keyed
+	}
+	return false
+}
+
+// Secrets are the values of a sandbox's or an exec's secret variables. They are stored
+// only encrypted.
+type Secrets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By name of the variable.
+	Envs map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Those of a sandbox's services, by name of the service.
+	Services      map[string]*Secrets `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secrets) Reset() {
+	*x = Secrets{}
+	mi := &file_store_v1_store_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secrets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secrets) ProtoMessage() {}
+
+func (x *Secrets) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
+func (*Secrets) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Secrets) GetEnvs() map[string]string {
+	if x != nil {
+		return x.Envs
+	}
+	return nil
+}
+
+func (x *Secrets) GetServices() map[string]*Secrets {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
 var File_store_v1_store_proto protoreflect.FileDescriptor
 
 const file_store_v1_store_proto_rawDesc = "" +
 	"\n" +
-	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x87\x01\n" +
+	"\x14store/v1/store.proto\x12\bstore.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x01\n" +
 	"\x04Meta\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12\x1d\n" +
 	"\n" +
 	"install_id\x18\x02 \x01(\tR\tinstallId\x129\n" +
 	"\n" +
-	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"E\n" +
+	"created_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x18\n" +
+	"\arewrite\x18\x04 \x01(\bR\arewrite\"E\n" +
 	"\bEventRef\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
 	"\aTrimmed\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x04R\x05count\"3\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"I\n" +
 	"\aRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
-	"\x06digest\x18\x02 \x01(\fR\x06digestB/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05keyed\x18\x03 \x01(\bR\x05keyed\"\x80\x02\n" +
+	"\aSecrets\x12/\n" +
+	"\x04envs\x18\x01 \x03(\v2\x1b.store.v1.Secrets.EnvsEntryR\x04envs\x12;\n" +
+	"\bservices\x18\x02 \x03(\v2\x1f.store.v1.Secrets.ServicesEntryR\bservices\x1a7\n" +
+	"\tEnvsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aN\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12'\n" +
+	"\x05value\x18\x02 \x01(\v2\x11.store.v1.SecretsR\x05value:\x028\x01B/Z-github.com/agbox/agbox/proto/store/v1;storev1b\x06proto3"
 
 var (
 	file_store_v1_store_proto_rawDescOnce sync.Once
@@ -284,21 +370,27 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*EventRef)(nil),              // 1: store.v1.EventRef
 	(*Trimmed)(nil),               // 2: store.v1.Trimmed
 	(*Request)(nil),               // 3: store.v1.Request
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(*Secrets)(nil),               // 4: store.v1.Secrets
+	nil,                           // 5: store.v1.Secrets.EnvsEntry
+	nil,                           // 6: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	4, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	7, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	5, // 1: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	6, // 2: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	4, // 3: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	4, // [4:4] is the sub-list for method output_type
+	4, // [4:4] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_store_v1_store_proto_init() }
@@ -312,7 +404,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,103 @@
+package attacks
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// secretValues are values of secret variables, in the places where a user can give them.
+var secretValues = map[string]string{
+	"a variable of the sandbox": "canary-aa-71f0c2",
+	"a marked one":              "canary-bb-0d93be",
+	"one of a service":          "canary-cc-5518ae",
+	"one of a command":          "canary-dd-e2b7c4",
+	"a marked one of a command": "canary-ee-9f6a10",
+}
+
+// wantNoSecret requires that a text has none of the values.
+func wantNoSecret(t *testing.T, where string, text []byte) {
+	t.Helper()
+	for what, value := range secretValues {
+		if bytes.Contains(text, []byte(value)) {
+			t.Errorf("%s: %s can be read there", where, what)
+		}
+	}
+}
+
+// searchInstall searches all files of the install, and what its commands show.
+func searchInstall(t *testing.T, in *harness.Install, when string, commands ...[]string) {
+	t.Helper()
+	files := 0
+	err := filepath.WalkDir(in.Home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		files++
+		wantNoSecret(t, when+": "+path, raw)
+		return err
+	})
+	if err != nil || files < 5 {
+		t.Fatalf("%d files were searched, %v", files, err)
+	}
+	for _, args := range commands {
+		said := in.Agbox(t, args...)
+		if said.Code != 0 || said.Stdout == "" {
+			t.Errorf("%s: agbox %s says %+v", when, strings.Join(args, " "), said)
+		}
+		wantNoSecret(t, when+": agbox "+strings.Join(args, " "), []byte(said.Stdout+said.Stderr))
+	}
+}
+
+// has is a script that succeeds if variables have values, without naming the values.
+func has(pairs ...string) string {
+	var script []string
+	for i := 0; i < len(pairs); i += 2 {
+		sum := sha256.Sum256([]byte(secretValues[pairs[i+1]]))
+		script = append(script, `[ "$(printf %s "$`+pairs[i]+`" | sha256sum | cut -c1-64)" = `+hex.EncodeToString(sum[:])+` ]`)
+	}
+	return strings.Join(script, " && ")
+}
+
+func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
+	Row(t, 17, "values of secret variables are searched in files and answers")
+	in := harness.New(t)
+	service := "{name: side, image: '" + harness.ImageBusybox + "', command: [sh, -c, 'trap exit TERM; sleep infinity & wait'], envs: {DB_PASSWORD: " + secretValues["one of a service"] + "}}"
+	box := in.Create(t, "box", harness.ImageBusybox, "--env", "API_TOKEN="+secretValues["a variable of the sandbox"],
+		"--secret-env", "DB_URL="+secretValues["a marked one"], "--service", service)
+	run := in.Must(t, "exec", "-d", "--env", "NPM_TOKEN="+secretValues["one of a command"], "--secret-env", "URL="+secretValues["a marked one of a command"],
+		box, "--", "sh", "-c", has("NPM_TOKEN", "one of a command", "URL", "a marked one of a command")+"; echo $?; exec sleep 1000")
+	harness.Eventually(t, "the command has its variables", func() bool { return in.Agbox(t, "logs", run).Stdout == "0\n" })
+	in.Must(t, "exec", box, "--", "sh", "-c", has("API_TOKEN", "a variable of the sandbox", "DB_URL", "a marked one"))
+
+	living := [][]string{
+		{"inspect", box}, {"inspect", "-o", "json", box}, {"inspect", run}, {"inspect", "-o", "json", run}, {"ps", "-a", "-o", "json", box}, {"ps", box},
+		{"ls", "-a", "-o", "json"}, {"events", "-o", "json", box}, {"doctor", "-o", "json"},
+	}
+	searchInstall(t, in, "while the sandbox lives", living...)
+	in.KillDaemon(t)
+	in.Must(t, "exec", box, "--", "true")
+	searchInstall(t, in, "after a crash of the daemon", living...)
+	in.Must(t, "stop", box)
+	in.Must(t, "start", box)
+	in.Must(t, "exec", box, "--", "sh", "-c", has("API_TOKEN", "a variable of the sandbox", "DB_URL", "a marked one"))
+
+	keys, err := os.ReadDir(filepath.Join(in.Home, "data", "secret-keys"))
+	if err != nil || !slices.ContainsFunc(keys, func(e fs.DirEntry) bool { return e.Name() == box }) {
+		t.Fatalf("the keys are %v, %v", keys, err)
+	}
+	in.Must(t, "rm", box)
+	if keys, err := os.ReadDir(filepath.Join(in.Home, "data", "secret-keys")); err != nil || len(keys) > 0 {
+		t.Errorf("after rm there are keys %v, %v", keys, err)
+	}
+	searchInstall(t, in, "after rm", []string{"inspect", "-o", "json", box}, []string{"ls", "-a", "-o", "json"}, []string{"ps", "-a", "-o", "json", box})
+}

@@ -1,0 +1,205 @@
+package secrets
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// ErrNoKey means that a sandbox has no key: it never had secrets, it was removed, or its
+// key file is lost.
+var ErrNoKey = errors.New("no key")
+
+// Keys is the directory with the keys: one file of 32 random bytes per sandbox that has
+// secrets, named by its id, which only the daemon's user can read. The keys are not in the
+// database, so a copy of the database alone tells no secret, and removing the file of a
+// sandbox makes every copy of its secrets in the database unreadable.
+type Keys struct{ dir string }
+
+// NewKeys returns the keys in a directory. The first key makes it.
+func NewKeys(dir string) Keys { return Keys{dir: dir} }
+
+func (k Keys) file(sandboxID string) string { return filepath.Join(k.dir, sandboxID) }
+
+// Get returns the key of a sandbox. Its errors are faults SECRETS_UNREADABLE; one for a
+// missing key wraps ErrNoKey.
+func (k Keys) Get(sandboxID string) (*Key, error) {
+	raw, err := k.read(sandboxID)
+	if err != nil {
+		return nil, Unreadable(sandboxID, err)
+	}
+	return newKey(raw)
+}
+
+// Unreadable is the error for secrets of a sandbox that cannot be decrypted.
+func Unreadable(sandboxID string, cause error) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SECRETS_UNREADABLE,
+		"The secret variables of sandbox %s cannot be decrypted: %v. Put its key file back, for example from a backup. "+
+			"What runs in the sandbox keeps its variables; containers and commands that need them cannot be made.", sandboxID, cause).
+		Because(cause).With("sandbox_id", sandboxID)
+}
+
+// read returns the content of a key file, which must be a regular file of this user that
+// nobody else can read.
+func (k Keys) read(sandboxID string) ([]byte, error) {
+	if !ids.Valid(sandboxID) {
+		return nil, fmt.Errorf("%q is no id: %w", sandboxID, ErrNoKey)
+	}
+	path := k.file(sandboxID)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is %w in %s", ErrNoKey, path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case int(st.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("%s belongs to user %d instead of %d", path, st.Uid, os.Geteuid())
+	case st.Mode&0o077 != 0:
+		return nil, fmt.Errorf("others may use %s: its mode is %04o instead of 0600", path, st.Mode&0o7777)
+	case st.Size != keySize:
+		return nil, fmt.Errorf("%s has %d bytes instead of %d", path, st.Size, keySize)
+	}
+	raw := make([]byte, keySize)
+	if _, err := io.ReadFull(f, raw); err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return raw, nil
+}
+
+// Make makes the key of a sandbox if it has none. When it returns, the key is on the disk.
+// A key that exists must be readable.
+func (k Keys) Make(sandboxID string) error {
+	_, err := k.read(sandboxID)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, ErrNoKey) || !ids.Valid(sandboxID) {
+		return Unreadable(sandboxID, err)
+	}
+	if err := k.make(sandboxID); err != nil {
+		return fault.New(errdefs.ErrUnavailable, agboxv1.ErrorReason_STORE_FAILED,
+			"The key for the secret variables of sandbox %s cannot be written: %v. Nothing was changed. Fix the cause and try again.",
+			sandboxID, err).Because(err).With("sandbox_id", sandboxID)
+	}
+	return nil
+}
+
+func (k Keys) make(sandboxID string) (err error) {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(k.dir, tempPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	raw := make([]byte, keySize)
+	_, _ = rand.Read(raw) // never fails
+	if _, err := f.Write(raw); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	// A link, not a rename: a key that another call has made meanwhile stays.
+	if err := os.Link(f.Name(), k.file(sandboxID)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(k.dir, filepath.Dir(k.dir))
+}
+
+// tempPrefix begins the name of a key file that is being made. No id begins like this.
+const tempPrefix = ".new-"
+
+// syncDir makes the names in directories durable.
+func syncDir(dirs ...string) error {
+	for _, dir := range dirs {
+		f, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Erase removes the key of a sandbox from the disk. Without one it does nothing. The bytes
+// are overwritten first, for file systems that write in place.
+func (k Keys) Erase(sandboxID string) error {
+	if !ids.Valid(sandboxID) {
+		return nil
+	}
+	return k.erase(sandboxID)
+}
+
+func (k Keys) erase(name string) error {
+	path := k.file(name)
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG {
+		_ = overwrite(path) // a file that cannot be overwritten can be removed
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return syncDir(k.dir)
+}
+
+func overwrite(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(make([]byte, keySize), 0)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// Sweep removes the keys that were made before a time and that no sandbox needs, for
+// example of a creation that was refused.
+func (k Keys) Sweep(before time.Time, needed func(sandboxID string) bool) error {
+	entries, err := os.ReadDir(k.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, e := range entries {
+		known := ids.Valid(e.Name())
+		if !known && !strings.HasPrefix(e.Name(), tempPrefix) || known && needed(e.Name()) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			failed = errors.Join(failed, k.erase(e.Name()))
+		}
+	}
+	return failed
+}
