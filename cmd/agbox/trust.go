@@ -105,7 +105,9 @@ func requestScreen(q trust.Question, before *trust.Answer) string {
 	}
 	width := 0
 	for _, r := range q.Requests {
-		width = max(width, len([]rune(printable(r.Text))))
+		if r.Where != "" {
+			width = max(width, len([]rune(printable(r.Text))))
+		}
 	}
 	danger := false
 	for _, r := range q.Requests {
