@@ -69,7 +69,7 @@ test-faults: images build ## Inject every fault of e2e/FAULTS.md and print a tab
 test-attacks: images build ## Make every attack of e2e/ATTACKS.md and print a table of the results; needs root
 	@[[ $$(id -u) == 0 ]] || { echo "These tests act as several users: run 'sudo make test-attacks'."; exit 1; }
 	@# Run in its own directory: only then does go test also show the table if all tests pass.
-	@cd e2e/attacks && go test -race -count=1 -parallel=4 -timeout=10m
+	@cd e2e/attacks && go test -race -count=1 -vet=off -ldflags=-w -parallel=4 -timeout=10m -elsewhere
 
 .PHONY: soak
 soak: images build ## Kill the daemon under load for SOAK (default 10m), at random times from SEED (default 7)

@@ -1,13 +1,31 @@
 package attacks
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
+
+// others adds the rows of ATTACKS.md whose tests are in other packages. "make test" runs
+// those packages anyway.
+var others = flag.Bool("elsewhere", false, "also run the tests of other packages that ATTACKS.md names")
+
+// runElsewhere runs beside the tests of this package, which wait most of the time.
+func runElsewhere() {
+	attacks, err := attackList()
+	if err == nil {
+		err = table.Elsewhere(context.Background(), repository, attacks, here, os.Stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "attacks:", err) // the table lacks the rows, or shows them as not ended
+	}
+}
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(neighbourVariable); path != "" {
@@ -30,7 +48,13 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "attacks:", err)
 		return 1
 	}
+	flag.Parse()
+	var running sync.WaitGroup
+	if *others {
+		running.Go(runElsewhere)
+	}
 	code := m.Run()
+	running.Wait()
 	tidy()
 	if err := table.Verdict(os.Stdout, attackList, here); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "attacks:", err)

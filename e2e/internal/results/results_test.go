@@ -126,3 +126,43 @@ func TestARowThatNoTestMadeIsMissing(t *testing.T) {
 		t.Errorf("missing is %v", got)
 	}
 }
+
+func TestTestsOfOtherPackagesAreRows(t *testing.T) {
+	repository := t.TempDir()
+	for name, content := range map[string]string{
+		"go.mod":               "module example.com/m\n\ngo 1.21\n",
+		"one/two/a_test.go":    "package two\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) { t.Run(\"sub\", func(*testing.T) {}) }\n\nfunc TestBad(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"it is bad\") }) }\n\nfunc TestIdle(t *testing.T) { t.Skip() }\n",
+		"other/b_test.go":      "package other\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) { t.Error(\"nobody asked for this\") }\n",
+		"broken/two/c_test.go": "package two\n\nfunc TestGood(",
+	} {
+		path := filepath.Join(repository, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good, bad, idle := Test{"one/two", "TestGood"}, Test{"one/two", "TestBad"}, Test{"one/two", "TestIdle"}
+	missing, broken, own := Test{"one/two", "TestMissing"}, Test{"broken/two", "TestGood"}, Test{"here", "TestGood"}
+	table := Table{Kind: "attack", Good: "held"}
+	var out strings.Builder
+	err := table.Elsewhere(t.Context(), repository, []Entry{
+		{1, []string{"1", "good", ""}, []Test{good, own}}, {2, []string{"2", "bad", ""}, []Test{bad, good}}, {3, []string{"3", "idle", ""}, []Test{good, idle}},
+		{4, []string{"4", "missing", ""}, []Test{missing}}, {5, []string{"5", "broken", ""}, []Test{broken}}, {6, []string{"6", "own", ""}, []Test{own}},
+	}, "here", &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range table.rows {
+		got = append(got, r.words+": "+r.result)
+	}
+	want := []string{"good (one/two): held", "bad (one/two): FAILED", "idle (one/two): SKIPPED", "missing (one/two): did not end", "broken (broken/two): did not end"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the rows are %q, want %q", got, want)
+	}
+	if said := out.String(); !strings.Contains(said, "it is bad") || strings.Contains(said, "nobody asked") {
+		t.Errorf("it says %q", said)
+	}
+}
