@@ -246,6 +246,10 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
+		InstallSupervisor: func() (string, error) {
+			now, err := installSupervisor(cfg.Paths, supervisor)
+			return now.Copy, err
+		},
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
 		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory,

@@ -77,6 +77,22 @@ func TestTheFolderOfASupervisorIsMadeAgainAtAStart(t *testing.T) {
 	harness.WantSame(t, "after a restart of the daemon", in.Must(t, look...), before)
 }
 
+func TestTheSupervisorIsInstalledAgainForAStartAndACreate(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "daemon", "start")
+	in.Create(t, "box", harness.ImageBusybox)
+	folder := filepath.Join(in.Home, "data", "supervisor")
+	in.Must(t, "stop", "box")
+	for _, next := range [][]string{{"start", "box"}, {"create", "other", "--image", harness.ImageBusybox}} {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+		in.Must(t, next...)
+		harness.WantSame(t, "after "+next[0], in.Must(t, "exec", next[1], "--", "echo", "hello"), "hello")
+	}
+}
+
 func TestAnExecBehindARemovedSocketFailsWithTheRemedy(t *testing.T) {
 	t.Parallel()
 	in := newInstall(t)

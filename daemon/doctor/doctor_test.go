@@ -119,7 +119,8 @@ func begin(t *testing.T, engine *runtimetest.Fake, dir string) *life {
 	l.guests = &guests{linked: map[string]bool{}, cut: map[string]error{}}
 	l.loop = reconcile.New(reconcile.Options{
 		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install, InstallID: db.InstallID(),
-		Supervisor: filepath.Join(dir, "init"), Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
+		Supervisor: filepath.Join(dir, "init"), InstallSupervisor: func() (string, error) { return filepath.Join(dir, "init"), nil },
+		Resync: time.Hour, ReadyWithin: patience, Now: time.Now, Log: quiet,
 	})
 	l.doctor = New(Options{
 		Polling: func() error { return nil },

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -210,6 +211,10 @@ func beginWith(t *testing.T, engine *runtimetest.Fake, dir string, resync time.D
 	o := Options{
 		Engine: engine, Fence: engine.Fence, Links: l.guests, Execs: l.guests, Files: l.guests, Ledger: book, Paths: install,
 		InstallID: db.InstallID(), Supervisor: filepath.Join(dir, "init"),
+		InstallSupervisor: func() (string, error) {
+			file := filepath.Join(dir, "init")
+			return file, os.WriteFile(file, nil, 0o555)
+		},
 		Resync: resync, ReadyWithin: patience, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, option := range options {

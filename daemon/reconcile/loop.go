@@ -38,6 +38,9 @@ type Options struct {
 	InstallID string
 	// Supervisor is the host path of the supervisor binary for new containers.
 	Supervisor string
+	// InstallSupervisor installs the newest supervisor binary and returns its host path,
+	// which is Supervisor if that has the same content.
+	InstallSupervisor func() (path string, err error)
 	// Unprivileged means that the daemon's user is not root: files of root in the folders
 	// of a sandbox must be removed by a container.
 	Unprivileged bool
@@ -82,6 +85,7 @@ type Loop struct {
 	// The fields up to fenceMode are as in Options.
 
 	installID, supervisor     string
+	installSupervisor         func() (path string, err error)
 	unprivileged, handedOver  bool
 	pendingRecovery           machine.PendingRecovery
 	revival                   agboxv1.RevivalPolicy
@@ -152,7 +156,7 @@ func New(o Options) *Loop {
 		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, fence: o.Fence, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
-		installID: o.InstallID, supervisor: o.Supervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
+		installID: o.InstallID, supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
 		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,

@@ -132,6 +132,9 @@ func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtim
 // runReclaimer makes the container, or finds one that an earlier daemon has made, and
 // runs it to its end. It is removed in any case, so the next attempt makes a new one.
 func (l *Loop) runReclaimer(ctx context.Context, spec runtime.ContainerSpec) error {
+	if _, err := l.restoreSupervisor(l.supervisor); err != nil {
+		return err
+	}
 	var id string
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
 		id, err = l.engine.EnsureContainer(ctx, spec)

@@ -149,6 +149,9 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err := l.writeGuestFiles(sb, image, home); err != nil {
 		return "", err
 	}
+	if _, err := l.restoreSupervisor(l.supervisor); err != nil {
+		return "", err
+	}
 	network, err := l.network(ctx, sb, n)
 	if err != nil {
 		return "", err

@@ -150,10 +150,7 @@ func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *
 		return err
 	}
 	defer release()
-	err = l.verb(ctx, verbTimeout, func(ctx context.Context) error {
-		return l.engine.StartContainer(ctx, o.Primary.ID)
-	})
-	if err != nil {
+	if err := l.startPrimary(ctx, o.Primary.ID); err != nil {
 		return err
 	}
 	w.startedAt, w.since = l.now(), l.now()
