@@ -1,6 +1,10 @@
 // Package secrets hides the values of secret variables from everybody who may read a
 // sandbox's description: it takes them out, and package store encrypts them with a key of
 // the sandbox, which is a file of its own.
+//
+// The key is made before the transaction that needs it, and erased right before the event
+// SANDBOX_DELETED. Retention removes keys without a sandbox, which creations that failed
+// have left. The digest of a request with secrets is an HMAC under the same key.
 package secrets
 
 import (
