@@ -67,6 +67,9 @@ type Fence interface {
 	Raise(interfaces []string) error
 	// Trim removes the rules for interfaces that do not exist any more.
 	Trim() error
+	// Tidy is Trim and removes what the rules have in common once there are none. That is
+	// slow, and slows down the next Raise.
+	Tidy() error
 	// Clear removes all rules.
 	Clear() error
 	// Able does nothing else than the others' check.

@@ -73,7 +73,7 @@ func (l *Loop) raiseFence(o *machine.Observation) error {
 // lookAtFence enqueues the sandboxes in use that lack rules, and removes rules that nothing
 // needs any more.
 func (l *Loop) lookAtFence(_ context.Context, look *fullLook) error {
-	l.trimFence()
+	l.tidyFence()
 	if l.fenceMode == FenceOff || !look.known {
 		return nil
 	}
@@ -100,13 +100,29 @@ func (l *Loop) lookAtFence(_ context.Context, look *fullLook) error {
 	return err
 }
 
-// trimFence removes rules that nothing needs any more.
-func (l *Loop) trimFence() {
-	trim := l.fence.Trim
-	if l.fenceMode == FenceOff {
-		trim = l.fence.Clear
+// raiseEarly makes the rules of a new network while other things are made. If that fails,
+// the step Fence repeats it.
+func (l *Loop) raiseEarly(sb ledger.Sandbox, network runtime.Network) {
+	if missing := l.unfenced(sb, []runtime.Network{network}); len(missing) > 0 {
+		_ = l.fence.Raise(missing)
 	}
-	if err := trim(); err != nil && !cannotFence(err) {
+}
+
+// trimFence removes the rules of networks that were removed.
+func (l *Loop) trimFence() { l.trimmed(l.fence.Trim()) }
+
+// tidyFence removes all rules that nothing needs any more.
+func (l *Loop) tidyFence() {
+	if l.fenceMode == FenceOff {
+		l.trimmed(l.fence.Clear())
+		return
+	}
+	l.trimmed(l.fence.Tidy())
+}
+
+// trimmed logs why rules could not be removed.
+func (l *Loop) trimmed(err error) {
+	if err != nil && !cannotFence(err) {
 		l.log.Warn("rules for networks that do not exist any more cannot be removed", "error", err)
 	}
 }

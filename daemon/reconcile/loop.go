@@ -190,6 +190,7 @@ func (l *Loop) Run(ctx context.Context) {
 	<-ctx.Done()
 	l.workers.Wait()
 	l.wg.Wait()
+	l.tidyFence()
 }
 
 // Enqueue schedules a look at the sandbox. It never blocks. Before Run it does nothing,

@@ -109,7 +109,10 @@ func (l *Loop) prepare(ctx, pull context.Context, w *sandboxWork, sb ledger.Sand
 		})
 	}
 	do(func() error {
-		_, err := l.network(ctx, sb, network)
+		made, err := l.network(ctx, sb, network)
+		if err == nil {
+			l.raiseEarly(sb, made)
+		}
 		return err
 	})
 	if o.Primary == nil {

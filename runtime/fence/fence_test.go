@@ -73,7 +73,7 @@ func TestWithoutRightsNothingIsClaimed(t *testing.T) {
 func withoutRights() error {
 	f := New("one", none)
 	_, gaps := f.Gaps([]string{"lo"})
-	for what, err := range map[string]error{"Able": f.Able(), "Gaps": gaps, "Raise": f.Raise([]string{"lo"}), "Trim": f.Trim(), "Clear": f.Clear()} {
+	for what, err := range map[string]error{"Able": f.Able(), "Gaps": gaps, "Raise": f.Raise([]string{"lo"}), "Trim": f.Trim(), "Tidy": f.Tidy(), "Clear": f.Clear()} {
 		if err := wantUnavailable(err, "agboxd has no right"); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -183,7 +183,14 @@ func liveInNamespace() error {
 		func() error { return wantFenced(one, "br-b") },
 		func() error { return bridges(unix.SIOCBRDELBR, "br-b") },
 		one.Trim,
-		one.Trim,
+		func() error { return errors.Join(wantFenced(one), wantTables("agbox-one", "agbox-two")) },
+		func() error { return one.Raise([]string{"br-c"}) },
+		one.Tidy,
+		func() error { return wantFenced(one, "br-c") },
+		func() error { return bridges(unix.SIOCBRDELBR, "br-c") },
+		one.Tidy,
+		one.Tidy,
+		func() error { return bridges(unix.SIOCBRADDBR, "br-c") },
 		func() error { return errors.Join(wantTables("agbox-two"), wantFenced(two, "br-c")) },
 		// A kernel that cannot reject before it routes.
 		func() error { one.drop = true; return one.Raise([]string{"br-c"}) },

@@ -80,6 +80,9 @@ func (f *Fence) Trim() error {
 	return nil
 }
 
+// Tidy is Trim: what rules have in common is not seen.
+func (f *Fence) Tidy() error { return f.Trim() }
+
 // Clear removes all rules, also if Fail was called: a test uses it like "nft flush
 // ruleset".
 func (f *Fence) Clear() error {
