@@ -43,3 +43,13 @@ func TestTheListOfAttacksIsTrue(t *testing.T) {
 		t.Error(problem)
 	}
 }
+
+func TestTheThreatModelIsTrue(t *testing.T) {
+	model, err := results.ReadList(repository, "docs/security.md", here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range results.Problems(repository, model, untested) {
+		t.Error(problem)
+	}
+}
