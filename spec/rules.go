@@ -87,6 +87,9 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 		limit = v.RuleValue.String()
 	}
 	got := shown(v)
+	if field.IsMap() && !v.Proto.GetForKey() {
+		got = "The value" // it may be secret, and the daemon logs the problem
+	}
 	if want := pattern(field); v.FieldValue.IsValid() && !v.Proto.GetForKey() && v.Proto.GetRuleId() == "string.pattern" && v.FieldValue.String() == "" && want != "" {
 		return "There is no value: write " + want
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -10,7 +11,8 @@ type lookup func(name string) (string, bool)
 
 // interpolate replaces $NAME and ${NAME} as in compose files, with ${NAME:-default},
 // ${NAME-default}, ${NAME:+other}, ${NAME+other}, ${NAME:?why} and ${NAME?why}. $$ is a
-// $. unset has the names that have neither value nor default.
+// $. unset has the names that have neither value nor default. Errors do not quote the
+// text, which may be a secret: the daemon logs them.
 func interpolate(text string, values lookup) (out string, unset []string, err error) {
 	return expand(text, values, 0)
 }
@@ -18,7 +20,7 @@ func interpolate(text string, values lookup) (out string, unset []string, err er
 func expand(text string, values lookup, depth int) (out string, unset []string, err error) {
 	const deepest = 8
 	if depth > deepest {
-		return "", nil, fmt.Errorf("%.80q nests variables more than %d deep: write it flatter", text, deepest)
+		return "", nil, fmt.Errorf("the text nests variables more than %d deep: write it flatter", deepest)
 	}
 	var b strings.Builder
 	for {
@@ -35,7 +37,7 @@ func expand(text string, values lookup, depth int) (out string, unset []string, 
 		case strings.HasPrefix(rest, "{"):
 			end := closing(rest)
 			if end < 0 {
-				return "", nil, fmt.Errorf("%.80q opens a variable and does not close it: write } behind it, or $$ for a plain $", "$"+rest)
+				return "", nil, errors.New("the text opens a variable with ${ and does not close it: write } behind it, or $$ for a plain $")
 			}
 			value, missing, err := braced(rest[1:end], values, depth)
 			if err != nil {
@@ -47,7 +49,7 @@ func expand(text string, values lookup, depth int) (out string, unset []string, 
 		default:
 			n := nameLength(rest)
 			if n == 0 {
-				return "", nil, fmt.Errorf("%.80q is not a variable: write $$ for a plain $", "$"+rest)
+				return "", nil, errors.New("the text has a $ without the name of a variable: write $$ for a plain $")
 			}
 			value, set := values(rest[:n])
 			if !set {
@@ -91,7 +93,7 @@ func braced(inside string, values lookup, depth int) (out string, unset []string
 	n := nameLength(inside)
 	name, operator := inside[:n], inside[n:]
 	if n == 0 {
-		return "", nil, fmt.Errorf("${%.80s} does not name a variable: write $$ for a plain $", inside)
+		return "", nil, errors.New("the text has ${ without the name of a variable: write $$ for a plain $")
 	}
 	value, set := values(name)
 	if operator == "" {
@@ -105,7 +107,7 @@ func braced(inside string, values lookup, depth int) (out string, unset []string
 		set = set && value != ""
 	}
 	if operator == "" {
-		return "", nil, fmt.Errorf("${%.80s} is not complete: write a default behind the '-', for example ${%s:-default}", inside, name)
+		return "", nil, fmt.Errorf("${%.80s:} is not complete: write a default behind the ':', for example ${%[1]s:-default}", name)
 	}
 	word := operator[1:]
 	switch operator[0] {
@@ -125,5 +127,5 @@ func braced(inside string, values lookup, depth int) (out string, unset []string
 		}
 		return "", nil, fmt.Errorf("the variable %s is not set (%.200s): set it in your environment", name, word)
 	}
-	return "", nil, fmt.Errorf("${%.80s} is not a variable: write ${NAME} or ${NAME:-default}", inside)
+	return "", nil, fmt.Errorf("the text has ${%.80s with another operator than -, + and ?: write ${NAME} or ${NAME:-default}", name)
 }
