@@ -57,7 +57,13 @@ type EngineInfo struct {
 	APIVersion string
 	// Memory is the size of the memory of the engine's host in bytes; 0 means unknown.
 	Memory int64
+	// RootUID and RootGID are the host's ids of root in containers. They are 0 unless the
+	// engine gives containers user namespaces (userns-remap).
+	RootUID, RootGID int
 }
+
+// Remapped reports whether root in containers is an ordinary user of the host.
+func (i EngineInfo) Remapped() bool { return i.RootUID != 0 }
 
 // Abilities says which optional features of a spec an engine and its host support.
 type Abilities struct {

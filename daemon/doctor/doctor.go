@@ -50,6 +50,8 @@ const (
 
 // Engine is the engine as a Doctor needs it.
 type Engine interface {
+	// Info returns the identity of the engine.
+	Info(ctx context.Context) (runtime.EngineInfo, error)
 	// Inventory lists all objects with the install's label.
 	Inventory(ctx context.Context, installID string) (runtime.Inventory, error)
 	// OtherInstalls counts the containers of other installs.
@@ -112,6 +114,7 @@ type examination struct {
 	// past are the ids of records of deleted sandboxes.
 	past []string
 	inv  runtime.Inventory
+	info runtime.EngineInfo
 	// trouble says why supervisors cannot be reached or cannot do their work.
 	trouble  map[string]error
 	findings []*agboxv1.DoctorFinding
@@ -154,6 +157,9 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 func (x *examination) look(ctx context.Context) (others int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	if x.info, err = x.engine.Info(ctx); err != nil {
+		return 0, err
+	}
 	if x.inv, err = x.engine.Inventory(ctx, x.installID); err != nil {
 		return 0, err
 	}

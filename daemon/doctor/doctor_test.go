@@ -562,3 +562,14 @@ func damageEvents(t *testing.T, database, sandboxID string) {
 		t.Fatal(err)
 	}
 }
+
+func TestUserNamespacesOfTheEngineAreShown(t *testing.T) {
+	engine := runtimetest.NewFake()
+	engine.RootUID, engine.RootGID = 165536, 165536
+	l := begin(t, engine, t.TempDir())
+	out := l.examine(false)
+	wantFindings(t, out, "LEAVE DATABASE", "LEAVE HOST")
+	if said := why(t, out, "LEAVE HOST"); !strings.Contains(said, "is user 165536 on the host") {
+		t.Errorf("it says %q", said)
+	}
+}

@@ -6,9 +6,16 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-// host reports what the host refuses the daemon. Nothing has to be done about it for
-// sandboxes to work.
+// host reports what the host gives sandboxes and refuses the daemon. Nothing has to be done
+// about it for sandboxes to work.
 func (x *examination) host() {
+	if x.info.Remapped() {
+		x.add(&agboxv1.DoctorFinding{
+			Action: leave, Kind: host, Name: "user namespaces",
+			Why: fmt.Sprintf("The engine gives containers user namespaces: root in a sandbox is user %d on the host, which is the better wall. "+
+				"Mounted files of other users belong to nobody in there: copy them instead if a command must change them.", x.info.RootUID),
+		})
+	}
 	if err := x.polling(); err != nil {
 		x.add(&agboxv1.DoctorFinding{
 			Action: leave, Kind: host, Name: "inotify",

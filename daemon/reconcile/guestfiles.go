@@ -26,11 +26,15 @@ import (
 // writeGuestFiles makes the files and folders that the primary mounts: the supervisor's
 // boot configuration, the folder for its socket, and the log folder. home is what "~"
 // stands for in targets.
-func (l *Loop) writeGuestFiles(sb ledger.Sandbox, image runtime.Image, home string) error {
+func (l *Loop) writeGuestFiles(ctx context.Context, sb ledger.Sandbox, image runtime.Image, home string) error {
+	info, err := l.engineInfo(ctx)
+	if err != nil {
+		return err
+	}
 	if err := l.makeGuestFolders(sb.ID); err != nil {
 		return l.unwritable(err)
 	}
-	if err := l.writeBoot(sb, image, home); err != nil {
+	if err := l.writeBoot(sb, image, home, info); err != nil {
 		return l.unwritable(err)
 	}
 	return nil
@@ -57,7 +61,7 @@ func (l *Loop) restoreGuestFiles(ctx context.Context, sb ledger.Sandbox, primary
 	if err != nil {
 		return err
 	}
-	return l.writeGuestFiles(sb, image, home)
+	return l.writeGuestFiles(ctx, sb, image, home)
 }
 
 // imageOf returns the image that a container was made from. Its name may refer to another
@@ -94,10 +98,11 @@ func (l *Loop) makeGuestFolders(sandboxID string) error {
 }
 
 // writeBoot writes the supervisor's boot configuration.
-func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string) error {
+func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, info runtime.EngineInfo) error {
+	uid, gid := owner(info)
 	return saveBoot(l.paths.GuestBoot(sb.ID), &guestv1.BootConfig{
-		OwnerUid: uint32(os.Getuid()),
-		OwnerGid: uint32(os.Getgid()),
+		OwnerUid: uid,
+		OwnerGid: gid,
 		Command:  mainCommand(sb.Spec, image),
 		User:     defaultUser(sb.Spec, image),
 		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), inHome(workspaceTarget(sb.Spec), home), image.WorkingDir),

@@ -52,15 +52,22 @@ func (l *Loop) hostMemory(ctx context.Context) (int64, error) {
 	if l.memoryDefault.Percent == 0 {
 		return 0, nil
 	}
+	info, err := l.engineInfo(ctx)
+	return info.Memory, err
+}
+
+// engineInfo returns what the engine said about itself. It asks only if no look has
+// succeeded yet.
+func (l *Loop) engineInfo(ctx context.Context) (runtime.EngineInfo, error) {
 	l.mu.Lock()
 	info := l.health.Info
 	l.mu.Unlock()
 	if info.Version != "" {
-		return info.Memory, nil
+		return info, nil
 	}
 	err := l.verb(ctx, verbTimeout, func(ctx context.Context) (err error) {
 		info, err = l.engine.Info(ctx)
 		return err
 	})
-	return info.Memory, err
+	return info, err
 }

@@ -149,7 +149,7 @@ func (l *Loop) makePrimary(ctx, pull context.Context, sb ledger.Sandbox, n *sand
 	if err != nil {
 		return "", err
 	}
-	if err := l.writeGuestFiles(sb, image, home); err != nil {
+	if err := l.writeGuestFiles(ctx, sb, image, home); err != nil {
 		return "", err
 	}
 	if _, err := l.restoreSupervisor(l.supervisor); err != nil {

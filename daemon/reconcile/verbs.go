@@ -150,6 +150,9 @@ func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *
 		return err
 	}
 	defer release()
+	if err := l.share(ctx, sb.ID); err != nil {
+		return err
+	}
 	if err := l.startPrimary(ctx, o.Primary.ID); err != nil {
 		return err
 	}

@@ -3,8 +3,10 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,6 +37,19 @@ func (e *Engine) Abilities(ctx context.Context) (runtime.Abilities, error) {
 		return nil
 	})
 	return a, err
+}
+
+// remappedRoot returns the host's ids of root in containers. An engine with userns-remap
+// has a data directory of its own for each range of ids, named after the first ids of the
+// range, for example /var/lib/docker/165536.165536. It tells them nowhere else.
+func remappedRoot(info system.Info) (uid, gid int) {
+	if !slices.Contains(info.SecurityOptions, "name=userns") {
+		return 0, 0
+	}
+	if _, err := fmt.Sscanf(path.Base(info.DockerRootDir), "%d.%d", &uid, &gid); err != nil {
+		return 0, 0
+	}
+	return uid, gid
 }
 
 func (e *Engine) local() bool { return strings.HasPrefix(e.host, "unix://") }

@@ -112,8 +112,8 @@ func pinged(ctx context.Context, cli *client.Client) (types.Ping, error) {
 	return ping, err
 }
 
-// Info returns the engine's version and the memory of its host. It fails with errdefs.ErrUnavailable if the
-// engine does not answer.
+// Info returns the engine's version, the memory of its host, and who root in containers is
+// there. It fails with errdefs.ErrUnavailable if the engine does not answer.
 func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	var info runtime.EngineInfo
 	err := e.call(ctx, "say its version", func(cli *client.Client) error {
@@ -123,6 +123,7 @@ func (e *Engine) Info(ctx context.Context) (runtime.EngineInfo, error) {
 		}
 		host, err := cli.Info(ctx)
 		info = runtime.EngineInfo{Version: v.Version, APIVersion: cli.ClientVersion(), Memory: host.MemTotal}
+		info.RootUID, info.RootGID = remappedRoot(host)
 		return err
 	})
 	return info, err

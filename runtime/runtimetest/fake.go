@@ -29,6 +29,8 @@ type Fake struct {
 	OnStart, OnEnd func(runtime.ContainerSpec)
 	// Fence has the rules on the engine's host, which outlive a daemon.
 	Fence *Fence
+	// RootUID and RootGID are in the result of Info. Set both before the first call.
+	RootUID, RootGID int
 
 	mu         sync.Mutex // guards all below; not held while a hook runs or a call waits
 	counter    int
@@ -109,7 +111,7 @@ func (f *Fake) Info(ctx context.Context) (runtime.EngineInfo, error) {
 	if err != nil {
 		return runtime.EngineInfo{}, err
 	}
-	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41", Memory: 8 << 30}, nil
+	return runtime.EngineInfo{Version: "fake", APIVersion: "1.41", Memory: 8 << 30, RootUID: f.RootUID, RootGID: f.RootGID}, nil
 }
 
 // EnsureNetwork creates a network, or finds it by identity and name.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +31,10 @@ type Private struct {
 	root  string
 	netns string
 	// flags are passed to dockerd, besides those that isolate it from the machine's.
-	flags      []string
+	flags []string
+	// remaps means that both daemons run in a mount namespace with files of their own in
+	// place of /etc/subuid and /etc/subgid.
+	remaps     bool
 	containerd *daemon
 	dockerd    *daemon
 	api        *client.Client
@@ -42,6 +46,17 @@ type Option func(*Private)
 // LiveRestore makes containers outlive the daemon.
 func LiveRestore() Option {
 	return func(p *Private) { p.flags = append(p.flags, "--live-restore") }
+}
+
+// FirstRemapped is the host's id of root in the containers of an engine with RemapUsers.
+const FirstRemapped = 900_000_000
+
+// RemapUsers gives containers user namespaces: --userns-remap.
+func RemapUsers() Option {
+	return func(p *Private) {
+		p.flags = append(p.flags, "--userns-remap", "daemon")
+		p.remaps = true
+	}
 }
 
 // New starts a private engine with the given images, which it copies from the machine's
@@ -61,6 +76,11 @@ func New(t testing.TB, images []string, options ...Option) *Private {
 		option(p)
 	}
 	t.Cleanup(func() { p.remove(t) })
+	if p.remaps { // root of the containers must reach the engine's files
+		if err := os.Chmod(root, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
 	p.run(t, "ip", "netns", "add", p.netns)
 	p.run(t, "ip", "-n", p.netns, "link", "set", "lo", "up")
 	// An empty configuration: that of the machine does not apply to this engine.
@@ -90,17 +110,36 @@ func (p *Private) API() *client.Client { return p.api }
 
 func (p *Private) path(name string) string { return filepath.Join(p.root, name) }
 
-// inside returns a command in the engine's network namespace. The tool "ip netns exec"
-// would also hide the control groups.
+// inside returns a command in the engine's namespaces. The tool "ip netns exec" would also
+// hide the control groups.
 func (p *Private) inside(name string, args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"--net=/run/netns/" + p.netns, name}, args...)...)
+	namespaces := []string{"--net=/run/netns/" + p.netns}
+	if p.containerd != nil && p.remaps {
+		namespaces = append(namespaces, fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.containerd.cmd.Process.Pid))
+	}
+	return exec.Command("nsenter", slices.Concat(namespaces, []string{name}, args)...)
+}
+
+// withRanges returns a command line that runs another one in a mount namespace of its own,
+// in which the user daemon has a range of user and group ids.
+func (p *Private) withRanges(t testing.TB, command ...string) []string {
+	t.Helper()
+	ranges := p.path("ranges")
+	if err := os.WriteFile(ranges, fmt.Appendf(nil, "daemon:%d:65536\n", FirstRemapped), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := `mount --bind "$0" /etc/subuid && mount --bind "$0" /etc/subgid && exec "$@"`
+	return append([]string{"unshare", "--mount", "--propagation=private", "sh", "-c", script, ranges}, command...)
 }
 
 func (p *Private) startContainerd(t testing.TB) {
 	t.Helper()
-	p.containerd = launch(t, p.path("containerd.log"), p.inside("containerd",
-		"--config", p.path("containerd.toml"), "--root", p.path("containerd"),
-		"--state", p.path("containerd-state"), "--address", p.path("containerd.sock")))
+	command := []string{"containerd", "--config", p.path("containerd.toml"), "--root", p.path("containerd"),
+		"--state", p.path("containerd-state"), "--address", p.path("containerd.sock")}
+	if p.remaps {
+		command = p.withRanges(t, command...)
+	}
+	p.containerd = launch(t, p.path("containerd.log"), p.inside(command[0], command[1:]...))
 	p.await(t, "containerd listens", p.containerd, func(context.Context) error {
 		_, err := os.Stat(p.path("containerd.sock"))
 		return err

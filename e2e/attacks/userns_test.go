@@ -1,0 +1,81 @@
+package attacks
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/engine"
+	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/runtime/docker"
+)
+
+// remapping returns installs of several users on an engine that gives containers user
+// namespaces.
+func remapping(t *testing.T) func(who *syscall.Credential) *harness.Install {
+	t.Helper()
+	p := engine.New(t, []string{harness.ImageBusybox}, engine.RemapUsers())
+	look, err := docker.New(docker.Options{Host: p.Host()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = look.Close() })
+	return func(who *syscall.Credential) *harness.Install {
+		return harness.New(t, harness.On(p.Host(), look), func(in *harness.Install) { in.Who = who })
+	}
+}
+
+func TestMountsInUserNamespacesGiveTheRightsOfEverybody(t *testing.T) {
+	t.Parallel()
+	Row(t, 11, "root in a sandbox with a user namespace changes files of a user of the host that it mounts")
+	in := remapping(t)(nil)
+	dir := write(t, in, "project", map[string]string{"open": "all may read", "closed": "nobody may read"})
+	if err := errors.Join(os.Chmod(in.Home, 0o755), os.Chmod(filepath.Join(dir, "closed"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	box := in.Create(t, "box", harness.ImageBusybox, "--mount-workspace", dir+":/w")
+	if said := in.Must(t, "exec", box, "--", "sh", "-c", "cat /w/open; cat /w/closed || echo; rm -f /w/open; echo x > /w/new; ls /w"); said != "all may read\nclosed\nopen" {
+		t.Errorf("the sandbox says %q", said)
+	}
+}
+
+func TestSandboxesWorkInUserNamespaces(t *testing.T) {
+	t.Parallel()
+	Row(t, 11, "the engine gives containers user namespaces: root in a sandbox is nobody on the host")
+	in := remapping(t)(nil)
+	box := in.Create(t, "box", harness.ImageBusybox)
+	if said := in.Must(t, "exec", box, "--", "sh", "-c", "id -u; cat /proc/self/uid_map"); !strings.HasPrefix(said, "0\n") || !strings.Contains(said, "900000000") {
+		t.Errorf("in the sandbox, id and map of users are %q", said)
+	}
+	file := filepath.Join(in.Home, "file")
+	if err := os.WriteFile(file, []byte("content\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "cp", file, box+":/root/copied")
+	if said := in.Must(t, "exec", box, "--", "stat", "-c", "%u:%g", "/root/copied"); said != "0:0" {
+		t.Errorf("a copied file belongs to %s", said)
+	}
+	in.Must(t, "cp", box+":/root/copied", file+".back")
+	job := in.Must(t, "exec", "-d", box, "--", "sh", "-c", "echo begun; exec sleep 1000")
+	in.KillDaemon(t)
+	in.Must(t, "daemon", "start")
+	in.Must(t, "kill", job)
+	if said := in.Agbox(t, "logs", "-f", job).Stdout; said != "begun\n" {
+		t.Errorf("the log has %q", said)
+	}
+	in.Must(t, "stop", box)
+	in.Must(t, "start", box)
+	if said := in.Must(t, "exec", box, "--", "cat", "/root/copied"); said != "content" {
+		t.Errorf("after another start the copied file has %q", said)
+	}
+	if said := in.Agbox(t, "doctor").Want(t, 0).Stdout; !strings.Contains(said, "root in a sandbox is user 900000000 on the host, which is the better wall") {
+		t.Errorf("doctor says %q", said)
+	}
+	in.Must(t, "rm", "-f", box)
+	if _, err := os.Lstat(filepath.Join(in.Home, "data", "guest", box)); !os.IsNotExist(err) {
+		t.Errorf("the folder of a removed sandbox: %v", err)
+	}
+}
