@@ -481,7 +481,9 @@ func TestRemovedFoldersUnderARunningSandboxNeedAPerson(t *testing.T) {
 	l.awake()
 	l.create("a", "")
 	l.create("b", "")
+	l.guests.mu.Lock()
 	l.guests.logs = map[string]error{"a": fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE, "Its logs are gone.")}
+	l.guests.mu.Unlock()
 	if err := os.RemoveAll(l.paths.Guest("b")); err != nil {
 		t.Fatal(err)
 	}
