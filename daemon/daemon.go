@@ -34,6 +34,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/reconcile"
 	"github.com/agbox/agbox/daemon/retention"
+	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/daemon/server"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/paths"
@@ -72,6 +73,9 @@ type Config struct {
 	// stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
+	// MaxSandboxFiles limits the files that a new sandbox has in its folders on the host,
+	// besides those of its commands. 0 means no limit.
+	MaxSandboxFiles int
 	// SandboxMemory limits the memory of new containers whose spec does not.
 	SandboxMemory reconcile.MemoryDefault
 	// HostFence says which sandboxes are kept from the addresses of the host.
@@ -197,6 +201,7 @@ type rooms struct {
 	notifier *notify.Notifier
 	links    *links.Links
 	loop     *reconcile.Loop
+	room     *room.Keeper
 	keeper   *retention.Keeper
 	server   *server.Server
 	upgrader *upgrader
@@ -242,8 +247,12 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		resync = defaultResync
 	}
 	host := hostfiles.New(cfg.Paths, cmp.Or(cfg.EngineHost, os.Getenv("DOCKER_HOST")), cfg.Policy)
+	r.room = room.New(room.Options{
+		Ledger: book, Paths: cfg.Paths, Now: time.Now, Log: cfg.Log,
+		Stopped: func(id string) { r.loop.Interrupt(id) },
+	})
 	r.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Ledger: book, Paths: cfg.Paths,
+		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Room: r.room, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
 		InstallSupervisor: func() (string, error) {
@@ -252,7 +261,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		},
 		Resync: resync, Revival: cfg.Revival, ReadyWithin: readyWithin, HandedOver: from.handedOver,
 		PendingRecovery: cfg.PendingRecovery, OrphanGrace: cmp.Or(cfg.OrphanGrace, defaultOrphanGrace),
-		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MemoryDefault: cfg.SandboxMemory,
+		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MaxFolderFiles: uint64(cfg.MaxSandboxFiles), MemoryDefault: cfg.SandboxMemory,
 		Fence: fence.New(db.InstallID(), engine.Resolvers), FenceMode: cfg.HostFence, Now: time.Now, Log: cfg.Log,
 	})
 	r.keeper = retention.New(retention.Options{
@@ -268,7 +277,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Admission: admission.New(admission.Options{
 			Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
 		}),
-		Ledger: book, Engine: engine, Loop: r.loop, Execs: runner, Files: guestFiles, Logs: notifier, Paths: cfg.Paths,
+		Ledger: book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Polling: notifier.Polling, Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,
@@ -295,6 +304,7 @@ func (r *rooms) run(ctx context.Context, lis *server.Listener, claim *claim, han
 	var work sync.WaitGroup
 	work.Go(func() { r.loop.Run(inner) })
 	work.Go(func() { r.keeper.Run(inner) })
+	work.Go(func() { r.room.Run(inner) })
 	work.Go(func() { memoryKeeper{heapAllocated, returnHeap}.run(inner) })
 	work.Go(func() { r.upgrader.onHangup(inner, hangup) })
 

@@ -111,7 +111,8 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// sandboxState is the state in a word, with a remark if it is recovering or degraded.
+// sandboxState is the state in a word, with a remark if it is recovering or degraded, or
+// if the daemon stopped it because of what something in it did.
 func sandboxState(h *agboxv1.SandboxHandle) string {
 	word := strings.ToLower(strings.TrimPrefix(h.GetState().String(), "SANDBOX_STATE_"))
 	switch {
@@ -119,6 +120,8 @@ func sandboxState(h *agboxv1.SandboxHandle) string {
 		return word + " (recovering)"
 	case h.GetDegraded():
 		return word + " (degraded)"
+	case h.GetState() == agboxv1.SandboxState_SANDBOX_STATE_STOPPED && h.GetErrorCode() != "": // by the daemon
+		return word + " (" + strings.ToLower(strings.ReplaceAll(h.GetErrorCode(), "_", " ")) + ")"
 	}
 	return word
 }

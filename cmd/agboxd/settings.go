@@ -13,6 +13,7 @@ import (
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/logfile"
 	"github.com/agbox/agbox/internal/loglimit"
@@ -54,6 +55,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	c.Retention.KeepDeleted, c.Retention.KeepExecs = 24*time.Hour, 24*time.Hour
 	c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 10000
 	c.MaxExecLog, c.MaxSandboxLog = defaultExecLog, defaultSandboxLog
+	c.MaxSandboxFiles = room.DefaultFiles
 	c.SandboxMemory.Percent = 80
 
 	f := cmd.Flags()
@@ -69,12 +71,13 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
 	f.Var(sizeValue{&c.MaxExecLog}, "max-exec-log", "how many bytes of each output of a command are kept, unless the command sets it; more is dropped and counted. 0: no limit. Applies to new sandboxes")
 	f.Var(sizeValue{&c.MaxSandboxLog}, "max-sandbox-log", "how many bytes of output of all commands of a sandbox are kept, with its index of 32 bytes for each write. 0: no limit. Applies to new sandboxes")
+	f.Var(countValue{&c.MaxSandboxFiles}, "max-sandbox-files", "how many files a sandbox may have in its folders for logs and socket, besides those of its commands. A sandbox with more, or with 256 MiB more than max-sandbox-log, is stopped. Applies to new sandboxes")
 	f.Var(memoryValue{&c.SandboxMemory}, "sandbox-memory", "memory of a container whose sandbox does not set it: a share of the host's memory, which always leaves 1 GiB to a host that has 2, a size such as 8g, or unlimited. Applies to new containers")
 	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
-		"orphan-grace", "max-exec-log", "max-sandbox-log", "sandbox-memory", "host-fence", "policy", "log-level")
+		"orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }
 

@@ -99,6 +99,9 @@ func (x *examination) judge(ctx context.Context, f *agboxv1.DoctorFinding, sb le
 		return
 	case sb.State == machine.Stopped:
 		f.Why, f.NeedsPerson = stoppedSentence(primary(inv))
+		if sb.StopMessage != "" {
+			f.Why, f.NeedsPerson = f.Why+" "+sb.StopMessage, true
+		}
 		return
 	}
 	step, err := x.loop.Foresee(ctx, sb, inv)

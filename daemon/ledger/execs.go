@@ -88,6 +88,8 @@ func NotReady(r machine.Record) error {
 	switch {
 	case r.Want == machine.WantDeleted:
 		hint = "create another one."
+	case r.StopMessage != "":
+		hint = r.StopMessage
 	case r.Want == machine.WantStopped && r.State != machine.Stopped:
 		hint = "it is being stopped, and \"agbox start\" starts it again after that."
 	case r.State == machine.Pending:

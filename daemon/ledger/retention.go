@@ -15,7 +15,7 @@ import (
 // which execs have a record. It skips an event that cannot be read; such an event is
 // never removed alone.
 func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.History, recorded map[string]bool, err error) {
-	h, recorded = new(machine.History), make(map[string]bool)
+	h = new(machine.History)
 	for page := (store.EventPage{More: true}); page.More; {
 		if page, err = l.Events(ctx, sandboxID, page.Next, loadPage); err != nil {
 			return nil, nil, err
@@ -24,6 +24,14 @@ func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.Hist
 			h.Take(ev)
 		}
 	}
+	recorded, err = l.RecordedExecs(ctx, sandboxID)
+	return h, recorded, err
+}
+
+// RecordedExecs returns the ids of all execs of a sandbox that have a record, running or
+// not.
+func (l *Ledger) RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error) {
+	recorded := make(map[string]bool)
 	for after, more := "", true; more; {
 		var ids []string
 		err := l.store.View(ctx, func(tx *store.Tx) error {
@@ -31,7 +39,7 @@ func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.Hist
 			return nil
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, id := range ids {
 			recorded[id] = true
@@ -39,7 +47,7 @@ func (l *Ledger) History(ctx context.Context, sandboxID string) (h *machine.Hist
 		}
 		more = len(ids) == loadPage
 	}
-	return h, recorded, nil
+	return recorded, nil
 }
 
 // Forget removes parts of a sandbox's history in one transaction, so callers should pass

@@ -73,6 +73,22 @@ func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, erro
 	})
 }
 
+// StopBecause records that the daemon stops the sandbox because of what something in it
+// did. It does nothing to a sandbox that does not run or is being stopped.
+func (l *Ledger) StopBecause(ctx context.Context, id string, reason agboxv1.ErrorReason, sentence string) (Sandbox, error) {
+	return l.update(ctx, id, func(t *txn) error {
+		if t.sb.Want != machine.WantRunning || !machine.Legal(t.sb.Record, agboxv1.EventType_SANDBOX_STOP_REQUESTED) {
+			return errNothing
+		}
+		return t.append(id, &agboxv1.SandboxEvent{
+			EventType: agboxv1.EventType_SANDBOX_STOP_REQUESTED,
+			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+				ErrorCode: reason.String(), ErrorMessage: sentence,
+			}},
+		})
+	})
+}
+
 // RequestResume records a request to run the sandbox again. It does nothing if the
 // sandbox runs or is being started. A sandbox that is being stopped or deleted, or is
 // DELETED, cannot be resumed: SANDBOX_INVALID_STATE.

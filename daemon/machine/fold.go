@@ -75,10 +75,12 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
 		r.Want = WantStopped
+		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		r.State = Stopped
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		r.State, r.Want, r.PendingSequence = Pending, WantRunning, r.LastSequence
+		r.StopReason, r.StopMessage = "", ""
 		r.Revivals = 0
 		r = servicesAnew(r)
 	case agboxv1.EventType_SANDBOX_REVIVED:

@@ -32,6 +32,9 @@ type Record struct {
 	Want  Want
 	// ErrorReason and ErrorMessage are set while State is FAILED.
 	ErrorReason, ErrorMessage string
+	// StopReason and StopMessage are set while the sandbox is stopped, or is being stopped,
+	// because of what something in it did.
+	StopReason, StopMessage   string
 	CreatedAt, StateChangedAt time.Time
 	// LastSequence is the sequence of the newest folded event.
 	LastSequence uint64

@@ -92,6 +92,16 @@ type Links interface {
 	Drop(sandboxID string)
 }
 
+// Room bounds what sandboxes have in their folders on the host. Its methods need a
+// container that does not run.
+type Room interface {
+	// Tidy removes what does not belong to agbox if there is more than there may be. It
+	// fails if there is still too much then.
+	Tidy(ctx context.Context, sandboxID string) error
+	// Clear removes what does not belong to agbox.
+	Clear(ctx context.Context, sandboxID string) error
+}
+
 // Files fills a new sandbox.
 type Files interface {
 	// CopyIn copies files of the host into a linked sandbox. Repeated, it replaces what

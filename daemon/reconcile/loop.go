@@ -29,6 +29,7 @@ type Options struct {
 	Links  Links
 	Execs  Execs
 	Files  Files
+	Room   Room
 	Fence  Fence
 	Ledger *ledger.Ledger
 	Paths  paths.Install
@@ -61,6 +62,9 @@ type Options struct {
 	// per stream of an exec and for all execs together. 0 means no limit.
 	MaxExecLog    uint64
 	MaxSandboxLog uint64
+	// MaxFolderFiles limits the files that the folders of a new sandbox on the host have,
+	// besides those of recorded execs. 0 means no limit.
+	MaxFolderFiles uint64
 	// MemoryDefault limits the memory of new containers whose spec does not.
 	MemoryDefault MemoryDefault
 	// FenceMode says which sandboxes are kept from the addresses of the host.
@@ -75,6 +79,7 @@ type Loop struct {
 	links  Links
 	execs  Execs
 	files  Files
+	room   Room
 	fence  Fence
 	ledger *ledger.Ledger
 	paths  paths.Install
@@ -93,6 +98,7 @@ type Loop struct {
 	readyWithin               time.Duration
 	orphanGrace               time.Duration
 	maxExecLog, maxSandboxLog uint64
+	maxFolderFiles            uint64
 	memoryDefault             MemoryDefault
 	fenceMode                 FenceMode
 
@@ -153,13 +159,13 @@ const stopSlots = 64
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	l := &Loop{
-		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, fence: o.Fence, ledger: o.Ledger,
+		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
 		installID: o.InstallID, supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
 		pendingRecovery: o.PendingRecovery, revival: o.Revival,
 		resyncEvery: o.Resync, readyWithin: o.ReadyWithin, orphanGrace: o.OrphanGrace,
-		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog,
+		maxExecLog: o.MaxExecLog, maxSandboxLog: o.MaxSandboxLog, maxFolderFiles: o.MaxFolderFiles,
 		memoryDefault: o.MemoryDefault, fenceMode: o.FenceMode,
 
 		slots:     make(chan struct{}, engineSlots),

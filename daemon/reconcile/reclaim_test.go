@@ -59,6 +59,7 @@ func TestAContainerWithoutOtherRightsRemovesWhatRootHasLeft(t *testing.T) {
 	l.create("a", runtimetest.FakeImage)
 	l.await("a", machine.Ready)
 	primary, _ := l.engine.Spec(runtime.PrimaryName("a"))
+	l.accept("a", "e")
 	l.leave("a", "e.stdout.log")
 	release := l.engine.Hang(runtimetest.VerbWaitContainer)
 	l.want(l.ledger.RequestDelete, "a")

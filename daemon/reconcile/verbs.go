@@ -139,6 +139,9 @@ func (l *Loop) start(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *
 	// The daemon may not have noticed yet that the link to the previous life is broken.
 	// An exec sent over it would be lost.
 	l.links.Drop(sb.ID)
+	if err := l.tidy(ctx, sb); err != nil {
+		return err
+	}
 	if err := l.restoreGuestFiles(ctx, sb, o.Primary.ID); err != nil {
 		return err
 	}
@@ -231,14 +234,49 @@ func (l *Loop) stop(ctx context.Context, w *sandboxWork, sb ledger.Sandbox, o *m
 	if sb.Want == machine.WantDeleted {
 		grace = removeGrace
 	}
+	if sb.StopReason != "" {
+		grace = 0 // every second makes it worse
+	}
 	err := l.stopContainer(ctx, o.Primary.ID, grace)
 	o.Looked, w.since = false, l.now()
+	if err == nil {
+		l.cleaned(sb.ID, l.tidy(ctx, sb))
+	}
 	return err
 }
 
+// tidy removes from the folders of a sandbox what does not belong to agbox if there is too
+// much. Its primary does not run.
+func (l *Loop) tidy(ctx context.Context, sb ledger.Sandbox) error {
+	err := l.room.Tidy(ctx, sb.ID)
+	if err == nil || !l.unprivileged {
+		return err
+	}
+	var inv runtime.Inventory
+	failed := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
+		inv, err = l.engine.SandboxInventory(ctx, l.installID, sb.ID)
+		return err
+	})
+	if failed == nil {
+		failed = l.reclaim(ctx, sb, ours(inv, sb.Nonce))
+	}
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	return l.room.Tidy(ctx, sb.ID)
+}
+
+// cleaned logs that something was left in the folders of a sandbox. That prevents neither
+// its end nor its removal.
+func (l *Loop) cleaned(sandboxID string, err error) {
+	if err != nil {
+		l.log.Warn("the folders of a sandbox cannot be cleaned", "sandbox_id", sandboxID, "error", err)
+	}
+}
+
 // remove removes containers, then networks and volumes, then the files for the
-// supervisor. The logs stay, because a user may still read them, but nothing stays that the
-// daemon's user could not remove later.
+// supervisor. The logs stay, because a user may still read them. Nothing else stays, and
+// nothing that the daemon's user could not remove later.
 func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observation) error {
 	var inv runtime.Inventory
 	err := l.verb(ctx, lookTimeout, func(ctx context.Context) (err error) {
@@ -267,6 +305,7 @@ func (l *Loop) remove(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	if err := l.removeGuestFiles(ctx, sb.ID); err != nil {
 		return err
 	}
+	l.cleaned(sb.ID, l.room.Clear(ctx, sb.ID))
 	o.Looked, o.Leftovers, o.Primary, o.Services = true, false, nil, nil
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/daemon/room"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/runtime/guest"
 )
@@ -44,6 +45,12 @@ type Loop interface {
 	Containers(ctx context.Context, sb ledger.Sandbox) []runtime.Container
 	// ServiceLogs writes the output of a service until ctx ends.
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
+}
+
+// Room counts what sandboxes have in their folders on the host.
+type Room interface {
+	// Known returns a count of the last seconds; false if there is none.
+	Known(ctx context.Context, sandboxID string) (room.Use, bool)
 }
 
 // Execs runs commands.

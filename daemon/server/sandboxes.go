@@ -18,6 +18,7 @@ import (
 type sandboxCalls struct {
 	ledger    *ledger.Ledger
 	loop      Loop
+	room      Room
 	admission *admission.Controller
 	life      *lifetime
 }
@@ -83,6 +84,8 @@ func (s *sandboxCalls) GetSandbox(ctx context.Context, req *agboxv1.GetSandboxRe
 		CreateSpec: sb.Spec,
 		Containers: s.containers(ctx, sb),
 		Loosened:   s.admission.Loosened(sb.Spec),
+
+		HostFolders: s.hostFolders(ctx, sb),
 	}, nil
 }
 

@@ -25,8 +25,8 @@ func (s *sandboxCalls) handle(sb ledger.Sandbox) *agboxv1.SandboxHandle {
 		Labels:            sb.Spec.GetLabels(),
 		CreatedAt:         timestamppb.New(sb.CreatedAt),
 		Image:             sb.Spec.GetImage(),
-		ErrorCode:         sb.ErrorReason,
-		ErrorMessage:      sb.ErrorMessage,
+		ErrorCode:         cmp.Or(sb.ErrorReason, sb.StopReason),
+		ErrorMessage:      cmp.Or(sb.ErrorMessage, sb.StopMessage),
 		StateChangedAt:    timestamppb.New(sb.StateChangedAt),
 		Name:              sb.Name,
 		Degraded:          condition.Degraded != "",
@@ -90,6 +90,18 @@ func (s *sandboxCalls) containers(ctx context.Context, sb ledger.Sandbox) []*agb
 		})
 	}
 	return shown
+}
+
+// hostFolders returns what a sandbox has in its folders on the host.
+func (s *sandboxCalls) hostFolders(ctx context.Context, sb ledger.Sandbox) *agboxv1.FolderUse {
+	if sb.Over() {
+		return nil
+	}
+	use, known := s.room.Known(ctx, sb.ID)
+	if !known {
+		return nil
+	}
+	return &agboxv1.FolderUse{Bytes: use.Bytes, Files: use.Files, MaxBytes: use.MaxBytes, MaxFiles: use.MaxFiles}
 }
 
 // publishedPorts returns the ports of a container.

@@ -55,6 +55,7 @@ type Options struct {
 	Ledger *ledger.Ledger
 	Engine Engine
 	Loop   Loop
+	Room   Room
 	Execs  Execs
 	Files  Files
 	// Examiner implements Doctor.
@@ -101,7 +102,7 @@ type unanswered struct {
 func newSandboxService(o Options, life *lifetime) sandboxService {
 	return sandboxService{
 		daemonCalls:  &daemonCalls{about: o.About, loop: o.Loop, examiner: o.Examiner, upgrade: o.Upgrade},
-		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, life: life},
+		sandboxCalls: &sandboxCalls{ledger: o.Ledger, loop: o.Loop, room: o.Room, admission: o.Admission, life: life},
 		execCalls:    &execCalls{ledger: o.Ledger, execs: o.Execs, paths: o.Paths, logs: o.Logs, life: life},
 		eventCalls:   &eventCalls{ledger: o.Ledger, life: life},
 		imageCalls:   &imageCalls{engine: o.Engine, life: life},

@@ -174,6 +174,9 @@ const (
 	// The values of a sandbox's secret variables cannot be decrypted, because the file with
 	// their key is missing, damaged or of another user. FAILED_PRECONDITION.
 	ErrorReason_SECRETS_UNREADABLE ErrorReason = 112
+	// Of a sandbox: something in it put more into its folders on the host than it may, so
+	// the daemon stopped it.
+	ErrorReason_HOST_FOLDERS_FULL ErrorReason = 113
 )
 
 // Enum value maps for ErrorReason.
@@ -246,6 +249,7 @@ var (
 		110: "HOST_PATH_UNUSABLE",
 		111: "HOST_FENCE_UNAVAILABLE",
 		112: "SECRETS_UNREADABLE",
+		113: "HOST_FOLDERS_FULL",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -315,6 +319,7 @@ var (
 		"HOST_PATH_UNUSABLE":             110,
 		"HOST_FENCE_UNAVAILABLE":         111,
 		"SECRETS_UNREADABLE":             112,
+		"HOST_FOLDERS_FULL":              113,
 	}
 )
 
@@ -349,7 +354,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\x89\f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa0\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -420,7 +425,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\vHOOK_FAILED\x10h\x12\x16\n" +
 	"\x12HOST_PATH_UNUSABLE\x10n\x12\x1a\n" +
 	"\x16HOST_FENCE_UNAVAILABLE\x10o\x12\x16\n" +
-	"\x12SECRETS_UNREADABLE\x10pB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x12SECRETS_UNREADABLE\x10p\x12\x15\n" +
+	"\x11HOST_FOLDERS_FULL\x10qB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -160,7 +160,8 @@ type SandboxHandle struct {
 	Labels            map[string]string      `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	Image             string                 `protobuf:"bytes,7,opt,name=image,proto3" json:"image,omitempty"`
-	// Name of an ErrorReason. Empty unless the state is FAILED.
+	// Name of an ErrorReason. Empty unless the state is FAILED, or the daemon stopped the
+	// sandbox because of what something in it did.
 	ErrorCode      string                 `protobuf:"bytes,8,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
 	ErrorMessage   string                 `protobuf:"bytes,9,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
 	StateChangedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=state_changed_at,json=stateChangedAt,proto3" json:"state_changed_at,omitempty"`
@@ -320,6 +321,78 @@ func (x *SandboxHandle) GetServiceStatus() []*ServiceStatus {
 	return nil
 }
 
+// FolderUse is what a sandbox has in the folders of the host that its container can write:
+// logs and statuses of its commands, and the supervisor's socket.
+type FolderUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Disk space, and how many files and directories there are.
+	Bytes uint64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Files uint64 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	// What they may be before the daemon stops the sandbox. 0 means no limit.
+	MaxBytes      uint64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	MaxFiles      uint64 `protobuf:"varint,4,opt,name=max_files,json=maxFiles,proto3" json:"max_files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FolderUse) Reset() {
+	*x = FolderUse{}
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FolderUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FolderUse) ProtoMessage() {}
+
+func (x *FolderUse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FolderUse.ProtoReflect.Descriptor instead.
+func (*FolderUse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FolderUse) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *FolderUse) GetFiles() uint64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *FolderUse) GetMaxBytes() uint64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *FolderUse) GetMaxFiles() uint64 {
+	if x != nil {
+		return x.MaxFiles
+	}
+	return 0
+}
+
 // ServiceStatus is one service of a sandbox.
 type ServiceStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -341,7 +414,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +426,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[1]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +439,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ServiceStatus) GetName() string {
@@ -452,7 +525,7 @@ type ContainerStatus struct {
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +537,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[2]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +550,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ContainerStatus) GetRole() string {
@@ -581,7 +654,7 @@ type PublishedPort struct {
 
 func (x *PublishedPort) Reset() {
 	*x = PublishedPort{}
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +666,7 @@ func (x *PublishedPort) String() string {
 func (*PublishedPort) ProtoMessage() {}
 
 func (x *PublishedPort) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_sandbox_proto_msgTypes[3]
+	mi := &file_agbox_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +679,7 @@ func (x *PublishedPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedPort.ProtoReflect.Descriptor instead.
 func (*PublishedPort) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *PublishedPort) GetContainerPort() uint32 {
@@ -667,7 +740,12 @@ const file_agbox_v1_sandbox_proto_rawDesc = "" +
 	"\x0eservice_status\x187 \x03(\v2\x17.agbox.v1.ServiceStatusR\rserviceStatus\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
+	"\tFolderUse\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\x04R\x05files\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x04R\bmaxBytes\x12\x1b\n" +
+	"\tmax_files\x18\x04 \x01(\x04R\bmaxFiles\"\xfb\x01\n" +
 	"\rServiceStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x16.agbox.v1.ServiceStateR\x05state\x12\x1a\n" +
@@ -725,30 +803,31 @@ func file_agbox_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_agbox_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_agbox_v1_sandbox_proto_goTypes = []any{
 	(SandboxState)(0),             // 0: agbox.v1.SandboxState
 	(ServiceState)(0),             // 1: agbox.v1.ServiceState
 	(*SandboxHandle)(nil),         // 2: agbox.v1.SandboxHandle
-	(*ServiceStatus)(nil),         // 3: agbox.v1.ServiceStatus
-	(*ContainerStatus)(nil),       // 4: agbox.v1.ContainerStatus
-	(*PublishedPort)(nil),         // 5: agbox.v1.PublishedPort
-	nil,                           // 6: agbox.v1.SandboxHandle.LabelsEntry
-	(*ServiceSpec)(nil),           // 7: agbox.v1.ServiceSpec
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
-	(PortProtocol)(0),             // 9: agbox.v1.PortProtocol
+	(*FolderUse)(nil),             // 3: agbox.v1.FolderUse
+	(*ServiceStatus)(nil),         // 4: agbox.v1.ServiceStatus
+	(*ContainerStatus)(nil),       // 5: agbox.v1.ContainerStatus
+	(*PublishedPort)(nil),         // 6: agbox.v1.PublishedPort
+	nil,                           // 7: agbox.v1.SandboxHandle.LabelsEntry
+	(*ServiceSpec)(nil),           // 8: agbox.v1.ServiceSpec
+	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
+	(PortProtocol)(0),             // 10: agbox.v1.PortProtocol
 }
 var file_agbox_v1_sandbox_proto_depIdxs = []int32{
 	0,  // 0: agbox.v1.SandboxHandle.state:type_name -> agbox.v1.SandboxState
-	7,  // 1: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceSpec
-	6,  // 2: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
-	8,  // 3: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
-	8,  // 4: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
-	3,  // 5: agbox.v1.SandboxHandle.service_status:type_name -> agbox.v1.ServiceStatus
+	8,  // 1: agbox.v1.SandboxHandle.services:type_name -> agbox.v1.ServiceSpec
+	7,  // 2: agbox.v1.SandboxHandle.labels:type_name -> agbox.v1.SandboxHandle.LabelsEntry
+	9,  // 3: agbox.v1.SandboxHandle.created_at:type_name -> google.protobuf.Timestamp
+	9,  // 4: agbox.v1.SandboxHandle.state_changed_at:type_name -> google.protobuf.Timestamp
+	4,  // 5: agbox.v1.SandboxHandle.service_status:type_name -> agbox.v1.ServiceStatus
 	1,  // 6: agbox.v1.ServiceStatus.state:type_name -> agbox.v1.ServiceState
-	8,  // 7: agbox.v1.ServiceStatus.since:type_name -> google.protobuf.Timestamp
-	5,  // 8: agbox.v1.ContainerStatus.ports:type_name -> agbox.v1.PublishedPort
-	9,  // 9: agbox.v1.PublishedPort.protocol:type_name -> agbox.v1.PortProtocol
+	9,  // 7: agbox.v1.ServiceStatus.since:type_name -> google.protobuf.Timestamp
+	6,  // 8: agbox.v1.ContainerStatus.ports:type_name -> agbox.v1.PublishedPort
+	10, // 9: agbox.v1.PublishedPort.protocol:type_name -> agbox.v1.PortProtocol
 	10, // [10:10] is the sub-list for method output_type
 	10, // [10:10] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
@@ -768,7 +847,7 @@ func file_agbox_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_sandbox_proto_rawDesc), len(file_agbox_v1_sandbox_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

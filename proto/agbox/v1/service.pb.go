@@ -1078,7 +1078,10 @@ type GetSandboxResponse struct {
 	Containers []*ContainerStatus `protobuf:"bytes,51,rep,name=containers,proto3" json:"containers,omitempty"`
 	// The safe defaults that do not apply, one line each, for example "primary: capability
 	// SYS_PTRACE is added".
-	Loosened      []string `protobuf:"bytes,52,rep,name=loosened,proto3" json:"loosened,omitempty"`
+	Loosened []string `protobuf:"bytes,52,rep,name=loosened,proto3" json:"loosened,omitempty"`
+	// What the sandbox has in its folders on the host, counted at most some seconds ago.
+	// Unset for a deleted sandbox.
+	HostFolders   *FolderUse `protobuf:"bytes,53,opt,name=host_folders,json=hostFolders,proto3" json:"host_folders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1137,6 +1140,13 @@ func (x *GetSandboxResponse) GetContainers() []*ContainerStatus {
 func (x *GetSandboxResponse) GetLoosened() []string {
 	if x != nil {
 		return x.Loosened
+	}
+	return nil
+}
+
+func (x *GetSandboxResponse) GetHostFolders() *FolderUse {
+	if x != nil {
+		return x.HostFolders
 	}
 	return nil
 }
@@ -1943,7 +1953,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\"]\n" +
 	"\x11GetSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\xd5\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\x8d\x02\n" +
 	"\x12GetSandboxResponse\x121\n" +
 	"\asandbox\x18\x01 \x01(\v2\x17.agbox.v1.SandboxHandleR\asandbox\x125\n" +
 	"\vcreate_spec\x182 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
@@ -1951,7 +1961,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"containers\x183 \x03(\v2\x19.agbox.v1.ContainerStatusR\n" +
 	"containers\x12\x1a\n" +
-	"\bloosened\x184 \x03(\tR\bloosened\"\xdb\x01\n" +
+	"\bloosened\x184 \x03(\tR\bloosened\x126\n" +
+	"\fhost_folders\x185 \x01(\v2\x13.agbox.v1.FolderUseR\vhostFolders\"\xdb\x01\n" +
 	"\x14ListSandboxesRequest\x12'\n" +
 	"\x0finclude_deleted\x18\x01 \x01(\bR\x0eincludeDeleted\x12X\n" +
 	"\x0elabel_selector\x18\x02 \x03(\v21.agbox.v1.ListSandboxesRequest.LabelSelectorEntryR\rlabelSelector\x1a@\n" +
@@ -2103,32 +2114,33 @@ var file_agbox_v1_service_proto_goTypes = []any{
 	(*CreateSpec)(nil),                    // 35: agbox.v1.CreateSpec
 	(*SandboxHandle)(nil),                 // 36: agbox.v1.SandboxHandle
 	(*ContainerStatus)(nil),               // 37: agbox.v1.ContainerStatus
-	(*SandboxEvent)(nil),                  // 38: agbox.v1.SandboxEvent
-	(LogStream)(0),                        // 39: agbox.v1.LogStream
-	(*CreateExecRequest)(nil),             // 40: agbox.v1.CreateExecRequest
-	(*CancelExecRequest)(nil),             // 41: agbox.v1.CancelExecRequest
-	(*GetExecRequest)(nil),                // 42: agbox.v1.GetExecRequest
-	(*ListActiveExecsRequest)(nil),        // 43: agbox.v1.ListActiveExecsRequest
-	(*ListExecsRequest)(nil),              // 44: agbox.v1.ListExecsRequest
-	(*SignalExecRequest)(nil),             // 45: agbox.v1.SignalExecRequest
-	(*FollowExecLogsRequest)(nil),         // 46: agbox.v1.FollowExecLogsRequest
-	(*AttachExecRequest)(nil),             // 47: agbox.v1.AttachExecRequest
-	(*WatchStatsRequest)(nil),             // 48: agbox.v1.WatchStatsRequest
-	(*ListImagesRequest)(nil),             // 49: agbox.v1.ListImagesRequest
-	(*PullImageRequest)(nil),              // 50: agbox.v1.PullImageRequest
-	(*BuildImageRequest)(nil),             // 51: agbox.v1.BuildImageRequest
-	(*DoctorRequest)(nil),                 // 52: agbox.v1.DoctorRequest
-	(*CreateExecResponse)(nil),            // 53: agbox.v1.CreateExecResponse
-	(*GetExecResponse)(nil),               // 54: agbox.v1.GetExecResponse
-	(*ListActiveExecsResponse)(nil),       // 55: agbox.v1.ListActiveExecsResponse
-	(*ListExecsResponse)(nil),             // 56: agbox.v1.ListExecsResponse
-	(*FollowExecLogsResponse)(nil),        // 57: agbox.v1.FollowExecLogsResponse
-	(*AttachExecResponse)(nil),            // 58: agbox.v1.AttachExecResponse
-	(*WatchStatsResponse)(nil),            // 59: agbox.v1.WatchStatsResponse
-	(*ListImagesResponse)(nil),            // 60: agbox.v1.ListImagesResponse
-	(*PullImageResponse)(nil),             // 61: agbox.v1.PullImageResponse
-	(*BuildImageResponse)(nil),            // 62: agbox.v1.BuildImageResponse
-	(*DoctorResponse)(nil),                // 63: agbox.v1.DoctorResponse
+	(*FolderUse)(nil),                     // 38: agbox.v1.FolderUse
+	(*SandboxEvent)(nil),                  // 39: agbox.v1.SandboxEvent
+	(LogStream)(0),                        // 40: agbox.v1.LogStream
+	(*CreateExecRequest)(nil),             // 41: agbox.v1.CreateExecRequest
+	(*CancelExecRequest)(nil),             // 42: agbox.v1.CancelExecRequest
+	(*GetExecRequest)(nil),                // 43: agbox.v1.GetExecRequest
+	(*ListActiveExecsRequest)(nil),        // 44: agbox.v1.ListActiveExecsRequest
+	(*ListExecsRequest)(nil),              // 45: agbox.v1.ListExecsRequest
+	(*SignalExecRequest)(nil),             // 46: agbox.v1.SignalExecRequest
+	(*FollowExecLogsRequest)(nil),         // 47: agbox.v1.FollowExecLogsRequest
+	(*AttachExecRequest)(nil),             // 48: agbox.v1.AttachExecRequest
+	(*WatchStatsRequest)(nil),             // 49: agbox.v1.WatchStatsRequest
+	(*ListImagesRequest)(nil),             // 50: agbox.v1.ListImagesRequest
+	(*PullImageRequest)(nil),              // 51: agbox.v1.PullImageRequest
+	(*BuildImageRequest)(nil),             // 52: agbox.v1.BuildImageRequest
+	(*DoctorRequest)(nil),                 // 53: agbox.v1.DoctorRequest
+	(*CreateExecResponse)(nil),            // 54: agbox.v1.CreateExecResponse
+	(*GetExecResponse)(nil),               // 55: agbox.v1.GetExecResponse
+	(*ListActiveExecsResponse)(nil),       // 56: agbox.v1.ListActiveExecsResponse
+	(*ListExecsResponse)(nil),             // 57: agbox.v1.ListExecsResponse
+	(*FollowExecLogsResponse)(nil),        // 58: agbox.v1.FollowExecLogsResponse
+	(*AttachExecResponse)(nil),            // 59: agbox.v1.AttachExecResponse
+	(*WatchStatsResponse)(nil),            // 60: agbox.v1.WatchStatsResponse
+	(*ListImagesResponse)(nil),            // 61: agbox.v1.ListImagesResponse
+	(*PullImageResponse)(nil),             // 62: agbox.v1.PullImageResponse
+	(*BuildImageResponse)(nil),            // 63: agbox.v1.BuildImageResponse
+	(*DoctorResponse)(nil),                // 64: agbox.v1.DoctorResponse
 }
 var file_agbox_v1_service_proto_depIdxs = []int32{
 	34, // 0: agbox.v1.PingResponse.started_at:type_name -> google.protobuf.Timestamp
@@ -2148,71 +2160,72 @@ var file_agbox_v1_service_proto_depIdxs = []int32{
 	36, // 14: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
 	35, // 15: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
 	37, // 16: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	31, // 17: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	36, // 18: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	32, // 19: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	33, // 20: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	38, // 21: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	39, // 22: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
-	1,  // 23: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 24: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	6,  // 25: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	8,  // 26: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	14, // 27: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	16, // 28: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	18, // 29: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	19, // 30: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	20, // 31: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	21, // 32: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	24, // 33: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	40, // 34: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	41, // 35: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	42, // 36: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	43, // 37: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	44, // 38: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	45, // 39: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	40, // 40: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	46, // 41: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	47, // 42: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	25, // 43: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	27, // 44: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	48, // 45: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	49, // 46: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	50, // 47: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	51, // 48: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	52, // 49: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 50: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 51: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	13, // 52: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	9,  // 53: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	15, // 54: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	17, // 55: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	23, // 56: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 57: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 58: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	22, // 59: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	38, // 60: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	53, // 61: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	23, // 62: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	54, // 63: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	55, // 64: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	56, // 65: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	23, // 66: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	57, // 67: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	57, // 68: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	58, // 69: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	26, // 70: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	28, // 71: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	59, // 72: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	60, // 73: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	61, // 74: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	62, // 75: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	63, // 76: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	50, // [50:77] is the sub-list for method output_type
-	23, // [23:50] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	38, // 17: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
+	31, // 18: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	36, // 19: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	32, // 20: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	33, // 21: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	39, // 22: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	40, // 23: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	1,  // 24: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 25: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 26: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	8,  // 27: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	14, // 28: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	16, // 29: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	18, // 30: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	19, // 31: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	20, // 32: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	21, // 33: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	24, // 34: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	41, // 35: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	42, // 36: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	43, // 37: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	44, // 38: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	45, // 39: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	46, // 40: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	41, // 41: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	47, // 42: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	48, // 43: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	25, // 44: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	27, // 45: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	49, // 46: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	50, // 47: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	51, // 48: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	52, // 49: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	53, // 50: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 51: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 52: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	13, // 53: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	9,  // 54: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	15, // 55: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	17, // 56: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	23, // 57: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 58: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 59: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	22, // 60: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	39, // 61: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	54, // 62: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	23, // 63: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	55, // 64: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	56, // 65: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	57, // 66: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	23, // 67: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	58, // 68: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	58, // 69: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	59, // 70: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	26, // 71: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	28, // 72: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	60, // 73: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	61, // 74: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	62, // 75: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	63, // 76: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	64, // 77: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	51, // [51:78] is the sub-list for method output_type
+	24, // [24:51] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }

@@ -445,7 +445,7 @@ type BootConfig struct {
 	// Exec id of the main command in the first life of the container. Empty means "main".
 	// Later lives add "-2", "-3" and so on.
 	MainExecId string `protobuf:"bytes,7,opt,name=main_exec_id,json=mainExecId,proto3" json:"main_exec_id,omitempty"`
-	// Maximum bytes of output kept for the whole sandbox. 0 means no limit.
+	// Maximum bytes of output kept for the whole sandbox, with its index. 0 means no limit.
 	MaxSandboxLogBytes uint64 `protobuf:"varint,8,opt,name=max_sandbox_log_bytes,json=maxSandboxLogBytes,proto3" json:"max_sandbox_log_bytes,omitempty"`
 	// Do not start the command before Release, because files that it needs are still being
 	// copied in.
@@ -462,9 +462,13 @@ type BootConfig struct {
 	// Number of the first life whose exec id of the main command is free. The ids of earlier
 	// lives are taken even if their status files were removed. 0 means 1. Written before
 	// every start.
-	MainRun       uint32 `protobuf:"varint,13,opt,name=main_run,json=mainRun,proto3" json:"main_run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MainRun uint32 `protobuf:"varint,13,opt,name=main_run,json=mainRun,proto3" json:"main_run,omitempty"`
+	// Not for the supervisor: what the folders of logs and socket may hold together, see
+	// daemon/room. 0 means no limit.
+	MaxFolderBytes uint64 `protobuf:"varint,14,opt,name=max_folder_bytes,json=maxFolderBytes,proto3" json:"max_folder_bytes,omitempty"`
+	MaxFolderFiles uint64 `protobuf:"varint,15,opt,name=max_folder_files,json=maxFolderFiles,proto3" json:"max_folder_files,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *BootConfig) Reset() {
@@ -584,6 +588,20 @@ func (x *BootConfig) GetLink() *FileIdentity {
 func (x *BootConfig) GetMainRun() uint32 {
 	if x != nil {
 		return x.MainRun
+	}
+	return 0
+}
+
+func (x *BootConfig) GetMaxFolderBytes() uint64 {
+	if x != nil {
+		return x.MaxFolderBytes
+	}
+	return 0
+}
+
+func (x *BootConfig) GetMaxFolderFiles() uint64 {
+	if x != nil {
+		return x.MaxFolderFiles
 	}
 	return 0
 }
@@ -1805,7 +1823,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xb7\x03\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x8b\x04\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1823,7 +1841,9 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"commandEnv\x12+\n" +
 	"\x06mounts\x18\v \x03(\v2\x13.guest.v1.HostMountR\x06mounts\x12*\n" +
 	"\x04link\x18\f \x01(\v2\x16.guest.v1.FileIdentityR\x04link\x12\x19\n" +
-	"\bmain_run\x18\r \x01(\rR\amainRun\"P\n" +
+	"\bmain_run\x18\r \x01(\rR\amainRun\x12(\n" +
+	"\x10max_folder_bytes\x18\x0e \x01(\x04R\x0emaxFolderBytes\x12(\n" +
+	"\x10max_folder_files\x18\x0f \x01(\x04R\x0emaxFolderFiles\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +

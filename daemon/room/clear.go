@@ -1,0 +1,86 @@
+package room
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+)
+
+// Tidy is Clear for a sandbox that has more in its folders than it may. Then the largest
+// logs go too, until it has no more than that. Its container must not run. A sandbox that
+// still has too much gets HOST_FOLDERS_FULL (errdefs.ErrFailedPrecondition).
+func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
+	use, err := k.Use(ctx, sandboxID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was made for it yet, or somebody removed it
+	}
+	if err != nil || !use.Over() {
+		return err
+	}
+	if err := k.Clear(ctx, sandboxID); err != nil {
+		return k.full(sandboxID, err)
+	}
+	if use, err = k.Use(ctx, sandboxID); err != nil || !use.Over() {
+		return err
+	}
+	if use.MaxBytes > 0 && !use.Hidden {
+		err = within(k.paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
+			removed, err := dir.Shrink(ctx, use.MaxBytes)
+			k.log.Warn("removed the largest logs of a sandbox, which were longer than agbox writes them", "sandbox_id", sandboxID, "count", removed)
+			return err
+		})
+	}
+	if err == nil {
+		use, err = k.Use(ctx, sandboxID)
+	}
+	if err != nil || use.Over() {
+		return k.full(sandboxID, err)
+	}
+	return nil
+}
+
+// Clear removes what agbox has not put into the folders of a sandbox: everything but the
+// files of recorded execs and the socket. Its container must not run.
+func (k *Keeper) Clear(ctx context.Context, sandboxID string) error {
+	recorded, err := k.ledger.RecordedExecs(ctx, sandboxID)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		within(k.paths.SandboxLogs(sandboxID), func(dir *logs.Dir) error {
+			return dir.RemoveOthers(ctx, func(name string) bool {
+				id, ok := logs.ExecOf(name)
+				return ok && recorded[id]
+			})
+		}),
+		within(k.paths.GuestLink(sandboxID), func(dir *logs.Dir) error {
+			return dir.RemoveOthers(ctx, func(name string) bool { return name == paths.LinkSocket })
+		}))
+}
+
+// within calls do with a directory, unless there is none.
+func within(path string, do func(*logs.Dir) error) error {
+	dir, err := logs.OpenDir(path)
+	if errors.Is(err, logs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return do(dir)
+}
+
+func (k *Keeper) full(sandboxID string, cause error) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_FOLDERS_FULL,
+		"Sandbox %s has put more into %s than it may, and the daemon cannot remove all of it: remove it there, as root if need be.",
+		sandboxID, k.paths.SandboxLogs(sandboxID)).With("sandbox_id", sandboxID).Because(cause)
+}

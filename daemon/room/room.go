@@ -1,0 +1,248 @@
+// Package room bounds what a sandbox may put into the two folders of the host that its
+// container can write: that of its logs and that of the supervisor's socket.
+//
+// No file system does this without project quotas, so the daemon counts. What may be in
+// the folders is in the boot configuration, as the sandbox was made with it. A sandbox
+// that has more is stopped at once, with HOST_FOLDERS_FULL, and what agbox has not put
+// there is removed. The supervisor keeps the output of commands within the limit itself
+// (logs.Quota), so only a process that writes there on its own reaches it.
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+)
+
+// DefaultFiles is how many files that belong to no recorded command may be in the folders.
+// agbox itself makes about ten: the socket and spare files.
+const DefaultFiles = 10000
+
+const (
+	// spareBytes is what the folders may hold besides the output.
+	spareBytes = 256 << 20
+	// bytesPerExec is the space for the status file of a recorded exec.
+	bytesPerExec = 48 << 10
+	// filesPerExec is how many files a recorded exec has, with one that is being written.
+	filesPerExec = 5
+)
+
+// Bytes returns what the folders of a new sandbox may hold, given the limit of its output.
+// 0 means no limit.
+func Bytes(maxOutput uint64) uint64 {
+	if maxOutput == 0 {
+		return 0
+	}
+	return maxOutput + spareBytes
+}
+
+// Ledger is the ledger as this package needs it.
+type Ledger interface {
+	Sandboxes() []ledger.Sandbox
+	RecordedExecs(ctx context.Context, sandboxID string) (map[string]bool, error)
+	StopBecause(ctx context.Context, id string, reason agboxv1.ErrorReason, sentence string) (ledger.Sandbox, error)
+}
+
+// Options are the dependencies of a Keeper.
+type Options struct {
+	Ledger Ledger
+	Paths  paths.Install
+	// Stopped is called for a sandbox that must be stopped now. It must not block.
+	Stopped func(sandboxID string)
+	Now     func() time.Time
+	Log     *slog.Logger
+}
+
+// Keeper counts what sandboxes have in their folders. Its methods may be called from
+// several goroutines.
+type Keeper struct {
+	ledger  Ledger
+	paths   paths.Install
+	stopped func(sandboxID string)
+	now     func() time.Time
+	log     *slog.Logger
+
+	mu sync.Mutex // guards known
+	// known are the last counts of the sandboxes that may run, and of others that were
+	// asked for since the last pass.
+	known map[string]Use
+}
+
+// New returns a Keeper. It counts nothing by itself before Run.
+func New(o Options) *Keeper {
+	return &Keeper{ledger: o.Ledger, paths: o.Paths, stopped: o.Stopped, now: o.Now, log: o.Log, known: make(map[string]Use)}
+}
+
+// Use is what a sandbox has in its folders, and what it may have.
+type Use struct {
+	logs.Usage
+	// MaxBytes and MaxFiles are the limits. 0 means none.
+	MaxBytes, MaxFiles uint64
+	// Hidden means that the folders cannot be counted, because something in the sandbox
+	// has closed them to the daemon or nested them without end.
+	Hidden bool
+}
+
+// Over reports whether the sandbox has more than it may.
+func (u Use) Over() bool {
+	return u.Hidden || u.MaxBytes > 0 && u.Bytes > u.MaxBytes || u.MaxFiles > 0 && u.Files > u.MaxFiles
+}
+
+// Use counts what a sandbox has in its folders. It counts at most one file more than the
+// sandbox may have.
+func (k *Keeper) Use(ctx context.Context, sandboxID string) (Use, error) {
+	boot, err := k.readBoot(sandboxID)
+	if err != nil {
+		return Use{}, err
+	}
+	use := Use{MaxBytes: boot.GetMaxFolderBytes(), MaxFiles: boot.GetMaxFolderFiles()}
+	if err := k.count(ctx, sandboxID, &use); err != nil || !use.Over() || use.Hidden {
+		return use, err
+	}
+	// Only now, because it costs more: recorded execs may have more.
+	recorded, err := k.ledger.RecordedExecs(ctx, sandboxID)
+	if err != nil {
+		return use, err
+	}
+	if use.MaxBytes > 0 {
+		use.MaxBytes += uint64(len(recorded)) * bytesPerExec
+	}
+	if use.MaxFiles > 0 {
+		use.MaxFiles += uint64(len(recorded)) * filesPerExec
+	}
+	return use, k.count(ctx, sandboxID, &use)
+}
+
+// Known returns the last count of a sandbox, and counts if there is none. It returns false
+// if that fails, for example because the sandbox has no folders yet.
+func (k *Keeper) Known(ctx context.Context, sandboxID string) (Use, bool) {
+	k.mu.Lock()
+	use, known := k.known[sandboxID]
+	k.mu.Unlock()
+	if known {
+		return use, true
+	}
+	use, err := k.Use(ctx, sandboxID)
+	if err != nil {
+		return Use{}, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known[sandboxID] = use
+	return use, true
+}
+
+// count replaces the usage of use.
+func (k *Keeper) count(ctx context.Context, sandboxID string, use *Use) error {
+	use.Usage = logs.Usage{}
+	for _, path := range []string{k.paths.SandboxLogs(sandboxID), k.paths.GuestLink(sandboxID)} {
+		most := ^uint64(0)
+		if use.MaxFiles > 0 {
+			most = use.MaxFiles - min(use.Files, use.MaxFiles)
+		}
+		part, err := usage(ctx, path, most)
+		use.Bytes += part.Bytes
+		use.Files += part.Files
+		switch {
+		case errors.Is(err, logs.ErrNotExist):
+		case errdefs.IsPermissionDenied(err), errors.Is(err, logs.ErrTooDeep):
+			use.Hidden = true
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+func usage(ctx context.Context, path string, most uint64) (logs.Usage, error) {
+	dir, err := logs.OpenDir(path)
+	if errors.Is(err, unix.EACCES) {
+		return logs.Usage{}, errors.Join(errdefs.ErrPermissionDenied, err)
+	}
+	if err != nil {
+		return logs.Usage{}, err
+	}
+	defer func() { _ = dir.Close() }()
+	return dir.Usage(ctx, most)
+}
+
+func (k *Keeper) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
+	raw, err := os.ReadFile(k.paths.GuestBoot(sandboxID))
+	if err != nil {
+		return nil, fmt.Errorf("read the supervisor's boot configuration: %w", err)
+	}
+	boot := new(guestv1.BootConfig)
+	if err := proto.Unmarshal(raw, boot); err != nil {
+		return nil, fmt.Errorf("decode the supervisor's boot configuration: %w", err)
+	}
+	return boot, nil
+}
+
+// Pass counts every sandbox that may run, and stops those that have more than they may.
+func (k *Keeper) Pass(ctx context.Context) {
+	known := make(map[string]Use)
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.known = known
+	}()
+	for _, sb := range k.running() {
+		use, err := k.Use(ctx, sb.ID)
+		if err != nil {
+			// Not an answer: the sandbox may be gone, or its container not made yet.
+			k.log.Debug("the folders of a sandbox cannot be counted", "sandbox_id", sb.ID, "error", err)
+			continue
+		}
+		known[sb.ID] = use
+		if !use.Over() {
+			continue
+		}
+		k.log.Warn("a sandbox has more in its folders on the host than it may and is stopped",
+			"sandbox_id", sb.ID, "bytes", use.Bytes, "max_bytes", use.MaxBytes, "files", use.Files, "max_files", use.MaxFiles, "hidden", use.Hidden)
+		if _, err := k.ledger.StopBecause(ctx, sb.ID, agboxv1.ErrorReason_HOST_FOLDERS_FULL, use.sentence()); err != nil {
+			k.log.Error("a sandbox that fills the host cannot be stopped; the next count tries again", "sandbox_id", sb.ID, "error", err)
+			continue
+		}
+		k.stopped(sb.ID)
+	}
+}
+
+func (k *Keeper) running() []ledger.Sandbox {
+	var all []ledger.Sandbox
+	for _, sb := range k.ledger.Sandboxes() {
+		if (sb.State == machine.Pending || sb.State == machine.Ready) && sb.Want == machine.WantRunning {
+			all = append(all, sb)
+		}
+	}
+	return all
+}
+
+// sentence says why a sandbox was stopped.
+func (u Use) sentence() string {
+	const advice = "Something in it writes there on its own. \"agbox start\" starts it again after what agbox did not put there is removed."
+	switch {
+	case u.Hidden:
+		return "The daemon stopped it, because something in it changed its log folder on the host so that it cannot be counted. " + advice
+	case u.MaxFiles > 0 && u.Files > u.MaxFiles:
+		return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have more than the %d files that they may have. %s", u.MaxFiles, advice)
+	}
+	const mib = 1 << 20
+	return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have %d MiB, and they may have %d MiB. %s", u.Bytes/mib, u.MaxBytes/mib, advice)
+}
