@@ -6,6 +6,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
 )
 
 // Adopted is a sandbox that exists in the engine and whose record is lost.
@@ -53,6 +55,12 @@ const adoptedReason = "adopted after the loss of the database; earlier events ar
 // READY, so the sandbox is kept whatever its container does next.
 func (l *Ledger) Adopt(ctx context.Context, a Adopted) (Sandbox, error) {
 	shown, err := l.hide(ctx, a.ID, a.Spec)
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_SECRETS_UNREADABLE {
+		// What the key encrypted is lost with the database, so a damaged key has no worth.
+		if err = l.store.Keys().Erase(a.ID); err == nil {
+			shown, err = l.hide(ctx, a.ID, a.Spec)
+		}
+	}
 	if err != nil {
 		return Sandbox{}, err
 	}

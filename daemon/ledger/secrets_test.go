@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -163,6 +165,29 @@ func TestALostKeyLosesNoSandboxAndIsNotReplaced(t *testing.T) {
 	}
 	finish(t, l, "y")
 	gone(t, l, "a")
+}
+
+func TestADamagedKeyDoesNotPreventAnAdoption(t *testing.T) {
+	dir := t.TempDir()
+	l, _ := open(t, dir)
+	for _, id := range []string{"a", "b"} {
+		if err := l.store.Keys().Make(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "secret-keys", "a")
+	if err := os.Truncate(path, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		sb, err := l.Adopt(t.Context(), Adopted{ID: id, Nonce: "n", Spec: secretSpec(), Running: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if revealed, err := l.Reveal(t.Context(), sb); err != nil || !proto.Equal(revealed.Spec, secretSpec()) || sb.Spec.GetEnvs()["API_KEY"] != secrets.Placeholder {
+			t.Errorf("the record has %v, revealed is %v, %v", sb.Spec, revealed.Spec, err)
+		}
+	}
 }
 
 func TestKeysOfRefusedCreationsAreSwept(t *testing.T) {

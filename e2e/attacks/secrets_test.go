@@ -101,3 +101,33 @@ func TestSecretsAreReadNowhereAndGoWithTheSandbox(t *testing.T) {
 	}
 	searchInstall(t, in, "after rm", []string{"inspect", "-o", "json", box}, []string{"ls", "-a", "-o", "json"}, []string{"ps", "-a", "-o", "json", box})
 }
+
+func TestASandboxOutlivesAKeyThatOthersCanRead(t *testing.T) {
+	Row(t, 17, "the key of a sandbox is made readable for others, or goes")
+	in := harness.New(t)
+	box := in.Create(t, "box", harness.ImageBusybox, "--secret-env", "DB_URL="+secretValues["a marked one"])
+	key := filepath.Join(in.Home, "data", "secret-keys", box)
+	for _, c := range []struct {
+		says  string
+		spoil func() error
+	}{
+		{"others may use", func() error { return os.Chmod(key, 0o644) }},
+		{"there is no key", func() error { return os.Remove(key) }},
+	} {
+		if err := c.spoil(); err != nil {
+			t.Fatal(err)
+		}
+		refused := in.Agbox(t, "exec", "--secret-env", "URL=x", box, "--", "true").Want(t, 125)
+		if !strings.Contains(refused.Stderr, "cannot be decrypted") || !strings.Contains(refused.Stderr, c.says) {
+			t.Errorf("a command with a secret is refused with %q", refused.Stderr)
+		}
+		if said := in.Agbox(t, "doctor"); !strings.Contains(said.Stdout, "cannot be decrypted") {
+			t.Errorf("doctor says %+v", said)
+		}
+		in.KillDaemon(t)
+		in.Must(t, "stop", box)
+		in.Must(t, "start", box)
+		in.Must(t, "exec", box, "--", "sh", "-c", has("DB_URL", "a marked one"))
+	}
+	in.Must(t, "rm", box)
+}
