@@ -81,6 +81,27 @@ func TestRulesThatSomebodyRemovedAreMadeAgain(t *testing.T) {
 	}
 }
 
+func TestTheNextDaemonRemovesTheRulesThatAKilledOneLeft(t *testing.T) {
+	t.Parallel()
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	l.create("a", runtimetest.FakeImage)
+	l.await("a", machine.Ready)
+	l.end()
+	for _, c := range l.engine.Containers() {
+		l.engine.Vanish(c.ID)
+	}
+	for _, n := range l.engine.Networks() {
+		if err := l.engine.RemoveNetwork(t.Context(), n.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.engine.Fence.Fenced(); len(got) != 1 {
+		t.Fatalf("the rules are %v", got)
+	}
+	n := l.next()
+	n.until("the removal of the rules", func() bool { return len(n.engine.Fence.Fenced()) == 0 })
+}
+
 func TestHostAccessIsLiftedForASandboxOrForAll(t *testing.T) {
 	t.Parallel()
 	l := begin(t, runtimetest.NewFake(), t.TempDir())

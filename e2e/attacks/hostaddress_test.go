@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -86,6 +87,31 @@ func TestWhatASandboxNeedsWorksBesideTheRulesAgainstTheHost(t *testing.T) {
 	_ = conn.Close()
 	web.Signal(t, syscall.SIGINT)
 	web.Wait(t)
+}
+
+// A DNS server of the host is often one of its own addresses. The daemon learns of a new
+// one at a resync.
+func TestADNSServerOfTheHostIsReachedOnItsPortOnly(t *testing.T) {
+	t.Parallel()
+	Row(t, 14, "other ports of a DNS server that is an address of the host")
+	in := harness.New(t)
+	list := filepath.Join(write(t, in, "etc", map[string]string{"resolv.conf": "nameserver 192.0.2.53\n"}), "resolv.conf")
+	start := exec.CommandContext(harness.Bounded(t), "unshare", "--mount", "sh", "-c",
+		"mount --bind "+list+" /etc/resolv.conf && exec "+filepath.Join(in.Bin, "agbox")+" daemon start")
+	start.Env = in.Command(t.Context(), "agbox").Env
+	if out, err := start.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	box := in.Create(t, "demo", harness.ImageDebian)
+	gateway := addresses(t, bridge(t, in, box), true)[0]
+	answerOn(t, gateway+":53")
+	dns, other := "tcp "+gateway+" 53", fmt.Sprintf("tcp %s %d", gateway, hostService(t))
+	wantReached(t, in, box, nil, []string{dns, other})
+	if err := os.WriteFile(list, []byte("nameserver "+gateway+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the DNS server is reached", func() bool { return len(reached(t, in, box, dns)) > 0 })
+	wantReached(t, in, box, []string{dns}, []string{dns, other})
 }
 
 func TestASandboxReachesNoLinkLocalAddress(t *testing.T) {

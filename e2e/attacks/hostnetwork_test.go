@@ -59,16 +59,42 @@ func wantReached(t *testing.T, in *harness.Install, box string, want, tries []st
 	}
 }
 
+// answerOn answers by TCP on an address of the host.
+func answerOn(t *testing.T, address string) (port int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer(t, listener)
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// answer answers every connection until the end of the test.
+func answer(t *testing.T, listener net.Listener) {
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("hello"))
+			_ = conn.Close()
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		served.Wait()
+	})
+}
+
 // hostService answers on one port on all addresses, by TCP and UDP, like a careless
 // service of the host.
 func hostService(t *testing.T) (port int) {
 	t.Helper()
+	port = answerOn(t, ":0")
 	var served sync.WaitGroup
-	tcp, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port = tcp.Addr().(*net.TCPAddr).Port
 	packets, err := net.ListenPacket("udp4", fmt.Sprintf(":%d", port))
 	if err != nil {
 		t.Fatal(err)
@@ -83,16 +109,6 @@ func hostService(t *testing.T) (port int) {
 		t.Fatal(err)
 	}
 	served.Go(func() {
-		for {
-			conn, err := tcp.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("hello"))
-			_ = conn.Close()
-		}
-	})
-	served.Go(func() {
 		buffer, about := make([]byte, 16), make([]byte, 64)
 		for {
 			_, n, _, from, err := udp.ReadMsgUDP(buffer, about)
@@ -103,7 +119,6 @@ func hostService(t *testing.T) (port int) {
 		}
 	})
 	t.Cleanup(func() {
-		_ = tcp.Close()
 		_ = udp.Close()
 		served.Wait()
 	})
@@ -166,21 +181,7 @@ func elsewhere(t *testing.T) (linkLocal, other string, port int) {
 		listener, err = net.Listen("tcp", ":0")
 		return err
 	})
-	var served sync.WaitGroup
-	served.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("hello"))
-			_ = conn.Close()
-		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close()
-		served.Wait()
-	})
+	answer(t, listener)
 	return linkLocal, other, listener.Addr().(*net.TCPAddr).Port
 }
 
