@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -77,6 +78,33 @@ func TestANewBinaryThatIsNotFitChangesNothing(t *testing.T) {
 	if after := in.Status(t); after != before {
 		t.Errorf("the daemon was %+v and is %+v", before, after)
 	}
+}
+
+func TestClientsThatDoNothingDoNotPreventAnUpgrade(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	job := in.Must(t, "exec", "-d", "demo", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo bye; exit 9' USR1; echo ready; while :; do sleep 0.05; done")
+	follower := in.Start(t, "logs", "-f", job)
+	follower.AwaitOutput(t, "ready\n")
+	follower.Signal(t, syscall.SIGSTOP)
+	silent, err := net.Dial("unix", in.Socket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if _, err := silent.Read(make([]byte, 1)); err != nil { // the daemon has accepted it
+		t.Fatal(err)
+	}
+	newer := filepath.Join(anotherCopy(t), "agboxd")
+	pid := in.Status(t).PID
+	in.Must(t, "daemon", "upgrade", "--binary", newer)
+	if now := in.executable(t, pid); now != newer {
+		t.Errorf("the daemon runs %s", now)
+	}
+	in.Must(t, "kill", "-s", "USR1", job)
+	follower.Signal(t, syscall.SIGCONT)
+	follower.Wait(t).Want(t, 0).WantOutput(t, "ready\nbye\n", "")
 }
 
 func TestHangupUpgradesToWhatIsInstalledNow(t *testing.T) {

@@ -19,20 +19,16 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// guard wraps every call: it checks requests, converts errors into statuses, and counts
-// the running unary calls.
+// guard wraps every call: it checks requests and converts errors into statuses.
 type guard struct {
 	// rules are those of the .proto files.
 	rules protovalidate.Validator
 	log   *slog.Logger
 	life  *lifetime
-	calls inFlight
 }
 
 // unary checks the request and converts every error into a status with a reason.
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	g.calls.begin()
-	defer g.calls.end()
 	defer func() {
 		if r := recover(); r != nil {
 			resp, err = nil, g.panicked(info.FullMethod, r)

@@ -5,59 +5,86 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	rpcstats "google.golang.org/grpc/stats"
 
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
-func TestDrainWaitsForUnaryCallsButNotForPeersThatDoNotRead(t *testing.T) {
+// onePeer is the only peer of a server.
+type onePeer struct{ may atomic.Bool }
+
+func (p *onePeer) mayCall() bool { return p.may.Load() }
+func (p *onePeer) closeSilent()  {}
+
+func unaryCall() context.Context { return new(inFlight).TagRPC(context.Background(), nil) }
+
+func TestStopWaitsForUnaryCallsAndForPeersThatMayCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls inFlight
-		calls.begin()
-		begun := time.Now()
-		waited := make(chan time.Duration, 1)
+		var peer onePeer
+		call, stream := unaryCall(), unaryCall()
+		calls.HandleRPC(call, &rpcstats.Begin{})
+		calls.HandleRPC(stream, &rpcstats.Begin{IsServerStream: true}) // it never ends
+		waited := make(chan struct{})
 		go func() {
-			calls.await(t.Context(), nil) // the connections never end by themselves
-			waited <- time.Since(begun)
+			defer close(waited)
+			calls.await(t.Context(), &peer, nil) // the connections never end by themselves
 		}()
-		<-time.After(time.Second) // on the clock of the synctest bubble: the call takes that long
-		select {
-		case <-waited:
-			t.Fatal("await did not wait for the call")
-		default:
+		still := func(what string) {
+			t.Helper()
+			<-time.After(time.Minute) // on the clock of the synctest bubble
+			select {
+			case <-waited:
+				t.Fatal("await did not wait for " + what)
+			default:
+			}
 		}
-		calls.end()
-		<-time.After(flushWithin / 2)
-		calls.begin() // one that had already been sent
-		calls.end()
-		if took := <-waited; took != time.Second+2*flushWithin {
-			t.Errorf("await took %v, want the call's time and %v twice", took, flushWithin)
+		still("the call")
+		peer.may.Store(true)
+		calls.HandleRPC(call, &rpcstats.End{})
+		still("the peer")
+		for range 3 {
+			peer.may.Store(false)
+			<-time.After(quietLooks * lookEvery / 2)
+			late := unaryCall() // sent before the peer's acknowledgement, received after it
+			calls.HandleRPC(late, &rpcstats.Begin{})
+			calls.HandleRPC(late, &rpcstats.End{})
+		}
+		ended := time.Now()
+		<-waited
+		if took := time.Since(ended); took < quietLooks*lookEvery || took > (quietLooks+1)*lookEvery {
+			t.Errorf("after the last call await took %v, want %v", took, quietLooks*lookEvery)
+		}
+		calls.HandleRPC(stream, &rpcstats.End{})
+		if running, begun := calls.count(); running != 0 || begun != 4 {
+			t.Errorf("%d calls of %d run", running, begun)
 		}
 	})
 }
 
-func TestDrainEndsWithTheConnectionsOrItsContext(t *testing.T) {
+func TestStopEndsWithTheConnectionsOrItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls inFlight
 		done := make(chan struct{})
 		close(done)
-		calls.begin()
-		calls.await(t.Context(), done)
+		calls.HandleRPC(unaryCall(), &rpcstats.Begin{})
+		calls.await(t.Context(), new(onePeer), done)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begun := time.Now()
-		calls.await(ctx, nil)
+		calls.await(ctx, new(onePeer), nil)
 		if took := time.Since(begun); took != time.Minute {
 			t.Errorf("await took %v, want the time that it was given", took)
 		}
-		calls.end()
 	})
 }
 

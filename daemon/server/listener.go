@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/agbox/agbox/internal/process"
 )
 
 // socketBuffer is the size of the send and receive buffers of each connection in bytes.
@@ -29,6 +29,9 @@ type Listener struct {
 	park, closing           sync.Once
 	// unserved counts accepted connections that were not used yet.
 	unserved sync.WaitGroup
+
+	mu   sync.Mutex // guards open
+	open map[*peerConn]struct{}
 }
 
 // NewListener takes over a listener. It logs refused connections.
@@ -36,19 +39,22 @@ func NewListener(lis *net.UnixListener, log *slog.Logger) *Listener {
 	return &Listener{
 		UnixListener: lis, log: log,
 		pausing: make(chan struct{}), parked: make(chan struct{}), closed: make(chan struct{}),
+		open: make(map[*peerConn]struct{}),
 	}
 }
 
 // pause stops accepting. Further connections wait in the socket's queue for the next
-// listener. It returns when every accepted connection is being served: connections that
-// grpc gets while it stops are closed, and their callers would see a refusal. It must be
-// called once, while Accept is running.
+// listener. It returns when every accepted connection has greeted, or was closed because
+// it is silent: connections that grpc gets while it stops are closed, and grpc announces
+// its end to nobody before all have greeted. It must be called once, while Accept is
+// running.
 func (l *Listener) pause() {
 	close(l.pausing)
 	_ = l.SetDeadline(time.Unix(1, 0)) // fails only on a closed listener
 	select {
 	case <-l.parked:
 		l.unserved.Wait()
+		l.awaitGreetings()
 	case <-l.closed:
 	}
 }
@@ -67,15 +73,15 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, l.acceptFailed(err)
 		}
-		if err := admit(conn); err != nil {
+		pid, err := admit(conn)
+		if err != nil {
 			l.log.Warn("a connection was refused", "error", err)
 			_ = conn.Close()
 			continue
 		}
 		_ = conn.SetReadBuffer(socketBuffer)
 		_ = conn.SetWriteBuffer(socketBuffer)
-		l.unserved.Add(1)
-		return &served{UnixConn: conn, begun: l.unserved.Done}, nil
+		return l.newPeer(conn, pid), nil
 	}
 }
 
@@ -90,45 +96,14 @@ func (l *Listener) acceptFailed(err error) error {
 	}
 }
 
-// served is a connection that reports its first use.
-type served struct {
-	*net.UnixConn
-	once  sync.Once
-	begun func()
-}
-
-func (c *served) Read(p []byte) (int, error) {
-	c.once.Do(c.begun)
-	return c.UnixConn.Read(p)
-}
-
-func (c *served) Write(p []byte) (int, error) {
-	c.once.Do(c.begun)
-	return c.UnixConn.Write(p)
-}
-
-func (c *served) Close() error {
-	c.once.Do(c.begun)
-	return c.UnixConn.Close()
-}
-
-func admit(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+// admit returns the process that has connected, if its user may.
+func admit(conn *net.UnixConn) (pid int, err error) {
+	pid, uid, err := process.PeerUser(conn)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
+	if uid != 0 && uid != os.Getuid() {
+		return 0, errors.New("the peer is another user")
 	}
-	if credErr != nil {
-		return credErr
-	}
-	if cred.Uid != 0 && int(cred.Uid) != os.Getuid() {
-		return errors.New("the peer is another user")
-	}
-	return nil
+	return pid, nil
 }

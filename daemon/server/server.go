@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"buf.build/go/protovalidate"
@@ -79,7 +80,10 @@ type Server struct {
 	health   *health.Server
 	guard    *guard
 	life     *lifetime
+	calls    *inFlight
 	stopOnce sync.Once
+	// listener is that of Serve.
+	listener atomic.Pointer[Listener]
 }
 
 // sandboxService is SandboxService: groups of calls, each with its own dependencies.
@@ -118,7 +122,7 @@ func New(o Options) (*Server, error) {
 	}
 	life := newLifetime()
 	s := &Server{
-		health: health.NewServer(), life: life,
+		health: health.NewServer(), life: life, calls: new(inFlight),
 		guard: &guard{rules: o.Rules, log: o.Log, life: life},
 	}
 	s.grpc = grpc.NewServer(
@@ -132,6 +136,7 @@ func New(o Options) (*Server, error) {
 		grpc.SharedWriteBuffer(true),
 		experimental.BufferPool(buffers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.StatsHandler(s.calls),
 		grpc.ChainUnaryInterceptor(s.guard.unary),
 		grpc.ChainStreamInterceptor(s.guard.stream),
 	)
@@ -146,14 +151,19 @@ func New(o Options) (*Server, error) {
 }
 
 // Serve answers calls until Stop.
-func (s *Server) Serve(lis *Listener) error { return s.grpc.Serve(lis) }
+func (s *Server) Serve(lis *Listener) error {
+	s.listener.Store(lis)
+	return s.grpc.Serve(lis)
+}
 
-// Pause stops accepting connections on the socket of Serve. Existing connections are
+// Pause stops accepting connections on the socket of Serve. It waits up to 2 s for the
+// greetings of accepted connections and closes those without. Existing connections are
 // still served. Stop follows.
 func (s *Server) Pause(lis *Listener) { lis.pause() }
 
-// Stop refuses new calls, ends streams with a status that makes clients resume, and waits
-// for the running calls, at most until ctx ends. Then it closes the connections, even
+// Stop announces the end to all peers, ends streams with a status that makes clients
+// resume, and waits for the running calls and until each peer has acknowledged that it
+// sends no further call, at most until ctx ends. Then it closes the connections, even
 // those whose peer does not read. ended is closed when no call is left: one that waits
 // for a path of this machine may never end.
 func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
@@ -166,7 +176,7 @@ func (s *Server) Stop(ctx context.Context) (ended <-chan struct{}) {
 		defer close(done)
 		s.grpc.GracefulStop()
 	}()
-	s.guard.calls.await(ctx, done)
+	s.calls.await(ctx, s.listener.Load(), done)
 	all := make(chan struct{})
 	go func() { // ends with the calls
 		defer close(all)

@@ -37,6 +37,17 @@ func Lives(pid int) bool {
 	return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
+// Stopped reports whether a signal such as SIGSTOP, or Ctrl-Z in a terminal, has stopped the
+// process. It returns false if /proc does not show the process.
+func Stopped(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	state, _ := readStat(stat)
+	return state == 'T'
+}
+
 // taskLives implements Lives with the files below proc. It checks all tasks: if the first
 // thread has ended, it stays a zombie until the last one has ended, and an exiting process
 // closes its files in the task that ends last.
