@@ -355,6 +355,42 @@ func TestASparseFileIsUnpackedWithItsHoles(t *testing.T) {
 	}
 }
 
+func TestAFileOfHolesTakesNoDiskWhereItIsUnpacked(t *testing.T) {
+	const size, data = 64 << 20, 40 << 20 // the end is a hole, and data is inside
+	from := t.TempDir()
+	path := filepath.Join(from, "holes")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteAt([]byte("data"), data)
+	if err := errors.Join(err, file.Truncate(size), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	a := newTarget(t)
+	d, err := os.Open(from)
+	a.must(err)
+	defer d.Close()
+	var raw bytes.Buffer
+	a.must(Pack(t.Context(), &raw, int(d.Fd()), "holes", PackOptions{Name: "holes"}))
+	if _, err := a.unpack(raw.Bytes(), UnpackOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(a.target, "holes")
+	st, err := os.Stat(made)
+	a.must(err)
+	if blocks := st.Sys().(*syscall.Stat_t).Blocks * 512; st.Size() != size || blocks > 4<<20 {
+		t.Errorf("it has %d bytes in %d", st.Size(), blocks)
+	}
+	want, err := os.ReadFile(path)
+	a.must(err)
+	got, err := os.ReadFile(made)
+	a.must(err)
+	if !bytes.Equal(got, want) {
+		t.Error("its content is another one")
+	}
+}
+
 func TestACancelledUnpackingCreatesAndReplacesNothing(t *testing.T) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

@@ -82,7 +82,7 @@ func (u *unpacker) large(h *tar.Header, f *file) error {
 // finish sets the metadata of a written file and gives it its final name. The owner is
 // set first, because changing it clears mode bits and capabilities.
 func (u *unpacker) finish(h *tar.Header, f *file) error {
-	if f.sparse {
+	if f.holes {
 		if err := unix.Ftruncate(f.fd, f.size); err != nil {
 			return err
 		}
@@ -117,6 +117,8 @@ type file struct {
 	fd     int
 	size   int64
 	sparse bool
+	// holes is true if the file has a hole, which may be its end.
+	holes bool
 }
 
 func (f *file) name() string {
@@ -156,10 +158,13 @@ func (f *file) publish() error {
 	return nil
 }
 
-// write appends p. In a sparse file, a piece of zeros becomes a hole.
+// write appends p. A whole chunk of zeros becomes a hole, and in a sparse file any piece of
+// zeros. A file of holes can have terabytes; a sandbox makes one in no time, and a tar
+// archive has it as zeros.
 func (f *file) write(p []byte) error {
 	defer func() { f.size += int64(len(p)) }()
-	if f.sparse && isZero(p) {
+	if (f.sparse || len(p) == chunk) && isZero(p) {
+		f.holes = true
 		_, err := unix.Seek(f.fd, int64(len(p)), io.SeekCurrent)
 		return err
 	}
