@@ -54,7 +54,7 @@ func migrate(db *bolt.DB, keys secrets.Keys, list []migration, now time.Time) (m
 			}
 			meta.SchemaVersion = m.to
 		}
-		meta.Rewrite = meta.GetRewrite() || t.hadPlain
+		meta.Rewrite = meta.GetRewrite() || t.rewrite
 		return putMeta(b, meta)
 	})
 	if err != nil {

@@ -136,8 +136,10 @@ func (t *Tx) EraseSecrets(sandboxID string) error {
 	return errors.Join(t.remove(bucketSandboxSecrets, []byte(sandboxID)), t.drop(bucketExecSecrets(sandboxID)))
 }
 
-// hideSecrets is the migration to schema 2. Deleted sandboxes lose their secrets.
+// hideSecrets is the migration to schema 2. Deleted sandboxes lose their secrets. Free pages
+// can have those of sandboxes whose records are gone, too.
 func hideSecrets(t *Tx) error {
+	t.rewrite = true
 	for _, id := range t.SandboxIDs() {
 		spec, err := t.SandboxConfig(id)
 		if err != nil {
@@ -158,7 +160,6 @@ func hideSecrets(t *Tx) error {
 }
 
 func (t *Tx) hideSandbox(id string, spec *agboxv1.CreateSpec) error {
-	t.hadPlain = true
 	request := t.sandboxRequest(id)
 	if _, deleted := t.DeletedAt(id); deleted {
 		shown, _ := secrets.HideSpec(spec)
@@ -188,7 +189,6 @@ func (t *Tx) hideExecs(sandboxID string) error {
 		if hidden == nil {
 			continue
 		}
-		t.hadPlain = true
 		if deleted {
 			err = t.putMessage(bucketExecConfig(sandboxID), []byte(id), shown)
 		} else if err = t.secretKeys.Make(sandboxID); err == nil {

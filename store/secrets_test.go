@@ -303,6 +303,31 @@ func TestAnOldDatabaseIsEncryptedAndWrittenAnew(t *testing.T) {
 	wantNoCanary(t, o.Path)
 }
 
+func TestFreePagesOfAnOldDatabaseAreLeftBehind(t *testing.T) {
+	o := testOptions(t.TempDir())
+	plainDatabase(t, o)
+	db, err := bolt.Open(o.Path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(b *bolt.Tx) error {
+		tx := &Tx{bolt: b}
+		return errors.Join(tx.DropSandbox("a"), tx.DropSandbox("b"))
+	})
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(readFile(t, o.Path), []byte(execCanary)) {
+		t.Fatal("no free page has the value")
+	}
+	mustView(t, mustOpen(t, o), func(tx *Tx) {
+		if _, reserved := tx.SandboxReserved("a"); !reserved {
+			t.Error("the id is free")
+		}
+	})
+	wantNoCanary(t, o.Path)
+}
+
 func TestAnOldDatabaseThatCannotBeWrittenAnewIsServedAndTriedAgain(t *testing.T) {
 	o := testOptions(t.TempDir())
 	plainDatabase(t, o)

@@ -19,8 +19,8 @@ import (
 type Tx struct {
 	bolt       *bolt.Tx
 	secretKeys secrets.Keys
-	// hadPlain: a migration has encrypted secrets, whose plain text is left in free pages.
-	hadPlain bool
+	// rewrite: after this migration, free pages may have secrets in plain text.
+	rewrite bool
 	// changes counts the changes that a rollback would have to undo.
 	changes  int
 	onCommit []func()
