@@ -115,6 +115,7 @@ var reasonCodes = map[agboxv1.ErrorReason]codes.Code{
 	agboxv1.ErrorReason_INTERNAL_ERROR:         codes.Internal,
 	agboxv1.ErrorReason_UPGRADE_REFUSED:        codes.FailedPrecondition,
 	agboxv1.ErrorReason_HOST_PATH_UNUSABLE:     codes.FailedPrecondition,
+	agboxv1.ErrorReason_HOST_FOLDERS_FULL:      codes.FailedPrecondition,
 	agboxv1.ErrorReason_FILE_SYSTEM_FULL:       codes.ResourceExhausted,
 }
 

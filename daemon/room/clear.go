@@ -18,6 +18,7 @@ import (
 // logs go too, until it has no more than that. Its container must not run. A sandbox that
 // still has too much gets HOST_FOLDERS_FULL (errdefs.ErrFailedPrecondition).
 func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
+	defer k.forget(sandboxID)
 	use, err := k.Use(ctx, sandboxID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // nothing was made for it yet, or somebody removed it

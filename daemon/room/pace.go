@@ -53,6 +53,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		if len(k.running()) == 0 {
+			k.Pass(ctx) // only forgets what is known
 			continue
 		}
 		now, free := k.now(), k.free()

@@ -79,8 +79,7 @@ type Keeper struct {
 	log     *slog.Logger
 
 	mu sync.Mutex // guards known
-	// known are the last counts of the sandboxes that may run, and of others that were
-	// asked for since the last pass.
+	// known are the counts of the last pass. A sandbox that was tidied since has none.
 	known map[string]Use
 }
 
@@ -139,13 +138,14 @@ func (k *Keeper) Known(ctx context.Context, sandboxID string) (Use, bool) {
 		return use, true
 	}
 	use, err := k.Use(ctx, sandboxID)
-	if err != nil {
-		return Use{}, false
-	}
+	return use, err == nil
+}
+
+// forget drops the last count of a sandbox.
+func (k *Keeper) forget(sandboxID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.known[sandboxID] = use
-	return use, true
+	delete(k.known, sandboxID)
 }
 
 // count replaces the usage of use.

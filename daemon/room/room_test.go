@@ -203,6 +203,7 @@ func TestTidyLeavesAFolderWithinItsLimitsAlone(t *testing.T) {
 func TestTidyRemovesStrangersFirstThenTheLargestLogs(t *testing.T) {
 	b := newBench(t)
 	b.write("stranger", 2<<20)
+	b.Pass(t.Context())
 	b.write("unrecorded.status", 10)
 	b.must(os.WriteFile(filepath.Join(b.paths.GuestLink("a"), "x"), nil, 0o600))
 	b.must(os.WriteFile(filepath.Join(b.paths.GuestLink("a"), paths.LinkSocket), nil, 0o600))
@@ -212,6 +213,9 @@ func TestTidyRemovesStrangersFirstThenTheLargestLogs(t *testing.T) {
 	}
 	if left := b.left(b.paths.GuestLink("a")); !slices.Equal(left, []string{paths.LinkSocket}) {
 		t.Errorf("left beside the socket are %q", left)
+	}
+	if use, ok := b.Known(t.Context(), "a"); !ok || use.Bytes > 1<<20 || use.Files != 2 {
+		t.Errorf("what is known is %+v, %v", use, ok)
 	}
 	b.book.recorded["b"] = true
 	b.write("b.stdout.log", 3<<20)

@@ -175,7 +175,7 @@ const (
 	// their key is missing, damaged or of another user. FAILED_PRECONDITION.
 	ErrorReason_SECRETS_UNREADABLE ErrorReason = 112
 	// Of a sandbox: something in it put more into its folders on the host than it may, so
-	// the daemon stopped it.
+	// the daemon stopped it, or cannot start it before a person removes that.
 	ErrorReason_HOST_FOLDERS_FULL ErrorReason = 113
 )
 
