@@ -1,11 +1,18 @@
 // Package room bounds what a sandbox may put into the two folders of the host that its
 // container can write: that of its logs and that of the supervisor's socket.
 //
-// No file system does this without project quotas, so the daemon counts. What may be in
-// the folders is in the boot configuration, as the sandbox was made with it. A sandbox
-// that has more is stopped at once, with HOST_FOLDERS_FULL, and what agbox has not put
-// there is removed. The supervisor keeps the output of commands within the limit itself
-// (logs.Quota), so only a process that writes there on its own reaches it.
+// File systems limit a folder only with project quotas, which need root and a mount
+// option, so the daemon counts. What may be in the folders is in the boot configuration, as
+// the sandbox was made with it. A sandbox that has more is stopped at once, with
+// HOST_FOLDERS_FULL, and what agbox has not put there is removed. If that is not enough, the
+// largest logs go. The supervisor keeps the output of commands within the limit itself
+// (logs.Quota), so only a process that writes there on its own reaches it. What cannot be
+// read or is nested too deeply counts as too much.
+//
+// The stop is an event, SANDBOX_STOP_REQUESTED. The container is killed without grace, and
+// the record keeps the reason until the next start, which first tidies the folders and fails
+// if too much is left. What only root can remove is left to a container (daemon/reconcile,
+// reclaim.go).
 package room
 
 import (
