@@ -1093,8 +1093,8 @@ type SecuritySpec struct {
 	// read-only otherwise. By flag only.
 	WritableConfig *bool `protobuf:"varint,50,opt,name=writable_config,json=writableConfig,proto3,oneof" json:"writable_config,omitempty"`
 	// Let the containers of the sandbox reach the addresses of the host, and link-local and
-	// metadata addresses. The name host.docker.internal then leads to the host. Only for the
-	// primary; it applies to the services, too.
+	// metadata addresses. The name host.docker.internal then leads to the host. It applies
+	// to all containers of the sandbox, so a service has no setting of its own.
 	AllowHost     *bool `protobuf:"varint,51,opt,name=allow_host,json=allowHost,proto3,oneof" json:"allow_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
