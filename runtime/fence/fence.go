@@ -96,20 +96,28 @@ func (f *Fence) Raise(interfaces []string) error {
 	if err != nil {
 		return err
 	}
+	return failed(f.add(interfaces, fenced, complete))
+}
+
+// add adds interfaces to the fenced ones. If the rules are not complete, it makes all.
+func (f *Fence) add(interfaces, fenced []string, complete bool) error {
 	if complete {
 		conn := new(nftables.Conn)
 		if err := conn.SetAddElements(f.set(), elements(interfaces)); err != nil {
 			return err
 		}
-		return failed(conn.Flush())
+		if err := conn.Flush(); !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		// Somebody has removed the table since it was looked at.
 	}
-	all := slices.Compact(slices.Sorted(slices.Values(append(fenced, interfaces...))))
-	err = f.build(all)
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(fenced, interfaces))))
+	err := f.build(all)
 	if !f.drop && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)) {
 		f.drop = true
 		err = f.build(all)
 	}
-	return failed(err)
+	return err
 }
 
 // Trim removes the rules for interfaces that do not exist any more. It fails like Gaps.
@@ -194,7 +202,11 @@ func (f *Fence) standing() (fenced []string, complete bool, err error) {
 	}
 	members, err := conn.GetSetElements(f.set())
 	if err != nil {
-		return nil, false, nil // the set is missing, so the table is to be replaced
+		sets, listed := conn.GetSets(f.table)
+		if listed == nil && !slices.ContainsFunc(sets, func(s *nftables.Set) bool { return s.Name == setName }) {
+			return nil, false, nil // somebody has removed it
+		}
+		return nil, false, failed(err)
 	}
 	for _, m := range members {
 		fenced = append(fenced, string(bytes.TrimRight(m.Key, "\x00")))

@@ -169,6 +169,22 @@ func liveInNamespace() error {
 		one.Clear,
 		func() error { return errors.Join(wantFenced(one), wantTables("agbox-two")) },
 		one.Clear,
+		// Somebody removes the set.
+		func() error { return one.Raise([]string{"br-a"}) },
+		func() error {
+			conn := new(nftables.Conn)
+			conn.FlushTable(one.table)
+			conn.DelSet(one.set())
+			return conn.Flush()
+		},
+		func() error { return wantFenced(one) },
+		func() error { return one.Raise([]string{"br-a"}) },
+		func() error { return wantFenced(one, "br-a") },
+		one.Clear,
+		// Somebody removes the table between the look at it and the change.
+		func() error { return one.add([]string{"br-b"}, []string{"br-a"}, true) },
+		func() error { return wantFenced(one, "br-a", "br-b") },
+		one.Clear,
 		func() error { return one.Raise([]string{"br-a", "br-b"}) },
 		// A later daemon finds them, and replaces them if they are not what it would make.
 		func() error { return wantFenced(New("one", one.resolvers), "br-a", "br-b") },
