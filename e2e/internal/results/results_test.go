@@ -158,7 +158,7 @@ func TestTestsOfOtherPackagesAreRows(t *testing.T) {
 	for _, r := range table.rows {
 		got = append(got, r.words+": "+r.result)
 	}
-	want := []string{"good (one/two): held", "bad (one/two): FAILED", "idle (one/two): SKIPPED", "missing (one/two): did not end", "broken (broken/two): did not end"}
+	want := []string{"good (1 elsewhere): held", "bad (2 elsewhere): FAILED", "idle (2 elsewhere): SKIPPED", "missing (1 elsewhere): did not end", "broken (1 elsewhere): did not end"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("the rows are %q, want %q", got, want)
 	}
