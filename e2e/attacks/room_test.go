@@ -66,6 +66,9 @@ func TestASandboxStartsNoExecsThroughItsOwnSocket(t *testing.T) {
 // files in their folders.
 const roomSettings = "max-sandbox-log: 8m\n"
 
+// roomUser is a user without rights on the host.
+const roomUser = 64322
+
 // awaitFull waits until the daemon has stopped a sandbox because of its folders.
 func awaitFull(t *testing.T, c *client.Client, box string) *agboxv1.SandboxHandle {
 	t.Helper()
@@ -84,15 +87,23 @@ func awaitFull(t *testing.T, c *client.Client, box string) *agboxv1.SandboxHandl
 
 func TestASandboxThatFillsItsFoldersOnTheHostIsStopped(t *testing.T) {
 	t.Parallel()
-	for name, attack := range map[string]struct{ words, script string }{
-		"log":    {"root in the sandbox writes 12 GB into the log folder", "dd if=/dev/zero of=/var/log/agents-sandbox/fill bs=1M count=12000"},
-		"socket": {"root in the sandbox writes 12 GB into the folder of the socket", "dd if=/dev/zero of=/.agbox/link/fill bs=1M count=12000"},
-		"append": {"root in the sandbox writes 12 GB into the log of a command", "for f in /var/log/agents-sandbox/*.stdout.log; do dd if=/dev/zero bs=1M count=12000 >>$f; done"},
-		"files":  {"root in the sandbox makes 200,000 files in the log folder", "i=0; while [ $i -lt 200000 ]; do : >/var/log/agents-sandbox/$i; i=$((i+1)); done"},
+	for name, attack := range map[string]struct {
+		words, script string
+		// user runs the daemon without root.
+		user bool
+	}{
+		"log":    {words: "root in the sandbox writes 12 GB into the log folder", script: "dd if=/dev/zero of=/var/log/agents-sandbox/fill bs=1M count=12000"},
+		"socket": {words: "root in the sandbox writes 12 GB into the folder of the socket", script: "dd if=/dev/zero of=/.agbox/link/fill bs=1M count=12000"},
+		"append": {words: "root in the sandbox writes 12 GB into the log of a command; the daemon is not root", user: true, script: "for f in /var/log/agents-sandbox/*.stdout.log; do dd if=/dev/zero bs=1M count=12000 >>$f; done"},
+		"files":  {words: "root in the sandbox makes 200,000 files in the log folder; the daemon is not root", user: true, script: "i=0; while [ $i -lt 200000 ]; do : >/var/log/agents-sandbox/$i; i=$((i+1)); done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			Row(t, 9, attack.words)
-			in := harness.New(t)
+			in := harness.New(t, func(in *harness.Install) {
+				if attack.user {
+					asMemberOfDocker(t, roomUser)(in)
+				}
+			})
 			write(t, in, "config", map[string]string{"agboxd.yaml": roomSettings})
 			box, neighbour := in.Create(t, "box", harness.ImageBusybox), in.Create(t, "neighbour", harness.ImageBusybox)
 			c, daemon := in.Client(t), in.Status(t).PID
@@ -168,7 +179,7 @@ func TestARemovalLeavesNothingOfASandboxInTheLogFolder(t *testing.T) {
 func TestASandboxThatHidesItsFoldersIsStopped(t *testing.T) {
 	t.Parallel()
 	Row(t, 9, "root in the sandbox closes the log folder to a daemon that is not root")
-	in := harness.New(t, asMemberOfDocker(t, 64322))
+	in := harness.New(t, asMemberOfDocker(t, roomUser))
 	box := in.Create(t, "box", harness.ImageBusybox)
 	in.Must(t, "exec", "-d", box, "--", "sh", "-c", "cd / && chown 0:0 /var/log/agents-sandbox && chmod 700 /var/log/agents-sandbox")
 	if h := awaitFull(t, in.Client(t), box); !strings.Contains(h.GetErrorMessage(), "cannot be counted") {
