@@ -25,6 +25,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/agents"
 	"github.com/agbox/agbox/daemon/doctor"
 	"github.com/agbox/agbox/daemon/guests/execs"
 	"github.com/agbox/agbox/daemon/guests/files"
@@ -242,6 +243,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	})
 	runner := execs.New(r.links, book, cfg.Paths, time.Now, cfg.Log)
 	guestFiles := files.New(r.links, cfg.Paths)
+	incarnations := agents.New(runner, book, cfg.Paths, cfg.Log)
 	resync := cfg.Resync
 	if resync == 0 {
 		resync = defaultResync
@@ -252,7 +254,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		Stopped: func(id string) { r.loop.Interrupt(id) },
 	})
 	r.loop = reconcile.New(reconcile.Options{
-		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Room: r.room, Ledger: book, Paths: cfg.Paths,
+		Engine: engine, Links: r.links, Execs: runner, Files: guestFiles, Agents: incarnations, Room: r.room, Ledger: book, Paths: cfg.Paths,
 		Host:      host,
 		InstallID: db.InstallID(), Supervisor: supervisor.Copy, Unprivileged: os.Geteuid() != 0,
 		InstallSupervisor: func() (string, error) {

@@ -117,25 +117,13 @@ func (t *Tx) Event(sandboxID string, sequence uint64) (*agboxv1.SandboxEvent, er
 // whose encoding would exceed maxBytes in total (0: no bound), but always has
 // one record if there is any. A sandbox without events has an empty page.
 func (t *Tx) Events(sandboxID string, after uint64, limit, maxBytes int) EventPage {
-	page := EventPage{Next: after, Trimmed: t.Trimmed(sandboxID)}
+	page := EventPage{Trimmed: t.Trimmed(sandboxID)}
 	bucket := bucketEvents(sandboxID)
-	size := 0
-	t.eachNumber(bucket, after, func(sequence uint64, key, raw []byte) bool {
-		records := len(page.Events) + len(page.Bad)
-		if records > 0 && (records >= limit || maxBytes > 0 && size+len(raw) > maxBytes) {
-			page.More = true
-			return false
-		}
-		size += len(raw)
-		page.Next = sequence
+	records := readPage(t, bucket, after, limit, maxBytes, func(_ uint64, key, raw []byte) (*agboxv1.SandboxEvent, error) {
 		ev := &agboxv1.SandboxEvent{}
-		if err := decode(bucket, key, raw, ev); err != nil {
-			page.Bad = append(page.Bad, recordError(bucket, key, err))
-		} else {
-			page.Events = append(page.Events, ev)
-		}
-		return true
+		return ev, decode(bucket, key, raw, ev)
 	})
+	page.Events, page.Bad, page.Next, page.More = records.good, records.bad, records.next, records.more
 	return page
 }
 
@@ -168,19 +156,41 @@ func (t *Tx) NewestEvent(sandboxID string, upTo uint64, fits func(*agboxv1.Sandb
 // OrderedEvents returns up to limit events of all sandboxes after the given
 // position. A limit below 1 counts as 1.
 func (t *Tx) OrderedEvents(after uint64, limit int) OrderedPage {
-	page := OrderedPage{Next: after, Trimmed: t.OrderTrimmed()}
-	t.eachNumber(bucketEventOrder, after, func(position uint64, key, raw []byte) bool {
-		records := len(page.Events) + len(page.Bad)
-		if records > 0 && records >= limit {
-			page.More = true
+	page := OrderedPage{Trimmed: t.OrderTrimmed()}
+	records := readPage(t, bucketEventOrder, after, limit, 0, func(position uint64, key, raw []byte) (OrderedEvent, error) {
+		ev, err := t.referred(key, raw)
+		return OrderedEvent{Position: position, Event: ev}, err
+	})
+	page.Events, page.Bad, page.Next, page.More = records.good, records.bad, records.next, records.more
+	return page
+}
+
+// records is a contiguous part of a bucket with numeric keys.
+type records[E any] struct {
+	good []E
+	bad  []*RecordError
+	next uint64
+	more bool
+}
+
+// readPage reads records after the given number. It ends before the record that would be
+// more than limit, or whose encoding would exceed maxBytes in total (0: no bound), but
+// always has one record if there is any.
+func readPage[E any](t *Tx, bucket []byte, after uint64, limit, maxBytes int, read func(n uint64, key, raw []byte) (E, error)) records[E] {
+	page := records[E]{next: after}
+	size := 0
+	t.eachNumber(bucket, after, func(n uint64, key, raw []byte) bool {
+		count := len(page.good) + len(page.bad)
+		if count > 0 && (count >= limit || maxBytes > 0 && size+len(raw) > maxBytes) {
+			page.more = true
 			return false
 		}
-		page.Next = position
-		ev, err := t.referred(key, raw)
-		if err != nil {
-			page.Bad = append(page.Bad, recordError(bucketEventOrder, key, err))
+		size += len(raw)
+		page.next = n
+		if record, err := read(n, key, raw); err != nil {
+			page.bad = append(page.bad, recordError(bucket, key, err))
 		} else {
-			page.Events = append(page.Events, OrderedEvent{Position: position, Event: ev})
+			page.good = append(page.good, record)
 		}
 		return true
 	})

@@ -42,14 +42,23 @@ const SchemaVersion uint32 = 2
 //	events-trimmed                   what was removed from the streams of events
 //	  {sandbox_id}                   -> store.v1.Trimmed, of events:{sandbox_id}
 //	  "*"                            -> store.v1.Trimmed, of event-order
+//	agent-ids                        reserved agent ids, never removed
+//	  {agent_id}                     -> int64, UnixNano of the reservation
+//	agent-config                     one per agent that has a history
+//	  {agent_id}                     -> agbox.v1.AgentSpec, resolved
+//	agent-events:{agent_id}          history of one agent
+//	  {sequence}                     -> agbox.v1.AgentEvent
+//	agent-event-order                index: all events of all agents in order
+//	  {position}                     -> store.v1.AgentEventRef
 //	meta
 //	  "meta"                         -> store.v1.Meta
 //
 // The first six buckets are the published contract. The others are our own.
 // exec-last-event and event-order are indexes; indexSeedDatabase in migrate.go
 // computes them from the first six. events-trimmed exists only after a removal, the three
-// buckets of request keys only after a request with a key, and those of secrets only after
-// a request with one.
+// buckets of request keys only after a request with a key, those of secrets only after a
+// request with one, and those of agents only after the first agent. A daemon that does not
+// know agents leaves them alone.
 var (
 	bucketSandboxIDs      = []byte("sandbox-ids")
 	bucketExecIDs         = []byte("exec-ids")
@@ -61,23 +70,28 @@ var (
 	bucketSandboxRequests = []byte("sandbox-requests")
 	bucketExecKeys        = []byte("exec-keys")
 	bucketSandboxSecrets  = []byte("sandbox-secrets")
+	bucketAgentIDs        = []byte("agent-ids")
+	bucketAgentConfig     = []byte("agent-config")
+	bucketAgentOrder      = []byte("agent-event-order")
 	bucketMeta            = []byte("meta")
 	keyMeta               = []byte("meta")
 	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
 	keyAllTrimmed = []byte("*")
 )
 
-// Name prefixes of the buckets of one sandbox; the sandbox id follows. Ids never
-// contain a colon.
+// Name prefixes of the buckets of one sandbox or agent; its id follows. Ids never contain
+// a colon.
 const (
 	prefixEvents        = "events:"
 	prefixExecConfig    = "exec-config:"
 	prefixExecLastEvent = "exec-last-event:"
 	prefixExecSecrets   = "exec-secrets:"
+	prefixAgentEvents   = "agent-events:"
 )
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
+func bucketAgentEvents(agentID string) []byte     { return []byte(prefixAgentEvents + agentID) }
 func bucketExecLastEvent(sandboxID string) []byte { return []byte(prefixExecLastEvent + sandboxID) }
 func bucketExecSecrets(sandboxID string) []byte   { return []byte(prefixExecSecrets + sandboxID) }
 

@@ -87,7 +87,8 @@ func (t *Tx) write(bucket []byte) (*bolt.Bucket, error) {
 const appendFill = 0.95
 
 func growsAtTheEnd(bucket []byte) bool {
-	return bytes.Equal(bucket, bucketEventOrder) || bytes.HasPrefix(bucket, []byte(prefixEvents))
+	return bytes.Equal(bucket, bucketEventOrder) || bytes.HasPrefix(bucket, []byte(prefixEvents)) ||
+		bytes.Equal(bucket, bucketAgentOrder) || bytes.HasPrefix(bucket, []byte(prefixAgentEvents))
 }
 
 func (t *Tx) put(bucket, key, value []byte) error {

@@ -42,12 +42,18 @@ func verifierOf(bucket string) func(value []byte) error {
 		return decodes(&agboxv1.CreateExecRequest{})
 	case prefixExecLastEvent:
 		return isNumber
+	case prefixAgentEvents:
+		return decodes(&agboxv1.AgentEvent{})
 	}
 	switch bucket {
-	case string(bucketSandboxIDs), string(bucketExecIDs), string(bucketSandboxDeleted):
+	case string(bucketSandboxIDs), string(bucketExecIDs), string(bucketSandboxDeleted), string(bucketAgentIDs):
 		return isNumber
 	case string(bucketSandboxConfig):
 		return decodes(&agboxv1.CreateSpec{})
+	case string(bucketAgentConfig):
+		return decodes(&agboxv1.AgentSpec{})
+	case string(bucketAgentOrder):
+		return decodes(&storev1.AgentEventRef{})
 	case string(bucketEventOrder):
 		return decodes(&storev1.EventRef{})
 	case string(bucketEventsTrimmed):

@@ -106,18 +106,8 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 	if err := c.Connect(ctx); err != nil {
 		return "", err
 	}
-	if hasFiles(in) || len(in.GetCreateSpec().GetBuiltinTools()) > 0 {
-		// Resolve first: it reports notices about ignored fields and missing tools, and all problems at once.
-		out, err := a.resolved(ctx, c, in)
-		if err != nil {
-			return "", err
-		}
-		if hasFiles(in) && out.GetHostRequests() == nil {
-			return "", errOldDaemon
-		}
-		if err := o.agree(ctx, a, input, out.GetHostRequests()); err != nil {
-			return "", err
-		}
+	if err := o.agreed(ctx, a, c, input); err != nil {
+		return "", err
 	}
 	h, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.SandboxHandle, error) { return c.CreateSandbox(ctx, in) })
 	if err != nil {
@@ -133,6 +123,24 @@ func (o *createOptions) create(ctx context.Context, a *app, c *client.Client, in
 		}
 	}
 	return id, nil
+}
+
+// agreed makes sure that a person agrees to what the files of the request ask of the host.
+// It resolves first, which reports notices about ignored fields and missing tools, and all
+// problems at once.
+func (o *specOptions) agreed(ctx context.Context, a *app, c *client.Client, input *client.SpecInput) error {
+	in := input.Request
+	if !hasFiles(in) && len(in.GetCreateSpec().GetBuiltinTools()) == 0 {
+		return nil
+	}
+	out, err := a.resolved(ctx, c, in)
+	if err != nil {
+		return err
+	}
+	if hasFiles(in) && out.GetHostRequests() == nil {
+		return errOldDaemon
+	}
+	return o.agree(ctx, a, input, out.GetHostRequests())
 }
 
 // accepted makes a request that leaves something behind, within a bound. When ctx ends,

@@ -46,6 +46,9 @@ type Ledger struct {
 	// published is the position of the newest event that the maps above include. The
 	// store shows an event slightly earlier, even before it is synced to disk.
 	published uint64
+
+	// agents has the agents, with a lock of its own.
+	agents agentBook
 }
 
 // Sandbox is a record with the spec of the sandbox. Both are read-only.
@@ -98,7 +101,7 @@ func Open(ctx context.Context, s *store.Store, now func() time.Time, log *slog.L
 			l.admit(sb)
 		}
 	}
-	return l, nil
+	return l, l.openAgents(ctx)
 }
 
 // loadPage is the maximum number of events in one read transaction while loading.

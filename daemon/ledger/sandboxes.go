@@ -28,39 +28,42 @@ func (l *Ledger) CreateKeyed(ctx context.Context, id string, spec *agboxv1.Creat
 	if err != nil {
 		return Sandbox{}, err
 	}
-	return l.update(ctx, id, func(t *txn) error {
-		if of := t.tx.SandboxOfKey(key.Key); of != "" && of != id {
-			return keyReused(key.Key).With("sandbox_id", of)
-		}
-		if _, taken := t.tx.SandboxReserved(id); taken {
-			return t.sameRequest(id, spec, key)
-		}
-		if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
-			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
-				"Sandbox %s already has the name %q; choose another name or remove it.", owner, spec.GetName()).
-				With("sandbox_id", owner).With("name", spec.GetName())
-		}
-		if err := t.tx.ReserveSandbox(id, l.now()); err != nil {
+	return l.update(ctx, id, func(t *txn) error { return t.create(id, nonce, spec, shown, key) })
+}
+
+// create accepts a sandbox. shown is the spec as the ledger keeps it in memory.
+func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key RequestKey) error {
+	if of := t.tx.SandboxOfKey(key.Key); of != "" && of != id {
+		return keyReused(key.Key).With("sandbox_id", of)
+	}
+	if _, taken := t.tx.SandboxReserved(id); taken {
+		return t.sameRequest(id, spec, key)
+	}
+	if owner := t.nameOwner(spec.GetName()); spec.GetName() != "" && owner != "" {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS,
+			"Sandbox %s already has the name %q; choose another name or remove it.", owner, spec.GetName()).
+			With("sandbox_id", owner).With("name", spec.GetName())
+	}
+	if err := t.tx.ReserveSandbox(id, t.l.now()); err != nil {
+		return err
+	}
+	if err := t.tx.PutSandboxConfig(id, spec); err != nil {
+		return err
+	}
+	if key.Key != "" {
+		if err := t.tx.PutSandboxKey(id, key.Key, key.Digest); err != nil {
 			return err
 		}
-		if err := t.tx.PutSandboxConfig(id, spec); err != nil {
-			return err
-		}
-		if key.Key != "" {
-			if err := t.tx.PutSandboxKey(id, key.Key, key.Digest); err != nil {
-				return err
-			}
-		}
-		t.sb.Spec = shown
-		if spec.GetName() != "" {
-			t.tx.SetValue(nameOverlay{spec.GetName()}, id)
-		}
-		return t.append(id, &agboxv1.SandboxEvent{
-			EventType: agboxv1.EventType_SANDBOX_ACCEPTED,
-			Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
-				Nonce: nonce, Name: spec.GetName(),
-			}},
-		})
+	}
+	t.sb.Spec = shown
+	if spec.GetName() != "" {
+		t.tx.SetValue(nameOverlay{spec.GetName()}, id)
+	}
+	return t.append(id, &agboxv1.SandboxEvent{
+		EventType: agboxv1.EventType_SANDBOX_ACCEPTED,
+		Details: &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{
+			Nonce: nonce, Name: spec.GetName(),
+		}},
 	})
 }
 

@@ -41,25 +41,30 @@ type nameOverlay struct{ name string }
 // sandbox after the commit.
 func (l *Ledger) update(ctx context.Context, sandboxID string, fn func(*txn) error) (Sandbox, error) {
 	var after Sandbox
-	err := l.store.Update(ctx, func(tx *store.Tx) error {
-		t := &txn{l: l, tx: tx}
-		if sb, ok := tx.Value(overlay{sandboxID}).(Sandbox); ok {
-			t.sb = sb
-		} else {
-			t.sb, _ = l.Sandbox(sandboxID)
-		}
-		after = t.sb
-		if err := fn(t); errors.Is(err, errNothing) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		after = t.sb
-		tx.SetValue(overlay{sandboxID}, t.sb)
-		tx.OnCommit(func() { l.publish(t.sb, t.events, t.position) })
-		return nil
+	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
+		after, err = l.within(tx, sandboxID, fn)
+		return err
 	})
 	return after, err
+}
+
+// within is update inside a write transaction.
+func (l *Ledger) within(tx *store.Tx, sandboxID string, fn func(*txn) error) (Sandbox, error) {
+	t := &txn{l: l, tx: tx}
+	if sb, ok := tx.Value(overlay{sandboxID}).(Sandbox); ok {
+		t.sb = sb
+	} else {
+		t.sb, _ = l.Sandbox(sandboxID)
+	}
+	before := t.sb
+	if err := fn(t); errors.Is(err, errNothing) {
+		return before, nil
+	} else if err != nil {
+		return before, err
+	}
+	tx.SetValue(overlay{sandboxID}, t.sb)
+	tx.OnCommit(func() { l.publish(t.sb, t.events, t.position) })
+	return t.sb, nil
 }
 
 // append adds one event. This is the only way to change a state.

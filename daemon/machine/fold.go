@@ -74,7 +74,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r.State = Failed
 		r.ErrorReason, r.ErrorMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
-		r.Want = WantStopped
+		r.Want, r.IdleStop = WantStopped, phase.GetReason() == idleReason
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		r.State = Stopped

@@ -53,6 +53,8 @@ type Record struct {
 	Execs map[string]Exec
 	// ReadyAt is when the sandbox last became READY.
 	ReadyAt time.Time
+	// IdleStop means that the last request to stop it came because nothing ran in it.
+	IdleStop bool
 	// Revivals counts consecutive revivals without staying READY for reviveStable in
 	// between.
 	Revivals int

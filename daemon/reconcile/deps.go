@@ -126,3 +126,16 @@ type Execs interface {
 	// EndAll ends the execs of a sandbox whose primary does not run.
 	EndAll(ctx context.Context, sandboxID string) error
 }
+
+// Agents runs the incarnations of agents.
+type Agents interface {
+	// Start starts the exec of the agent's incarnation, at most once.
+	Start(ctx context.Context, a ledger.Agent) error
+	// Kill ends the incarnation. One that does not run is no error.
+	Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error
+	// Exec returns the exec of the incarnation. It returns errdefs.ErrNotFound if that was
+	// never accepted.
+	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)
+	// End describes how an incarnation ended, whose exec has ended.
+	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) *agboxv1.IncarnationEnd
+}

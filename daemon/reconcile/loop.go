@@ -31,6 +31,7 @@ type Options struct {
 	Files  Files
 	Room   Room
 	Fence  Fence
+	Agents Agents
 	Ledger *ledger.Ledger
 	Paths  paths.Install
 	// Host checks host paths that sandboxes mount or copy.
@@ -81,6 +82,7 @@ type Loop struct {
 	files  Files
 	room   Room
 	fence  Fence
+	agents Agents
 	ledger *ledger.Ledger
 	paths  paths.Install
 	host   hostfiles.Checker
@@ -120,6 +122,8 @@ type Loop struct {
 	ctx context.Context // nil until Run; cancelled when Run ends
 	// sandboxes has what the loop knows of living sandboxes besides their records.
 	sandboxes map[string]*sandboxWork
+	// agentsAtWork has what it knows of agents.
+	agentsAtWork map[string]*agentWork
 	// health is the last known health of the engine.
 	health EngineHealth
 	// outage is the newest outage of the engine. answeredAt is its last answer.
@@ -159,7 +163,7 @@ const stopSlots = 64
 // New makes a Loop. It does nothing before Run.
 func New(o Options) *Loop {
 	l := &Loop{
-		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, ledger: o.Ledger,
+		engine: o.Engine, links: o.Links, execs: o.Execs, files: o.Files, room: o.Room, fence: o.Fence, agents: o.Agents, ledger: o.Ledger,
 		paths: o.Paths, host: o.Host, now: o.Now, log: o.Log,
 
 		installID: o.InstallID, supervisor: o.Supervisor, installSupervisor: o.InstallSupervisor, unprivileged: o.Unprivileged, handedOver: o.HandedOver,
@@ -171,6 +175,8 @@ func New(o Options) *Loop {
 		slots:     make(chan struct{}, engineSlots),
 		stops:     make(chan struct{}, stopSlots),
 		sandboxes: make(map[string]*sandboxWork),
+
+		agentsAtWork: make(map[string]*agentWork),
 	}
 	l.workers = workers.New(o.Now, l.round)
 	l.phases = l.resyncPhases()
@@ -186,6 +192,9 @@ func (l *Loop) Run(ctx context.Context) {
 	l.workers.Begin(ctx)
 	for _, sb := range l.ledger.Sandboxes() {
 		l.Enqueue(sb.ID)
+	}
+	for _, a := range l.ledger.Agents(nil) {
+		l.EnqueueAgent(a.ID)
 	}
 	if err := l.Unguarded(); err != nil {
 		l.log.Warn("sandboxes can reach the addresses of this host", "error", err)
@@ -211,8 +220,12 @@ func sandboxKey(id string) workers.Key { return workers.Key{Kind: workers.Sandbo
 
 // round runs one round of whatever the turn is about.
 func (l *Loop) round(ctx context.Context, turn *workers.Turn) time.Time {
-	if turn.Kind == workers.Sandbox {
+	switch turn.Kind {
+	case workers.Sandbox:
+		defer l.enqueueAgentsOf(turn.ID)
 		return l.sandboxRound(ctx, turn)
+	case workers.Agent:
+		return l.agentRound(ctx, turn.ID)
 	}
 	return time.Time{}
 }

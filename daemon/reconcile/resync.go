@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime"
 )
@@ -37,6 +38,7 @@ func (l *Loop) resyncPhases() []phase {
 		{"sandboxes", l.enqueueChanged},
 		{"fence", l.lookAtFence},
 		{"orphans", l.sweepOrphans},
+		{"agents", l.enqueueAgents},
 	}
 }
 
@@ -115,6 +117,14 @@ func (l *Loop) enqueueChanged(_ context.Context, look *fullLook) error {
 		if l.needsLook(sb.Record, look.bySandbox[sb.ID]) || l.links.CheckLogs(sb.ID) != nil {
 			l.Enqueue(sb.ID)
 		}
+	}
+	return nil
+}
+
+// enqueueAgents enqueues the agents that have not ended, or whose sandbox is to go.
+func (l *Loop) enqueueAgents(context.Context, *fullLook) error {
+	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return !a.Over() || a.Owned }) {
+		l.EnqueueAgent(a.ID)
 	}
 	return nil
 }

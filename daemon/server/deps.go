@@ -39,6 +39,10 @@ type Loop interface {
 	Enqueue(sandboxID string)
 	// Interrupt is Enqueue for a request that must not wait for the current step.
 	Interrupt(sandboxID string)
+	// EnqueueAgent schedules a look at an agent.
+	EnqueueAgent(agentID string)
+	// AgentTrouble says why an agent does not get on. It is empty if it does.
+	AgentTrouble(agentID string) string
 	// Condition returns what is known about a sandbox besides its record.
 	Condition(sb ledger.Sandbox) reconcile.Condition
 	// Containers returns the sandbox's containers as they were last seen.

@@ -19,6 +19,8 @@ type Kind uint8
 const (
 	// Sandbox ids are those of the ledger's sandboxes.
 	Sandbox Kind = iota + 1
+	// Agent ids are those of the ledger's agents.
+	Agent
 )
 
 // Key names one thing that has rounds.

@@ -177,6 +177,23 @@ const (
 	// Of a sandbox: something in it put more into its folders on the host than it may, so
 	// the daemon stopped it, or cannot start it before a person removes that.
 	ErrorReason_HOST_FOLDERS_FULL ErrorReason = 113
+	// No agent has this id or name. NOT_FOUND.
+	ErrorReason_AGENT_NOT_FOUND ErrorReason = 120
+	// The agent's state does not allow the call. FAILED_PRECONDITION.
+	ErrorReason_AGENT_WRONG_STATE ErrorReason = 121
+	// The install, the sandbox or the parent has as many agents as it may have.
+	// RESOURCE_EXHAUSTED.
+	ErrorReason_AGENT_LIMIT ErrorReason = 123
+	// Several agents of the class have crashed, so no new one is begun.
+	// FAILED_PRECONDITION.
+	ErrorReason_CLASS_BREAKER_OPEN ErrorReason = 124
+	// The agent has used up its budget. FAILED_PRECONDITION.
+	ErrorReason_BUDGET_EXHAUSTED ErrorReason = 125
+	// The checkpoint is too large, damaged or not in the format. INVALID_ARGUMENT.
+	ErrorReason_CHECKPOINT_INVALID ErrorReason = 128
+	// The agent id was used before; ids are never reused. Or a living agent has the name.
+	// ALREADY_EXISTS.
+	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
 )
 
 // Enum value maps for ErrorReason.
@@ -250,6 +267,13 @@ var (
 		111: "HOST_FENCE_UNAVAILABLE",
 		112: "SECRETS_UNREADABLE",
 		113: "HOST_FOLDERS_FULL",
+		120: "AGENT_NOT_FOUND",
+		121: "AGENT_WRONG_STATE",
+		123: "AGENT_LIMIT",
+		124: "CLASS_BREAKER_OPEN",
+		125: "BUDGET_EXHAUSTED",
+		128: "CHECKPOINT_INVALID",
+		133: "AGENT_ID_ALREADY_EXISTS",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -320,6 +344,13 @@ var (
 		"HOST_FENCE_UNAVAILABLE":         111,
 		"SECRETS_UNREADABLE":             112,
 		"HOST_FOLDERS_FULL":              113,
+		"AGENT_NOT_FOUND":                120,
+		"AGENT_WRONG_STATE":              121,
+		"AGENT_LIMIT":                    123,
+		"CLASS_BREAKER_OPEN":             124,
+		"BUDGET_EXHAUSTED":               125,
+		"CHECKPOINT_INVALID":             128,
+		"AGENT_ID_ALREADY_EXISTS":        133,
 	}
 )
 
@@ -354,7 +385,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa0\f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xc2\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -426,7 +457,14 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12HOST_PATH_UNUSABLE\x10n\x12\x1a\n" +
 	"\x16HOST_FENCE_UNAVAILABLE\x10o\x12\x16\n" +
 	"\x12SECRETS_UNREADABLE\x10p\x12\x15\n" +
-	"\x11HOST_FOLDERS_FULL\x10qB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x11HOST_FOLDERS_FULL\x10q\x12\x13\n" +
+	"\x0fAGENT_NOT_FOUND\x10x\x12\x15\n" +
+	"\x11AGENT_WRONG_STATE\x10y\x12\x0f\n" +
+	"\vAGENT_LIMIT\x10{\x12\x16\n" +
+	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
+	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
+	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
+	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -150,6 +150,59 @@ func (x *EventRef) GetSequence() uint64 {
 	return 0
 }
 
+// AgentEventRef is the entry of one event in the order of all events of agents.
+type AgentEventRef struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentEventRef) Reset() {
+	*x = AgentEventRef{}
+	mi := &file_store_v1_store_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentEventRef) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentEventRef) ProtoMessage() {}
+
+func (x *AgentEventRef) ProtoReflect() protoreflect.Message {
+	mi := &file_store_v1_store_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentEventRef.ProtoReflect.Descriptor instead.
+func (*AgentEventRef) Descriptor() ([]byte, []int) {
+	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentEventRef) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AgentEventRef) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 // Trimmed counts the events that were removed from a stream.
 type Trimmed struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -163,7 +216,7 @@ type Trimmed struct {
 
 func (x *Trimmed) Reset() {
 	*x = Trimmed{}
-	mi := &file_store_v1_store_proto_msgTypes[2]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -175,7 +228,7 @@ func (x *Trimmed) String() string {
 func (*Trimmed) ProtoMessage() {}
 
 func (x *Trimmed) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[2]
+	mi := &file_store_v1_store_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -188,7 +241,7 @@ func (x *Trimmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trimmed.ProtoReflect.Descriptor instead.
 func (*Trimmed) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{2}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Trimmed) GetUpTo() uint64 {
@@ -220,7 +273,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_store_v1_store_proto_msgTypes[3]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +285,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[3]
+	mi := &file_store_v1_store_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +298,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{3}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Request) GetKey() string {
@@ -283,7 +336,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -295,7 +348,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_store_v1_store_proto_msgTypes[4]
+	mi := &file_store_v1_store_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -308,7 +361,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_store_v1_store_proto_rawDescGZIP(), []int{4}
+	return file_store_v1_store_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Secrets) GetEnvs() map[string]string {
@@ -340,6 +393,9 @@ const file_store_v1_store_proto_rawDesc = "" +
 	"\bEventRef\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"F\n" +
+	"\rAgentEventRef\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"4\n" +
 	"\aTrimmed\x12\x13\n" +
 	"\x05up_to\x18\x01 \x01(\x04R\x04upTo\x12\x14\n" +
@@ -370,22 +426,23 @@ func file_store_v1_store_proto_rawDescGZIP() []byte {
 	return file_store_v1_store_proto_rawDescData
 }
 
-var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_store_v1_store_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_store_v1_store_proto_goTypes = []any{
 	(*Meta)(nil),                  // 0: store.v1.Meta
 	(*EventRef)(nil),              // 1: store.v1.EventRef
-	(*Trimmed)(nil),               // 2: store.v1.Trimmed
-	(*Request)(nil),               // 3: store.v1.Request
-	(*Secrets)(nil),               // 4: store.v1.Secrets
-	nil,                           // 5: store.v1.Secrets.EnvsEntry
-	nil,                           // 6: store.v1.Secrets.ServicesEntry
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*AgentEventRef)(nil),         // 2: store.v1.AgentEventRef
+	(*Trimmed)(nil),               // 3: store.v1.Trimmed
+	(*Request)(nil),               // 4: store.v1.Request
+	(*Secrets)(nil),               // 5: store.v1.Secrets
+	nil,                           // 6: store.v1.Secrets.EnvsEntry
+	nil,                           // 7: store.v1.Secrets.ServicesEntry
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
 }
 var file_store_v1_store_proto_depIdxs = []int32{
-	7, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
-	5, // 1: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
-	6, // 2: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
-	4, // 3: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
+	8, // 0: store.v1.Meta.created_at:type_name -> google.protobuf.Timestamp
+	6, // 1: store.v1.Secrets.envs:type_name -> store.v1.Secrets.EnvsEntry
+	7, // 2: store.v1.Secrets.services:type_name -> store.v1.Secrets.ServicesEntry
+	5, // 3: store.v1.Secrets.ServicesEntry.value:type_name -> store.v1.Secrets
 	4, // [4:4] is the sub-list for method output_type
 	4, // [4:4] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
@@ -404,7 +461,7 @@ func file_store_v1_store_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_store_v1_store_proto_rawDesc), len(file_store_v1_store_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "agent COMMAND",
+		Short: "Run supervised agents, which outlive crashes of their program and sandbox",
+		Long: `Run supervised agents.
+
+An agent is a worker with a name of its own. Its program runs as a command in a
+sandbox: that is an incarnation of the agent. If the program crashes, agbox starts
+the next incarnation after a pause; if the sandbox is lost, it is started again. An
+agent ends when its program completes, when it has crashed too often, or when you
+kill it. agbox, its daemon and Docker may be stopped and upgraded meanwhile.
+
+docs/agents.md explains the rules.`,
+	}
+	onlyCommands(cmd)
+	for _, sub := range []*cobra.Command{
+		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentLogsCommand(), a.agentEventsCommand(),
+		a.agentWaitCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+	} {
+		sub.DisableFlagsInUseLine = true
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// agentSpawnOptions describe the agent to spawn.
+type agentSpawnOptions struct {
+	specOptions
+	id, in, class, title, model, ready, onLoss string
+	envs                                       []string
+	attempts                                   uint32
+	delays                                     []time.Duration
+}
+
+func (a *app) agentSpawnCommand() *cobra.Command {
+	var o agentSpawnOptions
+	var command []string
+	cmd := &cobra.Command{
+		Use:   "spawn [NAME] {--in SANDBOX | --image IMAGE | -f FILE} [flags] -- COMMAND ARGS...",
+		Short: "Start an agent and print its id",
+		Long: `Start an agent whose program is COMMAND, and print its id. With --in it runs in an
+existing sandbox. Otherwise agbox makes a sandbox for it, from the same file and
+flags as "agbox create" takes, and removes that sandbox 5 minutes after the agent
+has ended.
+
+A program that exits with 0 has completed the agent. Any other end is a crash: agbox
+starts it again after 5 seconds, then after 1, 5 and 30 minutes. The fifth crash, the
+third with the same error, or the second for lack of memory ends the agent as
+DEAD_LETTER.`,
+		Example: `  agbox agent spawn fixer --in demo -- sh -c ./work.sh
+  agbox agent spawn --image my/agent --class coder -- agent --task 12`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			if dash < 0 || dash == len(args) {
+				return usagef("%s needs the agent's COMMAND after --.", cmd.CommandPath())
+			}
+			args, command = args[:dash], args[dash:]
+			return arguments(0, 1, "one NAME")(cmd, args)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		name := ""
+		if len(args) > len(command) {
+			name = args[0]
+		}
+		return o.run(ctx, a, c, name, command)
+	})
+	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.id, "id", "", "`ID` of the agent; with it, the command can be repeated safely")
+	f.StringVar(&o.in, "in", "", "run in this existing `SANDBOX`")
+	f.StringVar(&o.class, "class", "", "`CLASS` of the agent")
+	f.StringVar(&o.title, "title", "", "`TEXT` that says what it works on")
+	f.StringVar(&o.model, "model", "", "`MODEL`, handed over as AGBOX_MODEL")
+	f.StringVar(&o.ready, "ready", "", "when the program counts as working: start (the default) or report")
+	f.StringVar(&o.onLoss, "on-loss", "", "if its sandbox is lost: revive (the default), reap or ask")
+	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
+	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
+	f.DurationSliceVar(&o.delays, "retry-delay", nil, "`TIME` before the first, second, ... retry (default 5s,1m,5m,30m)")
+	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
+	return cmd
+}
+
+func (o *agentSpawnOptions) run(ctx context.Context, a *app, c *client.Client, name string, command []string) error {
+	req, err := o.request(ctx, a, c, name, command)
+	if err != nil {
+		return err
+	}
+	agent, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.Agent, error) { return c.SpawnAgent(ctx, req) })
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, agent.GetAgentId())
+	return err
+}
+
+// request makes the request for an agent. Sandbox files that came with a folder need the
+// person's agreement, as for any sandbox.
+func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Client, name string, command []string) (*agboxv1.SpawnAgentRequest, error) {
+	spec, err := o.agentSpec(name, command)
+	if err != nil {
+		return nil, err
+	}
+	req := &agboxv1.SpawnAgentRequest{AgentId: o.id, Spec: spec, SandboxId: o.in}
+	if req.AgentId == "" {
+		req.AgentId = client.NewID()
+	}
+	if o.in != "" {
+		return req, nil
+	}
+	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(a, "", nil) })
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Connect(ctx); err != nil {
+		return nil, err
+	}
+	if err := o.agreed(ctx, a, c, input); err != nil {
+		return nil, err
+	}
+	req.Sandbox = input.Request
+	return req, nil
+}
+
+// agentSpec makes the spec of the agent from the flags.
+func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.AgentSpec, error) {
+	envs, err := assignments("agent-env", o.envs)
+	if err != nil {
+		return nil, err
+	}
+	spec := &agboxv1.AgentSpec{Name: name, Class: o.class, Title: o.title, Command: command, Model: o.model, Envs: envs}
+	if spec.Ready, err = word[agboxv1.AgentReady]("ready", o.ready, "AGENT_READY_", agboxv1.AgentReady_value); err != nil {
+		return nil, err
+	}
+	if spec.Revival, err = word[agboxv1.AgentRevival]("on-loss", o.onLoss, "AGENT_REVIVAL_", agboxv1.AgentRevival_value); err != nil {
+		return nil, err
+	}
+	if o.attempts > 0 || len(o.delays) > 0 {
+		spec.Retry = &agboxv1.AgentRetry{Attempts: o.attempts}
+		for _, d := range o.delays {
+			spec.Retry.Delays = append(spec.Retry.Delays, durationpb.New(d))
+		}
+	}
+	return spec, nil
+}
+
+// word returns the enum value that a flag names in lower case without its prefix. An empty
+// text is the zero value.
+func word[E ~int32](flag, text, prefix string, values map[string]int32) (E, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, known := values[prefix+strings.ToUpper(text)]
+	if !known || n == 0 {
+		return 0, usagef("--%s %s is not possible: see --help for the words it takes.", flag, printable(text))
+	}
+	return E(n), nil
+}

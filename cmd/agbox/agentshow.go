@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+type agentListOptions struct {
+	request agboxv1.ListAgentsRequest
+	quiet   bool
+	format  format
+}
+
+func (a *app) agentListCommand() *cobra.Command {
+	o := new(agentListOptions)
+	cmd := &cobra.Command{
+		Use:               "ls [flags]",
+		Short:             "List agents, oldest first",
+		Args:              arguments(0, 0, ""),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              a.with(func(ctx context.Context, c *client.Client, _ []string) error { return o.run(ctx, a, c) }),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.request.All, "all", "a", false, "list agents that have ended too")
+	f.StringVar(&o.request.SandboxId, "sandbox", "", "only agents in `SANDBOX`")
+	f.StringVar(&o.request.Class, "class", "", "only agents of `CLASS`")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+func (o *agentListOptions) run(ctx context.Context, a *app, c *client.Client) error {
+	list, err := c.ListAgents(ctx, &o.request)
+	switch {
+	case err != nil:
+		return err
+	case o.quiet:
+		for _, g := range list {
+			fmt.Fprintln(a.stdout, g.GetAgentId())
+		}
+		return nil
+	case o.format == formatJSON:
+		return printJSONList(a.stdout, list)
+	}
+	rows := make([][]string, len(list))
+	for i, g := range list {
+		rows[i] = []string{
+			orDash(g.GetName()), g.GetAgentId(), g.GetWord(), orDash(g.GetClass()), cut(g.GetSandboxId(), 24),
+			fmt.Sprint(g.GetIncarnation()), fmt.Sprint(g.GetCrashes()), a.since(g.GetCreatedAt()), cut(printable(agentNote(g)), 60),
+		}
+	}
+	return printTable(a.stdout, []string{"NAME", "ID", "STATE", "CLASS", "SANDBOX", "RUN", "CRASHES", "CREATED", "NOTE"}, rows)
+}
+
+// agentNote is the sentence that says most about an agent.
+func agentNote(g *agboxv1.Agent) string {
+	for _, s := range []string{g.GetDegraded(), g.GetMessage(), g.GetTitle()} {
+		if s != "" {
+			return strings.Join(strings.Fields(s), " ")
+		}
+	}
+	return "-"
+}
+
+func (a *app) agentInspectCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "inspect AGENT [flags]",
+		Short: "Show everything about an agent",
+		Args:  arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			g, err := c.GetAgent(ctx, args[0])
+			switch {
+			case err != nil:
+				return err
+			case out == formatJSON:
+				return printJSONLine(a.stdout, g)
+			}
+			return printOutline(a.stdout, g)
+		}),
+	}
+	addFormat(cmd, &out)
+	return cmd
+}
+
+func (a *app) agentEventsCommand() *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "events [-f] AGENT [flags]",
+		Short: "Show what happened to an agent, as lines of JSON",
+		Args:  arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			g, err := c.GetAgent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			for ev, err := range c.WatchAgents(ctx, g.GetAgentId(), 0) {
+				if err != nil {
+					return err
+				}
+				if err := printJSONLine(a.stdout, ev); err != nil {
+					return err
+				}
+				if ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED || !follow && ev.GetSequence() >= g.GetLastSequence() {
+					return nil
+				}
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep showing new events until the agent has ended")
+	return cmd
+}
+
+type agentLogsOptions struct {
+	follow bool
+	style  logsStyle
+	format format
+}
+
+func (a *app) agentLogsCommand() *cobra.Command {
+	var o agentLogsOptions
+	cmd := &cobra.Command{
+		Use:   "logs [-f] AGENT [flags]",
+		Short: "Show the output of an agent's incarnations, one after the other",
+		Args:  arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return o.run(ctx, a, c, args[0])
+		}),
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new output, also of later incarnations, until the agent has ended")
+	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
+	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+// run prints the logs of the incarnations that have begun. If it follows, it waits for the
+// next one until the agent has ended.
+func (o *agentLogsOptions) run(ctx context.Context, a *app, c *client.Client, ref string) error {
+	g, err := c.GetAgent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	p := a.logPrinter(o.style, o.format)
+	printed := uint32(0)
+	for ev, err := range c.WatchAgents(ctx, g.GetAgentId(), 0) {
+		if err != nil {
+			return err
+		}
+		if begun := ev.GetBegun(); begun != nil {
+			printed = ev.GetIncarnation()
+			if err := o.print(ctx, c, p, begun.GetExecId()); err != nil {
+				return err
+			}
+		}
+		switch {
+		case ev.GetType() == agboxv1.AgentEventType_AGENT_ENDED, ev.GetType() == agboxv1.AgentEventType_AGENT_DELETED:
+			return nil
+		case !o.follow && printed >= g.GetIncarnation() && ev.GetSequence() >= g.GetLastSequence():
+			return nil
+		}
+	}
+	return nil
+}
+
+// print prints the log of one incarnation, which may not have been started yet.
+func (o *agentLogsOptions) print(ctx context.Context, c *client.Client, p *logPrinter, execID string) error {
+	e, err := c.GetExec(ctx, execID)
+	if errors.Is(err, client.ErrNotFound) {
+		return nil // its sandbox was lost before it was started, or its log was deleted
+	}
+	if err != nil {
+		return err
+	}
+	for item, err := range c.FollowLogs(ctx, execID, client.LogOptions{Follow: o.follow}) {
+		if err != nil {
+			return flushed(p, err)
+		}
+		if err := p.print(e, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) agentWaitCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait AGENT... [flags]",
+		Short: "Wait until agents have ended, and print their states",
+		Long: `Wait until agents have ended, and print the state of each. The exit code is 0 if all
+of them are COMPLETED, else 1.`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				g, err := c.WaitAgent(ctx, ref)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(a.stdout, g.GetWord())
+				if g.GetState() != agboxv1.AgentState_AGENT_STATE_COMPLETED {
+					return fmt.Errorf("agent %s is %s: %s", g.GetAgentId(), g.GetWord(), printable(g.GetMessage()))
+				}
+				return nil
+			})
+		}),
+	}
+}
+
+func (a *app) agentKillCommand() *cobra.Command {
+	var now bool
+	cmd := &cobra.Command{
+		Use:   "kill AGENT... [flags]",
+		Short: "End agents",
+		Long: `End agents: SIGTERM goes to the process group of the program and, 5 seconds later,
+SIGKILL to every process that it has started. No further incarnation is begun.`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			mode := agboxv1.KillMode_KILL_MODE_TERMINATE
+			if now {
+				mode = agboxv1.KillMode_KILL_MODE_NOW
+			}
+			return a.each(ctx, args, func(ref string) error {
+				g, err := c.KillAgent(ctx, ref, mode)
+				if err == nil {
+					_, err = c.WaitAgent(ctx, g.GetAgentId())
+				}
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&now, "now", false, "send SIGKILL at once")
+	return cmd
+}
+
+func (a *app) agentRemoveCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "rm AGENT... [flags]",
+		Short: "Remove agents that have ended, with the sandboxes that were made for them",
+		Args:  arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				g, err := c.GetAgent(ctx, ref)
+				if err == nil && force && g.GetEndedAt() == nil {
+					if _, err = c.KillAgent(ctx, g.GetAgentId(), agboxv1.KillMode_KILL_MODE_TERMINATE); err == nil {
+						_, err = c.WaitAgent(ctx, g.GetAgentId())
+					}
+				}
+				if err == nil {
+					err = c.DeleteAgent(ctx, g.GetAgentId())
+				}
+				return err
+			})
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "end an agent first that has not ended")
+	return cmd
+}

@@ -1,0 +1,136 @@
+// Package agents starts and ends the incarnations of agents, which are execs, and takes
+// over what they leave behind.
+package agents
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// Execs runs commands in sandboxes.
+type Execs interface {
+	// Create accepts an exec. started is closed once it was started or failed to start.
+	Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error)
+	// Cancel ends a running exec, with SIGKILL after grace.
+	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
+}
+
+// Runner runs incarnations.
+type Runner struct {
+	execs  Execs
+	ledger *ledger.Ledger
+	paths  paths.Install
+	log    *slog.Logger
+}
+
+// New makes a Runner.
+func New(execs Execs, book *ledger.Ledger, install paths.Install, log *slog.Logger) *Runner {
+	return &Runner{execs: execs, ledger: book, paths: install, log: log}
+}
+
+// Start starts the exec of the agent's incarnation. Its id is derived from the agent and
+// the number of the incarnation, so it runs at most once, however often Start is called.
+func (r *Runner) Start(ctx context.Context, a ledger.Agent) error {
+	inc := a.Incarnation
+	_, err := r.execs.Create(ctx, &agboxv1.CreateExecRequest{
+		SandboxId: inc.SandboxID, ExecId: inc.ExecID, RequestKey: inc.ExecID,
+		Command: a.Spec.GetCommand(), EnvOverrides: environment(a),
+		User: a.Spec.GetUser(), Cwd: a.Spec.GetWorkingDir(),
+	})
+	return err
+}
+
+// environment is what an incarnation gets to know of itself. The variables are listed in
+// docs/agents.md.
+func environment(a ledger.Agent) map[string]string {
+	env := map[string]string{
+		"AGBOX_AGENT":       a.Name,
+		"AGBOX_AGENT_ID":    a.ID,
+		"AGBOX_INCARNATION": strconv.FormatUint(uint64(a.Incarnation.N), 10),
+		"AGBOX_ATTEMPT":     strconv.FormatUint(uint64(a.Incarnation.Attempt), 10),
+		"AGBOX_CLASS":       a.Class,
+		"AGBOX_PARENT":      a.Parent,
+	}
+	if model := a.Spec.GetModel(); model != "" {
+		env["AGBOX_MODEL"] = model
+	}
+	if a.Last != nil {
+		env["AGBOX_PREVIOUS_EXIT_CODE"] = strconv.FormatInt(int64(a.Last.GetExitCode()), 10)
+	}
+	if a.Strategy != "" {
+		env["AGBOX_STRATEGY"] = a.Strategy
+	}
+	maps.Copy(env, a.Spec.GetEnvs())
+	if a.Strategy == agent.ReducedFootprint {
+		env["AGBOX_MAX_CONTEXT_TOKENS"], env["AGBOX_BROWSER"], env["AGBOX_MAX_CONCURRENT_TOOLS"] = "50000", "0", "1"
+		maps.Copy(env, a.Spec.GetRetry().GetReduced().GetEnvs())
+	}
+	return env
+}
+
+// graces are the times between SIGTERM and SIGKILL by the mode of a kill.
+var graces = map[agboxv1.KillMode]time.Duration{
+	agboxv1.KillMode_KILL_MODE_UNSPECIFIED: 5 * time.Second,
+	agboxv1.KillMode_KILL_MODE_TERMINATE:   5 * time.Second,
+	agboxv1.KillMode_KILL_MODE_NOW:         0,
+}
+
+// Kill ends the incarnation. One that does not run is no error.
+func (r *Runner) Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error {
+	err := r.execs.Cancel(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID, graces[mode])
+	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
+		return nil
+	}
+	return err
+}
+
+// Exec returns the exec of the agent's incarnation. The error is errdefs.ErrNotFound if it
+// was never accepted.
+func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error) {
+	return r.ledger.Exec(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID)
+}
+
+// End describes how the agent's incarnation ended, whose exec has ended.
+func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) *agboxv1.IncarnationEnd {
+	end := &agboxv1.IncarnationEnd{
+		Kind: kindOf(a, exec), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
+		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: a.Progress.GetIncarnation(),
+		Spoke: a.Incarnation.JournalUpto > 0,
+	}
+	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
+		end.DrainedFor = agboxv1.PauseReason_PAUSE_REASON_DRAINED
+	}
+	if end.GetErrorMessage() == "" && exec.GetExitCode() != 0 {
+		line, err := lastLine(r.paths.SandboxLogs(exec.GetSandboxId()), exec.GetExecId())
+		if err != nil {
+			r.log.Warn("the last words of an incarnation cannot be read", "agent_id", a.ID, "exec_id", exec.GetExecId(), "error", err)
+		}
+		end.ErrorMessage = line
+	}
+	return end
+}
+
+// kindOf says what ended an incarnation.
+func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus) agboxv1.IncarnationEndKind {
+	switch exec.GetErrorCode() {
+	case agboxv1.ErrorReason_EXEC_LOST.String():
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
+	case agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String():
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+	}
+	if a.Kill != nil {
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
+	}
+	return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
+}

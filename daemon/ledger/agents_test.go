@@ -1,0 +1,212 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"sync"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// agentOf is an agent with a name for a sandbox.
+func agentOf(id, name, sandboxID string) NewAgent {
+	return NewAgent{ID: id, Name: name, SandboxID: sandboxID, Spec: &agboxv1.AgentSpec{Name: name, Command: []string{"true"}}}
+}
+
+func spawn(t *testing.T, l *Ledger, n NewAgent) Agent {
+	t.Helper()
+	a, err := l.SpawnAgent(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func emitAgent(t *testing.T, l *Ledger, seen agent.Record, ev *agboxv1.AgentEvent) Agent {
+	t.Helper()
+	a, err := l.EmitAgent(t.Context(), seen, ev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func begun(n uint32) *agboxv1.AgentEvent {
+	return &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: n,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agent.ExecID("a", n), SandboxId: "s"}},
+	}
+}
+
+func TestAnAgentAndItsOwnSandboxAreAcceptedTogether(t *testing.T) {
+	l := fresh(t)
+	create(t, l, "other", "taken")
+	n := agentOf("a", "", "agent-a")
+	n.Own = &agboxv1.CreateSpec{Image: "img", Name: "taken"}
+	_, err := l.SpawnAgent(t.Context(), n)
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NAME_EXISTS)
+	if _, ok := l.Agent("a"); ok {
+		t.Error("the agent was accepted without its sandbox")
+	}
+	n.Own.Name = "free"
+	a := spawn(t, l, n)
+	sb, ok := l.Sandbox("agent-a")
+	if !ok || a.SandboxID != "agent-a" || !a.Owned || sb.Name != "free" {
+		t.Errorf("agent %+v, sandbox %+v %v", a.Record, sb.Record, ok)
+	}
+}
+
+func TestAgentsAreThereAgainAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	ready(t, l, "s")
+	a := spawn(t, l, agentOf("a", "one", "s"))
+	a = emitAgent(t, l, a.Record, begun(1))
+	spawn(t, l, agentOf("b", "two", "s"))
+	if _, err := l.RequestKill(t.Context(), "b", &agboxv1.AgentKill{}); err != nil {
+		t.Fatal(err)
+	}
+	b, _ := l.Agent("b")
+	stop()
+	again, _ := open(t, dir)
+	for _, want := range []Agent{a, b} {
+		got, ok := again.Agent(want.ID)
+		if (got.Kill != nil) != (want.Kill != nil) {
+			t.Errorf("agent %s: its kill is %v after the restart", want.ID, got.Kill)
+		}
+		got.Kill = want.Kill // messages are not compared by their internal state
+		if !ok || !reflect.DeepEqual(got.Record, want.Record) || got.Spec.GetName() != want.Spec.GetName() {
+			t.Errorf("after the restart: %+v; before: %+v", got.Record, want.Record)
+		}
+	}
+	if ids := again.AgentsIn("s"); len(ids) != 2 || ids[0].ID != "a" {
+		t.Errorf("agents of the sandbox: %v", ids)
+	}
+}
+
+func TestASpawnIsRepeatableAndOtherwiseRefused(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	first := spawn(t, l, agentOf("a", "one", "s"))
+	if again := spawn(t, l, agentOf("a", "one", "s")); again.LastSequence != first.LastSequence {
+		t.Error("a repeated spawn added an event")
+	}
+	_, err := l.SpawnAgent(t.Context(), agentOf("a", "other", "s"))
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
+	_, err = l.SpawnAgent(t.Context(), agentOf("b", "one", "s"))
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
+	_, err = l.SpawnAgent(t.Context(), agentOf("b", "two", "nobody"))
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_NOT_FOUND)
+}
+
+// TestConcurrentSpawnsRespectNamesAndLimits: the store commits concurrent calls in
+// batches, in which each must see the agents of those before it.
+func TestConcurrentSpawnsRespectNamesAndLimits(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	accepted := 0
+	for i := range 8 {
+		group.Go(func() {
+			if _, err := l.SpawnAgent(context.Background(), agentOf(fmt.Sprint("same-", i), "same", "s")); err == nil {
+				mu.Lock()
+				accepted++
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if accepted != 1 {
+		t.Errorf("%d agents got the same name", accepted)
+	}
+	for i := range maxAgentsInSandbox - 1 {
+		group.Go(func() { _, _ = l.SpawnAgent(context.Background(), agentOf(fmt.Sprint("many-", i), "", "s")) })
+	}
+	group.Wait()
+	_, err := l.SpawnAgent(t.Context(), agentOf("one-more", "", "s"))
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
+	if n := len(l.AgentsIn("s")); n != maxAgentsInSandbox {
+		t.Errorf("%d agents in the sandbox; want %d", n, maxAgentsInSandbox)
+	}
+}
+
+func TestADecisionFromAnOldRecordIsDropped(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	seen := spawn(t, l, agentOf("a", "", "s"))
+	if _, err := l.RequestKill(t.Context(), "a", &agboxv1.AgentKill{}); err != nil {
+		t.Fatal(err)
+	}
+	if after := emitAgent(t, l, seen.Record, begun(1)); after.Incarnation != nil {
+		t.Error("an incarnation began although the agent was killed since the decision")
+	}
+}
+
+func TestAnAgentIsFoundByIDNameAndPrefix(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("abc", "one", "s"))
+	spawn(t, l, agentOf("abd", "abc-name", "s"))
+	for ref, want := range map[string]string{"abc": "abc", "one": "abc", "abc-name": "abd", "abd": "abd"} {
+		if a, err := l.FindAgent(ref); err != nil || a.ID != want {
+			t.Errorf("%q is %q, %v; want %q", ref, a.ID, err, want)
+		}
+	}
+	for _, ref := range []string{"ab", "zz"} {
+		_, err := l.FindAgent(ref)
+		wantReason(t, err, agboxv1.ErrorReason_AGENT_NOT_FOUND)
+	}
+}
+
+func TestTheEventsOfAgentsAreReadInTheirOrder(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	changed := l.AgentChanged("")
+	for i := range 5 {
+		spawn(t, l, agentOf(fmt.Sprint("a-", i), "", "s"))
+	}
+	<-changed
+	var seen []string
+	for at, more := uint64(0), true; more; {
+		events, next, again, err := l.AgentEvents(t.Context(), at, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range events {
+			seen = append(seen, ev.GetAgentId())
+		}
+		at, more = next, again
+	}
+	if want := []string{"a-0", "a-1", "a-2", "a-3", "a-4"}; !reflect.DeepEqual(seen, want) {
+		t.Errorf("events of %v; want %v", seen, want)
+	}
+	_, _, _, err := l.AgentEvents(t.Context(), 99, 1)
+	wantReason(t, err, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE)
+}
+
+func TestOnlyAnAgentThatHasEndedIsDeleted(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	ready(t, l, "s")
+	a := spawn(t, l, agentOf("a", "one", "s"))
+	_, err := l.DeleteAgent(t.Context(), "a")
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
+	emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+	})
+	if _, err := l.DeleteAgent(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	again, _ := open(t, dir)
+	if _, ok := again.Agent("a"); ok {
+		t.Error("a deleted agent is there after a restart")
+	}
+	_, err = again.SpawnAgent(t.Context(), agentOf("a", "one", "s"))
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
+}

@@ -1,0 +1,251 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/store"
+)
+
+// The bounds of agents that have not ended.
+const (
+	maxAgents          = 1000
+	maxAgentsInSandbox = 256
+)
+
+// agentTxn is one change of one agent. The function that gets it may run more than once
+// and must have no effect outside the transaction.
+type agentTxn struct {
+	l  *Ledger
+	tx *store.Tx
+	a  Agent
+	// position is the position of the newest event.
+	position uint64
+}
+
+// agentOverlay is the key of the uncommitted state of an agent within a batch.
+type agentOverlay struct{ agentID string }
+
+// spawnOverlay is the key of the agents that a batch has spawned, in order.
+type spawnOverlay struct{}
+
+// updateAgent runs fn with the agent at its point of the write order, and returns the
+// agent after the commit.
+func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
+	var after Agent
+	err := l.store.Update(ctx, func(tx *store.Tx) error {
+		t := &agentTxn{l: l, tx: tx}
+		if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
+			t.a = a
+		} else {
+			t.a, _ = l.Agent(id)
+		}
+		after = t.a
+		if err := fn(t); errors.Is(err, errNothing) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		after = t.a
+		tx.SetValue(agentOverlay{id}, t.a)
+		tx.OnCommit(func() { l.publishAgent(t.a, t.position) })
+		return nil
+	})
+	return after, err
+}
+
+// append adds one event. This is the only way to change the state of an agent.
+func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
+	if !agent.Legal(t.a.Record, draft) {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+			"Agent %s is %s; %s is not possible now.", agentID, t.a.Word(), draft.GetType()).With("agent_id", agentID)
+	}
+	ev := proto.CloneOf(draft)
+	ev.AgentId, ev.OccurredAt = agentID, timestamppb.New(t.l.now())
+	ev.Sequence = t.a.LastSequence + 1
+	ev.State = agent.Fold(t.a.Record, ev).State
+	if err := t.tx.AppendAgentEvent(ev); err != nil {
+		return err
+	}
+	if ev.GetSequence() != t.a.LastSequence+1 {
+		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
+			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", agentID, ev.GetSequence(), t.a.LastSequence+1)
+	}
+	t.a.Record, t.position = agent.Fold(t.a.Record, ev), ev.GetPosition()
+	return nil
+}
+
+// NewAgent is what SpawnAgent accepts.
+type NewAgent struct {
+	// ID must be new. Name may be empty.
+	ID, Name string
+	Spec     *agboxv1.AgentSpec
+	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
+	SandboxID string
+	Own       *agboxv1.CreateSpec
+}
+
+// SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
+// transaction. An id that was used for the same agent returns that one.
+func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
+	nonce, shown := ids.New(), (*agboxv1.CreateSpec)(nil)
+	if n.Own != nil {
+		var err error
+		if shown, err = l.hide(ctx, n.SandboxID, n.Own); err != nil {
+			return Agent{}, err
+		}
+	}
+	return l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
+		if t.tx.AgentReserved(n.ID) {
+			return t.sameAgent(n)
+		}
+		if err := t.mayspawn(n); err != nil {
+			return err
+		}
+		if err := t.place(n, nonce, shown); err != nil {
+			return err
+		}
+		if err := t.tx.ReserveAgent(n.ID, l.now()); err != nil {
+			return err
+		}
+		if err := t.tx.PutAgentConfig(n.ID, n.Spec); err != nil {
+			return err
+		}
+		t.a.Spec = n.Spec
+		err := t.append(n.ID, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
+			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
+				Name: n.Name, Class: n.Spec.GetClass(), Parent: agent.Init, SandboxId: n.SandboxID, Owned: n.Own != nil,
+			}},
+		})
+		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
+		return err
+	})
+}
+
+// sameAgent decides about an id that is taken.
+func (t *agentTxn) sameAgent(n NewAgent) error {
+	if t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) && proto.Equal(t.a.Spec, n.Spec) {
+		return errNothing
+	}
+	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+		"The agent id %q was used by another request, and ids are never reused; choose another or leave it out.", n.ID).With("agent_id", n.ID)
+}
+
+// mayspawn checks name and bounds against committed agents and those of the batch.
+func (t *agentTxn) mayspawn(n NewAgent) error {
+	live := t.l.Agents(func(a Agent) bool { return !a.Over() })
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	live = append(live, spawned...)
+	inSandbox := 0
+	for _, a := range live {
+		if a.SandboxID == n.SandboxID {
+			inSandbox++
+		}
+		if n.Name != "" && a.Name == n.Name {
+			return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+				"Agent %s already has the name %q; choose another name, or end that agent.", a.ID, n.Name).With("agent_id", a.ID)
+		}
+	}
+	switch {
+	case len(live) >= maxAgents:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"There are %d agents already, which is the limit; end some first.", maxAgents)
+	case inSandbox >= maxAgentsInSandbox:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Sandbox %s has %d agents already, which is the limit; use another sandbox.", n.SandboxID, maxAgentsInSandbox)
+	}
+	return nil
+}
+
+// place accepts the agent's own sandbox, or checks the one that it is to run in.
+func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) error {
+	if n.Own != nil {
+		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(n.SandboxID, nonce, n.Own, shown, RequestKey{}) })
+		return err
+	}
+	sb, ok := t.tx.Value(overlay{n.SandboxID}).(Sandbox)
+	if !ok {
+		sb, ok = t.l.Sandbox(n.SandboxID)
+	}
+	switch {
+	case !ok || !sb.Exists():
+		return notFound(n.SandboxID)
+	case sb.Want == machine.WantDeleted:
+		return NotReady(sb.Record)
+	}
+	return nil
+}
+
+// EmitAgent appends an event that was decided from the record seen. If the agent has
+// changed since so that another decision is due, it appends nothing.
+func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, ev *agboxv1.AgentEvent) (Agent, error) {
+	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
+		if t.a.decided() != decidedFrom(seen) {
+			return errNothing
+		}
+		return t.append(seen.ID, ev)
+	})
+}
+
+// decision is what the next step of an agent depends on besides observations.
+type decision struct {
+	state                       agboxv1.AgentState
+	begun, running              uint32
+	undecided, kill, done, woke bool
+	pause                       agboxv1.PauseReason
+}
+
+func (a Agent) decided() decision { return decidedFrom(a.Record) }
+
+func decidedFrom(r agent.Record) decision {
+	d := decision{
+		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil,
+		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken,
+	}
+	if r.Incarnation != nil {
+		d.running = r.Incarnation.N
+	}
+	return d
+}
+
+// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one. It
+// does nothing to an agent that has ended.
+func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case t.a.Over(), t.a.Kill != nil && t.a.Kill.GetMode() >= kill.GetMode():
+			return errNothing
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: kill},
+		})
+	})
+}
+
+// DeleteAgent removes an agent that has ended. Its id stays taken.
+func (l *Ledger) DeleteAgent(ctx context.Context, id string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.Over():
+			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+				"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", id, t.a.Word(), id).With("agent_id", id)
+		}
+		return t.append(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DELETED})
+	})
+}

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"slices"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Short names for the states, which this package uses everywhere.
+const (
+	Pending    = agboxv1.AgentState_AGENT_STATE_PENDING
+	Planning   = agboxv1.AgentState_AGENT_STATE_PLANNING
+	Acquiring  = agboxv1.AgentState_AGENT_STATE_ACQUIRING
+	Executing  = agboxv1.AgentState_AGENT_STATE_EXECUTING
+	Paused     = agboxv1.AgentState_AGENT_STATE_PAUSED
+	Verifying  = agboxv1.AgentState_AGENT_STATE_VERIFYING
+	Completed  = agboxv1.AgentState_AGENT_STATE_COMPLETED
+	Aborted    = agboxv1.AgentState_AGENT_STATE_ABORTED
+	Failed     = agboxv1.AgentState_AGENT_STATE_FAILED
+	DeadLetter = agboxv1.AgentState_AGENT_STATE_DEAD_LETTER
+)
+
+// moves has the states that an event with a target may lead to, by the state before it.
+// The target is AgentEvent.state.
+var moves = map[agboxv1.AgentEventType]map[agboxv1.AgentState][]agboxv1.AgentState{
+	agboxv1.AgentEventType_AGENT_PHASE: {
+		Pending:   {Planning},
+		Planning:  {Executing},
+		Acquiring: {Planning},
+		Executing: {Verifying, Planning},
+		Verifying: {Executing, Planning},
+	},
+	agboxv1.AgentEventType_AGENT_RESUMED: {
+		Paused: {Executing, Planning},
+	},
+	agboxv1.AgentEventType_AGENT_ENDED: ends(),
+}
+
+func ends() map[agboxv1.AgentState][]agboxv1.AgentState {
+	all := make(map[agboxv1.AgentState][]agboxv1.AgentState)
+	for _, live := range []agboxv1.AgentState{Pending, Planning, Acquiring, Executing, Verifying, Paused} {
+		all[live] = []agboxv1.AgentState{Completed, Aborted, Failed, DeadLetter}
+	}
+	return all
+}
+
+// Legal reports whether the event may follow the record. Of the event it reads type,
+// state and incarnation. ARCHITECTURE.md has the same table; a test compares the two.
+func Legal(r Record, ev *agboxv1.AgentEvent) bool {
+	typ := ev.GetType()
+	if !r.Exists() {
+		return typ == agboxv1.AgentEventType_AGENT_SPAWNED
+	}
+	if r.ID == Init {
+		return ofInit(typ)
+	}
+	if r.Deleted {
+		return false
+	}
+	if targets, moving := moves[typ]; moving && !slices.Contains(targets[r.State], ev.GetState()) {
+		return false
+	}
+	if of := ev.GetIncarnation(); of != 0 && typ != agboxv1.AgentEventType_AGENT_BEGUN && (r.Incarnation == nil || r.Incarnation.N != of) {
+		return false // a report of an incarnation that has ended
+	}
+	live := !r.Over()
+	switch typ {
+	case agboxv1.AgentEventType_AGENT_BEGUN:
+		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil && ev.GetIncarnation() == r.Incarnations+1
+	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
+		return live && r.Incarnation != nil
+	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
+		return r.Incarnation != nil
+	case agboxv1.AgentEventType_AGENT_PROGRESS, agboxv1.AgentEventType_AGENT_CHECKPOINT,
+		agboxv1.AgentEventType_AGENT_CONTEXT, agboxv1.AgentEventType_AGENT_LIVENESS, agboxv1.AgentEventType_AGENT_DONE_REPORTED:
+		return live && r.Incarnation != nil
+	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED:
+		return live
+	case agboxv1.AgentEventType_AGENT_WOKEN:
+		return r.State == Paused
+	case agboxv1.AgentEventType_AGENT_ENDED:
+		return r.Incarnation == nil
+	case agboxv1.AgentEventType_AGENT_DELETED:
+		return r.Over()
+	}
+	return false
+}
+
+// ofInit reports whether the type is one of the agent init.
+func ofInit(typ agboxv1.AgentEventType) bool {
+	switch typ {
+	case agboxv1.AgentEventType_AGENT_CLASS_CRASHED, agboxv1.AgentEventType_AGENT_BREAKER_OPENED,
+		agboxv1.AgentEventType_AGENT_BREAKER_CANARY, agboxv1.AgentEventType_AGENT_BREAKER_CLOSED:
+		return true
+	}
+	return false
+}
+
+// Fold returns the record after one more event. It ignores an event that is not newer
+// than the record, so folding a stream twice has the same result as folding it once.
+func Fold(r Record, ev *agboxv1.AgentEvent) Record {
+	if ev.GetSequence() <= r.LastSequence {
+		return r
+	}
+	r.LastSequence = ev.GetSequence()
+	before := r.State
+	at := ev.GetOccurredAt().AsTime()
+	switch ev.GetType() {
+	case agboxv1.AgentEventType_AGENT_SPAWNED:
+		r = foldSpawned(r, ev)
+	case agboxv1.AgentEventType_AGENT_BEGUN:
+		r = foldBegun(r, ev)
+	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
+		r = foldIncarnationEnded(r, ev)
+	case agboxv1.AgentEventType_AGENT_PHASE:
+		r.State = ev.GetState()
+	case agboxv1.AgentEventType_AGENT_RESUMED:
+		r.State, r.Pause = ev.GetState(), nil
+	case agboxv1.AgentEventType_AGENT_PROGRESS:
+		if ev.GetProgress().GetSteps() > r.Progress.GetSteps() {
+			r.Uncounted = 0
+		}
+		r.Progress = ev.GetProgress()
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		r.Checkpoint, r.Uncounted = ev.GetCheckpoint(), 0
+	case agboxv1.AgentEventType_AGENT_CONTEXT:
+		r.Context = ev.GetGauge().GetContext()
+	case agboxv1.AgentEventType_AGENT_LIVENESS:
+		r.Liveness = ev.GetGauge().GetLiveness()
+	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED:
+		r.PauseWanted = ev.GetPause()
+	case agboxv1.AgentEventType_AGENT_PAUSED:
+		r = foldPaused(r, ev)
+	case agboxv1.AgentEventType_AGENT_WOKEN:
+		pause := *r.Pause
+		pause.Woken = true
+		r.Pause, r.PauseWanted = &pause, nil
+	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
+		r.Kill = ev.GetKill()
+	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
+		r.Done = ev.GetDone()
+	case agboxv1.AgentEventType_AGENT_ENDED:
+		r.State, r.Done, r.EndedAt = ev.GetState(), ev.GetDone(), at
+		r.Pause, r.PauseWanted, r.Undecided = nil, nil, false
+		r = countCrash(r, ev.GetDone().GetAttempt())
+	case agboxv1.AgentEventType_AGENT_DELETED:
+		r.Deleted = true
+	}
+	if r.State != before {
+		r.StateChangedAt = at
+	}
+	if r.Incarnation != nil && ev.GetJournalUpto() > r.Incarnation.JournalUpto {
+		inc := *r.Incarnation
+		inc.JournalUpto = ev.GetJournalUpto()
+		r.Incarnation = &inc
+	}
+	return r
+}
+
+func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
+	s := ev.GetSpawned()
+	r.ID, r.Name, r.Class, r.Parent = ev.GetAgentId(), s.GetName(), s.GetClass(), s.GetParent()
+	r.SandboxID, r.Owned = s.GetSandboxId(), s.GetOwned()
+	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
+	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
+	r.State = Pending
+	return r
+}
+
+func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
+	b := ev.GetBegun()
+	r.Incarnations = ev.GetIncarnation()
+	r.Incarnation = &Incarnation{
+		N: ev.GetIncarnation(), ExecID: b.GetExecId(), SandboxID: b.GetSandboxId(),
+		BegunAt: ev.GetOccurredAt().AsTime(), Attempt: b.GetAttempt(), Checkpoint: b.GetCheckpoint(),
+	}
+	r.Strategy = b.GetStrategy()
+	if r.Pause != nil {
+		pause := *r.Pause
+		pause.Woken = true // what it waited for has come: its time, its sandbox
+		r.Pause = &pause
+	}
+	return r
+}
+
+// foldIncarnationEnded leaves an agent as it was if its incarnation was never started.
+func foldIncarnationEnded(r Record, ev *agboxv1.AgentEvent) Record {
+	r.Incarnation, r.Context, r.Liveness = nil, 0, 0
+	if ev.GetEnd().GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED {
+		r.Last, r.LastAt, r.Undecided = ev.GetEnd(), ev.GetOccurredAt().AsTime(), true
+	}
+	return r
+}
+
+func foldPaused(r Record, ev *agboxv1.AgentEvent) Record {
+	p := ev.GetPause()
+	r.Pause = &Pause{Reason: p.GetReason(), Message: p.GetMessage(), Since: ev.GetOccurredAt().AsTime()}
+	if p.GetWakeAt() != nil {
+		r.Pause.WakeAt = p.GetWakeAt().AsTime()
+	}
+	if r.Undecided && uncounted(r.Last, p.GetReason()) {
+		r.Uncounted++
+	}
+	r.State, r.Undecided = Paused, false
+	if r.PauseWanted.GetReason() == p.GetReason() {
+		r.PauseWanted = nil
+	}
+	if p.GetStrategy() != "" {
+		r.Strategy = p.GetStrategy()
+	}
+	return countCrash(r, p.GetAttempt())
+}
+
+// countCrash counts the newest end as a crash if the event that answers it says so:
+// attempt is then the number of crashes with it.
+func countCrash(r Record, attempt uint32) Record {
+	if attempt <= r.Crashes {
+		return r
+	}
+	r.Crashes, r.Uncounted = attempt, 0
+	if outOfMemory(r.Last) {
+		r.OOMs++
+	}
+	r.Errors = append(slices.Clone(r.Errors), errorKey(r.Last))
+	r.Errors = r.Errors[max(0, len(r.Errors)-sameErrors):]
+	return r
+}

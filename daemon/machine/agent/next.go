@@ -1,0 +1,361 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Verb is an action. Each verb is idempotent: executed again after a crash, it finds what
+// it did before. None touches the engine: sandboxes are made and stopped by their own
+// rounds, and incarnations are execs.
+type Verb uint8
+
+// The verbs.
+const (
+	// Rest: do nothing until something changes or Wake comes.
+	Rest Verb = iota
+	// EnsureSandbox: ask for the agent's sandbox to be made or resumed.
+	EnsureSandbox
+	// Start: give the supervisor the files of the incarnation, then start its exec.
+	Start
+	// Collect: take over what an ended incarnation has left, and emit its end.
+	Collect
+	// Drain: ask the incarnation to save its work and exit, and end it if it does not.
+	Drain
+	// Kill: end the incarnation as the request says.
+	Kill
+	// EndIncarnation: end an incarnation that cannot go on.
+	EndIncarnation
+	// RemoveSandbox: ask for the removal of the sandbox that was made for the agent.
+	RemoveSandbox
+	// Emit: append Step.Event.
+	Emit
+)
+
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit"}
+
+// String returns the verb's name in logs.
+func (v Verb) String() string { return verbNames[v] }
+
+// Sandbox is the state of the agent's sandbox as far as it matters to the agent.
+type Sandbox uint8
+
+// The states of the sandbox.
+const (
+	// SandboxMissing: there is none, or it is being deleted.
+	SandboxMissing Sandbox = iota
+	// SandboxMaking: it is PENDING.
+	SandboxMaking
+	// SandboxReady: it is READY and its supervisor is linked, or was and will be again.
+	SandboxReady
+	// SandboxStopping: a stop or deletion was requested. Incarnations are drained first.
+	SandboxStopping
+	// SandboxStopped: a user has stopped it.
+	SandboxStopped
+	// SandboxIdle: it was stopped because nothing ran.
+	SandboxIdle
+	// SandboxFailed: it is FAILED.
+	SandboxFailed
+)
+
+// Exec is the state of the exec of the current incarnation.
+type Exec uint8
+
+// The states of the exec.
+const (
+	// ExecUnknown: it was never accepted.
+	ExecUnknown Exec = iota
+	// ExecRunning: it was accepted and has not ended, as far as is known.
+	ExecRunning
+	// ExecEnded: its end is recorded.
+	ExecEnded
+)
+
+// Seen is what is known about an agent besides its record.
+type Seen struct {
+	Sandbox Sandbox
+	// SandboxError says why the sandbox is FAILED. Ensured is how often it was asked for
+	// since the last incarnation began; EnsuredAt is when that was last.
+	SandboxError string
+	Ensured      int
+	EnsuredAt    time.Time
+	Exec         Exec
+	// Silent is the time since the last beat, or since the start without one. Armed means
+	// that there was a beat. Unknown means that the supervisor cannot be asked now.
+	Silent  time.Duration
+	Armed   bool
+	Unknown bool
+	// Hung means that the processes of the incarnation exist but do nothing.
+	Hung bool
+	// Context is the context of the incarnation as its supervisor sees it.
+	Context agboxv1.AgentContext
+	// Ending means that the supervisor is draining or killing the incarnation.
+	Ending bool
+	// DoneFor is the time since the outcome was reported.
+	DoneFor time.Duration
+	// BreakerOpen means that the breaker of the class refuses to begin new agents.
+	BreakerOpen bool
+}
+
+// Step is the decision of Next.
+type Step struct {
+	Do Verb
+	// Event is the event for Emit. The ledger fills in ids, sequence and position.
+	Event *agboxv1.AgentEvent
+	// Pause is the reason for Drain, which becomes that of the pause.
+	Pause agboxv1.PauseReason
+	// End is the kind of end for Drain and EndIncarnation.
+	End agboxv1.IncarnationEndKind
+	// Wake is when to call Next again even if nothing has changed. Zero means never.
+	Wake time.Time
+	// Why explains the step in the log.
+	Why string
+}
+
+// maxEnsured is how often a sandbox is asked for that fails each time. ensurePause is the
+// pause before the second attempt; it doubles.
+const (
+	maxEnsured  = 4
+	ensurePause = 5 * time.Second
+)
+
+// doneGrace is how long a program may go on after it has reported its outcome.
+const doneGrace = 10 * time.Second
+
+// Next decides what to do about an agent. It returns one step. After executing it, call
+// Next again with the new observation, until it returns Rest.
+func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
+	switch {
+	case !r.Exists() || r.ID == Init || r.Deleted:
+		return Step{}
+	case r.Over():
+		return nextOver(r, seen, rules, now)
+	case r.Incarnation != nil:
+		return nextRunning(r, seen, rules, now)
+	case r.Undecided:
+		return emit(Ending(r, rules), "its incarnation has ended")
+	case r.Kill != nil:
+		return emit(ended(Aborted, &agboxv1.AgentDone{
+			Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "It was killed" + by(r.Kill.GetBy()) + ".",
+		}), "it was killed")
+	case r.PauseWanted != nil:
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
+		}, "a pause was requested")
+	case r.State == Pending:
+		if seen.BreakerOpen {
+			return emit(failed(agboxv1.ErrorReason_CLASS_BREAKER_OPEN,
+				fmt.Sprintf("FAILED: Agent circuit breaker open. Several agents of class %q have crashed; try again later.", r.Class), 0), "the breaker of its class is open")
+		}
+		return nextBegin(r, seen, now, true)
+	}
+	return nextPaused(r, seen, rules, now)
+}
+
+func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
+	if !r.Owned || seen.Sandbox == SandboxMissing {
+		return Step{}
+	}
+	if due := r.EndedAt.Add(rules.CleanupAfter); now.Before(due) {
+		return Step{Wake: due}
+	}
+	return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+}
+
+// nextRunning is about an agent with an incarnation.
+func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
+	switch seen.Exec {
+	case ExecUnknown:
+		if r.Kill == nil && seen.Sandbox == SandboxReady {
+			return Step{Do: Start}
+		}
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_End{End: &agboxv1.IncarnationEnd{
+				Kind: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED, ExecId: r.Incarnation.ExecID,
+			}},
+		}, "it was not started")
+	case ExecEnded:
+		return Step{Do: Collect}
+	}
+	if r.Kill != nil {
+		if seen.Ending && r.Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW {
+			return Step{}
+		}
+		return Step{Do: Kill, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED, Why: "it was killed"}
+	}
+	if seen.Ending || seen.Unknown {
+		return Step{} // its end, or a new link, calls again
+	}
+	if step, due := drainDue(r, seen, rules, now); due {
+		return step
+	}
+	level := Liveness(seen.Silent, seen.Armed, rules.Heartbeat)
+	switch {
+	case level == agboxv1.AgentLiveness_AGENT_LIVENESS_ZOMBIE, level == agboxv1.AgentLiveness_AGENT_LIVENESS_CRASHED && seen.Hung:
+		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE, Why: fmt.Sprintf("it has been silent for %v", seen.Silent)}
+	case seen.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD:
+		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT, Why: "its context is used up"}
+	}
+	if declared := declaredLevel(level); declared != r.Liveness && (declared != agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED) {
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: declared}},
+		}, "its liveness changed")
+	}
+	if event := entered(r, rules); event != nil {
+		return emit(event, "its program runs")
+	}
+	return Step{Wake: nextLook(r, seen, rules, now)}
+}
+
+// drainDue returns the drain that an incarnation needs, if any.
+func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
+	drained := agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+	switch {
+	case r.Done != nil && seen.DoneFor >= doneGrace:
+		return Step{Do: Drain, End: drained, Why: "it has reported its outcome and goes on"}, true
+	case rules.Budget.Exhausted(r.Consumed()):
+		return Step{Do: Drain, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET, Why: "its budget is used up"}, true
+	case r.PauseWanted != nil:
+		return Step{Do: Drain, End: drained, Pause: r.PauseWanted.GetReason(), Why: "a pause was requested"}, true
+	case seen.Sandbox == SandboxStopping:
+		return Step{Do: Drain, End: drained, Pause: agboxv1.PauseReason_PAUSE_REASON_DRAINED, Why: "its sandbox is to stop"}, true
+	case idleSince(r, rules, now) == 0:
+		return Step{Do: Drain, End: drained, Pause: agboxv1.PauseReason_PAUSE_REASON_IDLE, Why: "it has been paused for too long"}, true
+	}
+	return Step{}, false
+}
+
+// idleSince is the time until a paused incarnation is drained; negative if it is not.
+func idleSince(r Record, rules Rules, now time.Time) time.Duration {
+	if r.State != Paused || r.Pause.Woken || rules.IdleTimeout <= 0 {
+		return -1
+	}
+	since := r.Pause.Since
+	if r.Incarnation.BegunAt.After(since) {
+		since = r.Incarnation.BegunAt
+	}
+	return max(0, since.Add(rules.IdleTimeout).Sub(now))
+}
+
+// declaredLevel is the level that is recorded. WARNING and UNHEALTHY are only shown.
+func declaredLevel(level agboxv1.AgentLiveness) agboxv1.AgentLiveness {
+	switch level {
+	case agboxv1.AgentLiveness_AGENT_LIVENESS_WARNING, agboxv1.AgentLiveness_AGENT_LIVENESS_UNHEALTHY:
+		return agboxv1.AgentLiveness_AGENT_LIVENESS_ACTIVE
+	}
+	return level
+}
+
+// entered returns the event with which an agent begins to work whose program need not
+// say so, or nil.
+func entered(r Record, rules Rules) *agboxv1.AgentEvent {
+	if !rules.ReadyStart {
+		return nil
+	}
+	ev := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: r.Incarnation.N}
+	switch {
+	case r.State == Pending:
+		ev.State = Planning
+	case r.State == Planning && r.Incarnation.JournalUpto == 0:
+		ev.State = Executing
+	case r.State == Paused && r.Pause.Woken:
+		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, Executing
+	default:
+		return nil
+	}
+	return ev
+}
+
+// nextLook is the earliest time at which the same observation would lead to another step.
+func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
+	var soonest time.Time
+	in := func(d time.Duration) {
+		if d <= 0 {
+			return
+		}
+		if at := now.Add(d); soonest.IsZero() || at.Before(soonest) {
+			soonest = at
+		}
+	}
+	if seen.Armed || rules.Heartbeat.Required {
+		in(rules.Heartbeat.nextLevel(seen.Silent) - seen.Silent)
+	}
+	if r.Done != nil {
+		in(doneGrace - seen.DoneFor)
+	}
+	in(idleSince(r, rules, now))
+	return soonest
+}
+
+// nextPaused is about a paused agent without an incarnation.
+func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
+	p := r.Pause
+	if p.Woken {
+		return nextBegin(r, seen, now, true)
+	}
+	switch p.Reason {
+	case agboxv1.PauseReason_PAUSE_REASON_CRASH:
+		if now.Before(p.WakeAt) {
+			return Step{Wake: p.WakeAt}
+		}
+		return nextBegin(r, seen, now, false)
+	case agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, agboxv1.PauseReason_PAUSE_REASON_DRAINED:
+		return nextBegin(r, seen, now, false)
+	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
+		switch rules.Revival {
+		case Reap:
+			return emit(ended(Aborted, &agboxv1.AgentDone{
+				Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "Its incarnation was lost, and its revival policy is reap: " + p.Message,
+			}), "its revival policy is reap")
+		case Ask:
+			return Step{}
+		}
+		return nextBegin(r, seen, now, false)
+	}
+	return Step{}
+}
+
+// nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
+// user has stopped is resumed only for an agent that somebody has asked for since.
+func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
+	switch seen.Sandbox {
+	case SandboxReady:
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
+			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
+				ExecId: ExecID(r.ID, r.Incarnations+1), SandboxId: r.SandboxID,
+				Checkpoint: r.Checkpoint.GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
+			}},
+		}, "its sandbox is ready")
+	case SandboxMissing:
+		if !r.Owned {
+			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
+		}
+	case SandboxFailed:
+		if r.Incarnations == 0 || seen.Ensured >= maxEnsured {
+			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")
+		}
+		if due := seen.EnsuredAt.Add(ensurePause << max(0, seen.Ensured-1)); seen.Ensured > 0 && now.Before(due) {
+			return Step{Wake: due}
+		}
+	case SandboxStopped:
+		if !asked {
+			return Step{}
+		}
+	case SandboxMaking, SandboxStopping:
+		return Step{}
+	}
+	return Step{Do: EnsureSandbox}
+}
+
+// ExecID is the id of an incarnation's exec. A daemon that crashed between two steps
+// derives the same id again, and an exec id is run at most once.
+func ExecID(agentID string, incarnation uint32) string {
+	return fmt.Sprintf("agent-%s-%d", agentID, incarnation)
+}
+
+func emit(event *agboxv1.AgentEvent, why string) Step { return Step{Do: Emit, Event: event, Why: why} }

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// say describes a step in a few words.
+func say(s Step) string {
+	switch s.Do {
+	case Rest:
+		if s.Wake.IsZero() {
+			return "rest"
+		}
+		return "rest until " + s.Wake.Sub(t0).String()
+	case Emit:
+		if s.Event.GetType() == agboxv1.AgentEventType_AGENT_ENDED {
+			return "end " + stateWords[s.Event.GetState()]
+		}
+		return s.Event.GetType().String()
+	case Drain:
+		return "drain " + s.End.String()[len("INCARNATION_END_KIND_"):] + " " + s.Pause.String()[len("PAUSE_REASON_"):]
+	case EndIncarnation:
+		return "end-incarnation " + s.End.String()[len("INCARNATION_END_KIND_"):]
+	}
+	return s.Do.String()
+}
+
+func TestNext(t *testing.T) {
+	ready := Seen{Sandbox: SandboxReady, Exec: ExecRunning}
+	request := func(typ agboxv1.AgentEventType) func(*history) {
+		return func(h *history) {
+			ev := &agboxv1.AgentEvent{Type: typ}
+			switch typ {
+			case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
+				ev.Details = &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{}}
+			case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED:
+				ev.Details = &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: forRequest}}
+			case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
+				ev.Details = &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_COMPLETE}}
+			}
+			h.add(ev)
+		}
+	}
+	kill, pause := request(agboxv1.AgentEventType_AGENT_KILL_REQUESTED), request(agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED)
+	done, wake := request(agboxv1.AgentEventType_AGENT_DONE_REPORTED), request(agboxv1.AgentEventType_AGENT_WOKEN)
+	end := func(e *agboxv1.IncarnationEnd) func(*history) {
+		return func(h *history) { h.endWith(e); h.add(Ending(h.r, rules())) }
+	}
+	fresh := func(h *history) { *h = *spawned(h.t) }
+	begun := func(h *history) { *h = *spawned(h.t).begun() }
+	all := func(parts ...func(*history)) func(*history) {
+		return func(h *history) {
+			for _, part := range parts {
+				part(h)
+			}
+		}
+	}
+	finish := func(h *history) {
+		h.endWith(&agboxv1.IncarnationEnd{Kind: exited}).add(ended(Completed, &agboxv1.AgentDone{}))
+	}
+	crashed := &agboxv1.IncarnationEnd{Kind: exited, ExitCode: 1, Spoke: true}
+	orphan := &agboxv1.IncarnationEnd{Kind: lost}
+	stopped := &agboxv1.IncarnationEnd{Kind: drained, DrainedFor: forDrain}
+	for _, row := range []struct {
+		name   string
+		before func(*history)
+		seen   Seen
+		rules  func(*Rules)
+		now    time.Duration
+		want   string
+	}{
+		{"new, no sandbox", fresh, Seen{}, nil, 0, "ensure-sandbox"},
+		{"new, sandbox is made", fresh, Seen{Sandbox: SandboxMaking}, nil, 0, "rest"},
+		{"new, sandbox ready", fresh, Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_BEGUN"},
+		{"new, sandbox stopped", fresh, Seen{Sandbox: SandboxStopped}, nil, 0, "ensure-sandbox"},
+		{"new, sandbox failed", fresh, Seen{Sandbox: SandboxFailed}, nil, 0, "end FAILED"},
+		{"new, breaker open", fresh, Seen{Sandbox: SandboxReady, BreakerOpen: true}, nil, 0, "end FAILED"},
+		{"new, killed", all(fresh, kill), Seen{Sandbox: SandboxReady}, nil, 0, "end ABORTED"},
+		{"new, not owned, sandbox deleted", func(h *history) { fresh(h); h.r.Owned = false }, Seen{}, nil, 0, "end FAILED"},
+		{"begun, not started", begun, Seen{Sandbox: SandboxReady}, nil, 0, "start"},
+		{"begun, not started, sandbox lost", begun, Seen{Sandbox: SandboxMaking}, nil, 0, "AGENT_INCARNATION_ENDED"},
+		{"begun, not started, killed", all(begun, kill), Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_INCARNATION_ENDED"},
+		{"begun, runs, must report", begun, ready, nil, 0, "rest"},
+		{"begun, runs, ready at start", begun, ready, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},
+		{"works", nil, ready, nil, 0, "rest"},
+		{"works, beats", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: time.Second}, func(r *Rules) {}, 0, "AGENT_LIVENESS"},
+		{"exec ended", nil, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, nil, 0, "collect"},
+		{"exec ended, killed", kill, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, nil, 0, "collect"},
+		{"killed", kill, ready, nil, 0, "kill"},
+		{"killed, dying", kill, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Ending: true}, nil, 0, "rest"},
+		{"pause wanted", pause, ready, nil, 0, "drain DRAINED REQUEST"},
+		{"pause wanted, drains", pause, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Ending: true}, nil, 0, "rest"},
+		{"sandbox is to stop", nil, Seen{Sandbox: SandboxStopping, Exec: ExecRunning}, nil, 0, "drain DRAINED DRAINED"},
+		{"outcome reported", done, ready, nil, 0, "rest until 10s"},
+		{"outcome reported, goes on", done, Seen{Sandbox: SandboxReady, Exec: ExecRunning, DoneFor: 10 * time.Second}, nil, 0, "drain DRAINED UNSPECIFIED"},
+		{"budget used up", func(h *history) { h.progress(500_000, 0, 1) }, ready, nil, 0, "drain BUDGET UNSPECIFIED"},
+		{"paused", func(h *history) { h.pauseFor(forApproval) }, ready, nil, time.Minute, "rest until 30m0s"},
+		{"paused for too long", func(h *history) { h.pauseFor(forApproval) }, ready, nil, 30 * time.Minute, "drain DRAINED IDLE"},
+		{"silent, looked at", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 2 * time.Minute}, nil, 0, "AGENT_LIVENESS"},
+		{"silent and hung", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 91 * time.Second, Hung: true}, nil, 0, "end-incarnation ZOMBIE"},
+		{"silent for five minutes", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 5 * time.Minute}, nil, 0, "end-incarnation ZOMBIE"},
+		{"silence unknown", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unknown: true, Armed: true, Silent: time.Hour}, nil, 0, "rest"},
+		{"context dead", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Context: agboxv1.AgentContext_AGENT_CONTEXT_DEAD}, nil, 0, "end-incarnation CONTEXT"},
+		{"crashed, waits", end(crashed), Seen{Sandbox: SandboxReady}, nil, time.Second, "rest until 5s"},
+		{"crashed, due", end(crashed), Seen{Sandbox: SandboxReady}, nil, 5 * time.Second, "AGENT_BEGUN"},
+		{"crashed, due, user stopped the sandbox", end(crashed), Seen{Sandbox: SandboxStopped}, nil, time.Minute, "rest"},
+		{"crashed, due, sandbox stopped by itself", end(crashed), Seen{Sandbox: SandboxIdle}, nil, time.Minute, "ensure-sandbox"},
+		{"crashed, begun again, ready at start", all(end(crashed), func(h *history) { h.begun() }), ready, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_RESUMED"},
+		{"orphaned, revive", end(orphan), Seen{Sandbox: SandboxFailed}, nil, 0, "ensure-sandbox"},
+		{"orphaned, reap", end(orphan), Seen{Sandbox: SandboxFailed}, func(r *Rules) { r.Revival = Reap }, 0, "end ABORTED"},
+		{"orphaned, ask", end(orphan), Seen{Sandbox: SandboxFailed}, func(r *Rules) { r.Revival = Ask }, 0, "rest"},
+		{"orphaned, ask, answered", all(end(orphan), wake), Seen{Sandbox: SandboxReady}, func(r *Rules) { r.Revival = Ask }, 0, "AGENT_BEGUN"},
+		{"drained, sandbox stopped", end(stopped), Seen{Sandbox: SandboxStopped}, nil, 0, "rest"},
+		{"drained, sandbox ready again", end(stopped), Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_BEGUN"},
+		{"waits for approval", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{Sandbox: SandboxReady}, nil, 0, "rest"},
+		{"over, sandbox stays for a while", finish, Seen{Sandbox: SandboxReady}, nil, time.Minute, "rest until 5m0s"},
+		{"over", finish, Seen{Sandbox: SandboxReady}, nil, 5 * time.Minute, "remove-sandbox"},
+		{"over, nothing left", finish, Seen{}, nil, 5 * time.Minute, "rest"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h, r := working(t), rules()
+			if row.before != nil {
+				row.before(h)
+			}
+			if row.rules != nil {
+				row.rules(&r)
+			}
+			step := Next(h.r, row.seen, r, t0.Add(row.now))
+			if got := say(step); got != row.want {
+				t.Errorf("step %q; want %q", got, row.want)
+			}
+			if step.Do == Emit && !Legal(h.r, step.Event) {
+				t.Errorf("the step emits %v, which is not legal", step.Event)
+			}
+		})
+	}
+}

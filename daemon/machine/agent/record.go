@@ -1,0 +1,149 @@
+// Package agent has the rules of an agent's life as pure functions: Fold computes a record
+// from events, Ending decides what the end of an incarnation means, and Next decides what
+// to do about an observation. It performs no I/O and does not read the clock.
+//
+// There is one way to stop and one way to come back. Every halt that is not the end is
+// PAUSED with a reason, and the reason says who wakes the agent. Every return is a new
+// incarnation, or the old one, that goes on from the newest checkpoint.
+package agent
+
+import (
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// Init is the id and the name of the agent at the root of the tree. It never runs and
+// never ends; its events have the circuit breakers of all classes.
+const Init = "init"
+
+// Record is the state of an agent according to its events. It is a value: Fold returns a
+// new one and never changes its argument, so a Record may be read without a lock.
+type Record struct {
+	ID string
+	// Name is the user's name for the agent.
+	Name string
+	// Class groups agents for the circuit breaker and for defaults. It may be empty.
+	Class string
+	// Parent is the id of the agent that spawned it, or Init.
+	Parent string
+	// SandboxID is where its incarnations run. An owned sandbox was made for the agent.
+	SandboxID string
+	Owned     bool
+	// FromAgent and FromCheckpoint are the work that it continues; "" and 0 if none.
+	FromAgent      string
+	FromCheckpoint uint64
+
+	State agboxv1.AgentState
+	// Position is that of its first event among the events of all agents: its age, which
+	// no clock can change.
+	Position                           uint64
+	CreatedAt, StateChangedAt, EndedAt time.Time
+	// LastSequence is the sequence of the newest folded event.
+	LastSequence uint64
+	// Deleted means that the agent is gone, and its id and name are all that stays.
+	Deleted bool
+
+	// Incarnation is the one that has begun and not ended, or nil.
+	Incarnation *Incarnation
+	// Incarnations is the number of those that have begun.
+	Incarnations uint32
+	// Last is the end of the newest incarnation that has ended, or nil. LastAt is when.
+	Last   *agboxv1.IncarnationEnd
+	LastAt time.Time
+	// Undecided means that Last has not been answered yet by a pause or an end.
+	Undecided bool
+
+	// Pause is set while State is PAUSED.
+	Pause *Pause
+	// PauseWanted is a wish for a pause that has not happened yet, or nil.
+	PauseWanted *agboxv1.AgentPause
+	// Kill is the wish to end the agent, or nil.
+	Kill *agboxv1.AgentKill
+	// Done is the reported outcome. After the end it is the outcome that was decided.
+	Done *agboxv1.AgentDone
+
+	// Crashes counts the crashes of the program. OOMs counts those among them for lack of
+	// memory. Errors has the folded messages of the last three, oldest first.
+	Crashes, OOMs uint32
+	Errors        []string
+	// Uncounted is the number of ends in a row that were no crashes, without a new
+	// checkpoint or step in between.
+	Uncounted uint32
+	// Strategy is how the next or current incarnation differs from the first.
+	Strategy string
+
+	// Progress has the newest totals, or is nil.
+	Progress *agboxv1.AgentProgress
+	// Checkpoint is the newest checkpoint, or nil.
+	Checkpoint *agboxv1.AgentCheckpoint
+	// Context and Liveness are the newest declared gauges of the current incarnation.
+	Context  agboxv1.AgentContext
+	Liveness agboxv1.AgentLiveness
+}
+
+// Incarnation is one run of the agent's program: an exec.
+type Incarnation struct {
+	// N counts from 1.
+	N         uint32
+	ExecID    string
+	SandboxID string
+	BegunAt   time.Time
+	// Attempt is the number of crashes before it, plus 1.
+	Attempt uint32
+	// Checkpoint is the one that it was given, or 0.
+	Checkpoint uint64
+	// JournalUpto is the number of rows of its journal that were consumed.
+	JournalUpto uint64
+}
+
+// Pause is a pause that has begun.
+type Pause struct {
+	Reason  agboxv1.PauseReason
+	Message string
+	Since   time.Time
+	// WakeAt is when a pause after a crash ends. It is zero for all others.
+	WakeAt time.Time
+	// Woken means that the reason for the pause is gone.
+	Woken bool
+}
+
+// Exists reports whether the agent has been accepted.
+func (r Record) Exists() bool { return r.LastSequence > 0 }
+
+// Over reports whether the agent has ended. That never changes any more.
+func (r Record) Over() bool { return over(r.State) }
+
+func over(s agboxv1.AgentState) bool {
+	switch s {
+	case Completed, Aborted, Failed, DeadLetter:
+		return true
+	}
+	return false
+}
+
+// Consumed is what all incarnations together have used.
+func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
+
+// Word returns the state as users see it, in capitals. A pause is shown by its reason.
+func (r Record) Word() string {
+	if r.State == Paused && r.Pause != nil {
+		if word, ok := pauseWords[r.Pause.Reason]; ok {
+			return word
+		}
+	}
+	return stateWords[r.State]
+}
+
+var pauseWords = map[agboxv1.PauseReason]string{
+	agboxv1.PauseReason_PAUSE_REASON_CRASH:    "RETRYING",
+	agboxv1.PauseReason_PAUSE_REASON_APPROVAL: "WAITING_FOR_APPROVAL",
+	agboxv1.PauseReason_PAUSE_REASON_IDLE:     "IDLE",
+	agboxv1.PauseReason_PAUSE_REASON_UNHELD:   "SUSPENDED",
+	agboxv1.PauseReason_PAUSE_REASON_ORPHANED: "ORPHANED",
+}
+
+var stateWords = map[agboxv1.AgentState]string{
+	Pending: "PENDING", Planning: "PLANNING", Acquiring: "ACQUIRING", Executing: "EXECUTING", Verifying: "VERIFYING",
+	Paused: "PAUSED", Completed: "COMPLETED", Aborted: "ABORTED", Failed: "FAILED", DeadLetter: "DEAD_LETTER",
+}

@@ -1,0 +1,232 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/daemon/workers"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// incarnationTimeout bounds the start and the end of an incarnation. Both wait for a link
+// to the supervisor.
+const incarnationTimeout = 10 * time.Second
+
+// EnqueueAgent schedules a round of the agent. It never blocks.
+func (l *Loop) EnqueueAgent(agentID string) { l.workers.Enqueue(agentKey(agentID)) }
+
+func agentKey(id string) workers.Key { return workers.Key{Kind: workers.Agent, ID: id} }
+
+// agentWork is the loop's state of one agent. Loop.mu guards trouble; the rest is used by
+// the goroutine of the round only.
+type agentWork struct {
+	// trouble says why the agent does not get on. It is empty if it does.
+	trouble  string
+	failures int
+	// ensured is how often the sandbox was asked for since the last incarnation began, and
+	// ensuredAt when.
+	ensured   int
+	ensuredAt time.Time
+	// watched is the exec whose end enqueues the agent.
+	watched string
+}
+
+// agentRound executes steps for one agent until it rests and returns when to look again.
+// Zero means when something happens. It holds no engine slot: sandboxes are made and
+// stopped in rounds of their own.
+func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
+	w := l.agentWork(id)
+	for range maxSteps {
+		a, exists := l.ledger.Agent(id)
+		if !exists || ctx.Err() != nil {
+			if !exists {
+				l.forgetAgent(id)
+			}
+			return time.Time{}
+		}
+		seen, exec, err := l.observeAgent(ctx, a)
+		if err != nil {
+			return l.agentFailed(ctx, a, w, "observe", err)
+		}
+		seen.Ensured, seen.EnsuredAt = w.ensured, w.ensuredAt
+		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
+		if step.Do == agent.Rest {
+			w.failures = 0
+			l.watchIncarnation(a, w)
+			l.setAgentTrouble(w, "")
+			return step.Wake
+		}
+		l.log.Debug("step", "agent_id", id, "verb", step.Do.String(), "why", step.Why)
+		switch step.Do {
+		case agent.EnsureSandbox:
+			w.ensured, w.ensuredAt = w.ensured+1, l.now()
+		case agent.Start:
+			w.ensured = 0
+		}
+		waits, err := l.applyAgent(ctx, a, step, exec)
+		if err != nil {
+			return l.agentFailed(ctx, a, w, step.Do.String(), err)
+		}
+		if waits {
+			l.watchIncarnation(a, w)
+			l.setAgentTrouble(w, "")
+			return time.Time{}
+		}
+	}
+	return l.now().Add(retryMin)
+}
+
+// observeAgent returns what is known about an agent besides its record. exec is the exec
+// of its incarnation, or nil.
+func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.Seen, exec *agboxv1.ExecStatus, err error) {
+	sb, living := l.ledger.Sandbox(a.SandboxID)
+	if living {
+		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
+	}
+	if a.Incarnation == nil {
+		return seen, nil, nil
+	}
+	if _, running := sb.Execs[a.Incarnation.ExecID]; running {
+		seen.Exec = agent.ExecRunning
+		return seen, nil, nil
+	}
+	exec, err = l.agents.Exec(ctx, a)
+	switch {
+	case errdefs.IsNotFound(err):
+		return seen, nil, nil
+	case err == nil && exec.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING:
+		seen.Exec = agent.ExecRunning // it was accepted a moment ago
+	case err == nil:
+		seen.Exec = agent.ExecEnded
+	}
+	return seen, exec, err
+}
+
+// sandboxState is the state of a sandbox as its agents see it.
+func sandboxState(sb ledger.Sandbox) agent.Sandbox {
+	switch {
+	case sb.Want == machine.WantDeleted:
+		return agent.SandboxMissing
+	case sb.State == machine.Failed:
+		return agent.SandboxFailed
+	case sb.State == machine.Stopped && sb.IdleStop:
+		return agent.SandboxIdle
+	case sb.State == machine.Stopped:
+		return agent.SandboxStopped
+	case sb.Want == machine.WantStopped:
+		return agent.SandboxStopping
+	case sb.State == machine.Ready:
+		return agent.SandboxReady
+	}
+	return agent.SandboxMaking
+}
+
+// applyAgent executes one step. waits means that what it has begun enqueues the agent when
+// it is done.
+func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, exec *agboxv1.ExecStatus) (waits bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, incarnationTimeout)
+	defer cancel()
+	switch step.Do {
+	case agent.EnsureSandbox:
+		_, err = l.ledger.RequestResume(ctx, a.SandboxID)
+		l.Interrupt(a.SandboxID)
+		return true, err
+	case agent.Start:
+		return false, l.agents.Start(ctx, a)
+	case agent.Collect:
+		_, err = l.ledger.EmitAgent(ctx, a.Record, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
+			Details: &agboxv1.AgentEvent_End{End: l.agents.End(ctx, a, exec)},
+		})
+	case agent.Kill:
+		return true, l.agents.Kill(ctx, a, a.Kill.GetMode())
+	case agent.RemoveSandbox:
+		_, err = l.ledger.RequestDelete(ctx, a.SandboxID)
+		l.Interrupt(a.SandboxID)
+		return true, err
+	case agent.Emit:
+		_, err = l.ledger.EmitAgent(ctx, a.Record, step.Event)
+	case agent.Drain, agent.EndIncarnation:
+		return true, l.agents.Kill(ctx, a, agboxv1.KillMode_KILL_MODE_TERMINATE)
+	}
+	return false, err
+}
+
+// agentFailed schedules the retry of a step.
+func (l *Loop) agentFailed(ctx context.Context, a ledger.Agent, w *agentWork, verb string, err error) time.Time {
+	if ctx.Err() != nil {
+		return time.Time{}
+	}
+	w.failures++
+	l.log.Warn("a step of an agent failed", "agent_id", a.ID, "verb", verb, "failures", w.failures, "error", err, "cause", fault.Cause(err))
+	l.setAgentTrouble(w, fmt.Sprintf("%s: %v", verb, err))
+	return l.now().Add(min(retryMin<<min(w.failures-1, 10), retryMax))
+}
+
+// watchIncarnation enqueues the agent when the exec of its incarnation has ended.
+func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
+	if a.Incarnation == nil || w.watched == a.Incarnation.ExecID {
+		return
+	}
+	w.watched = a.Incarnation.ExecID
+	l.mu.Lock()
+	life := l.ctx
+	l.mu.Unlock()
+	done := l.ledger.ExecDone(w.watched)
+	l.wg.Go(func() {
+		select {
+		case <-done:
+			l.EnqueueAgent(a.ID)
+		case <-life.Done():
+		}
+	})
+}
+
+// enqueueAgentsOf schedules the agents of a sandbox.
+func (l *Loop) enqueueAgentsOf(sandboxID string) {
+	for _, a := range l.ledger.AgentsIn(sandboxID) {
+		l.EnqueueAgent(a.ID)
+	}
+}
+
+// agentWork returns the state of an agent.
+func (l *Loop) agentWork(id string) *agentWork {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.agentsAtWork[id]
+	if w == nil {
+		w = new(agentWork)
+		l.agentsAtWork[id] = w
+	}
+	return w
+}
+
+func (l *Loop) forgetAgent(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.agentsAtWork, id)
+}
+
+func (l *Loop) setAgentTrouble(w *agentWork, trouble string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.trouble = trouble
+}
+
+// AgentTrouble says why an agent does not get on. It is empty if it does.
+func (l *Loop) AgentTrouble(id string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w := l.agentsAtWork[id]; w != nil {
+		return w.trouble
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	storev1 "github.com/agbox/agbox/proto/store/v1"
+)
+
+// AgentPage is a contiguous part of one agent's history. The fields are as in EventPage.
+type AgentPage struct {
+	Events []*agboxv1.AgentEvent
+	Bad    []*RecordError
+	Next   uint64
+	More   bool
+}
+
+// ReserveAgent reserves the agent id for ever. If the id was reserved before, the error is
+// a fault AGENT_ID_ALREADY_EXISTS that wraps ErrReserved.
+func (t *Tx) ReserveAgent(agentID string, now time.Time) error {
+	if !ids.Valid(agentID) {
+		return invalidID("agent", agentID)
+	}
+	if t.AgentReserved(agentID) {
+		return reserved("agent", agentID, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
+	}
+	return t.put(bucketAgentIDs, []byte(agentID), instant(now))
+}
+
+// AgentReserved reports whether the id was reserved.
+func (t *Tx) AgentReserved(agentID string) bool { return t.get(bucketAgentIDs, []byte(agentID)) != nil }
+
+// PutAgentConfig stores the resolved spec of an agent.
+func (t *Tx) PutAgentConfig(agentID string, spec *agboxv1.AgentSpec) error {
+	if !ids.Valid(agentID) {
+		return invalidID("agent", agentID)
+	}
+	return t.putMessage(bucketAgentConfig, []byte(agentID), spec)
+}
+
+// AgentConfig returns the spec, errdefs.ErrNotFound or a *RecordError.
+func (t *Tx) AgentConfig(agentID string) (*agboxv1.AgentSpec, error) {
+	spec := &agboxv1.AgentSpec{}
+	return spec, t.message(bucketAgentConfig, []byte(agentID), spec)
+}
+
+// AgentIDs lists all agents that have a config, in byte order. It decodes no records.
+func (t *Tx) AgentIDs() []string { return t.keys(bucketAgentConfig, "", math.MaxInt) }
+
+// AppendAgentEvent adds the event to its agent's history. agent_id and type must be set.
+// It sets sequence, position and event_id in ev and clears replay.
+func (t *Tx) AppendAgentEvent(ev *agboxv1.AgentEvent) error {
+	agentID := ev.GetAgentId()
+	if !ids.Valid(agentID) {
+		return invalidID("agent", agentID)
+	}
+	if ev.GetType() == agboxv1.AgentEventType_AGENT_EVENT_TYPE_UNSPECIFIED {
+		return fmt.Errorf("event of agent %q without a type: %w", agentID, errdefs.ErrInvalidArgument)
+	}
+	order, err := t.write(bucketAgentOrder)
+	if err != nil {
+		return err
+	}
+	position, err := order.NextSequence()
+	if err != nil {
+		return err
+	}
+	ev.Sequence, ev.Position = t.LastAgentSequence(agentID)+1, position
+	ev.EventId, ev.Replay = fmt.Sprintf("%s/%d", agentID, ev.Sequence), false
+	if err := t.putMessage(bucketAgentEvents(agentID), number(ev.Sequence), ev); err != nil {
+		return err
+	}
+	return t.putMessage(bucketAgentOrder, number(position), &storev1.AgentEventRef{AgentId: agentID, Sequence: ev.Sequence})
+}
+
+// AgentEvents returns up to limit events of an agent after the given sequence. A limit
+// below 1 counts as 1.
+func (t *Tx) AgentEvents(agentID string, after uint64, limit int) AgentPage {
+	bucket := bucketAgentEvents(agentID)
+	page := readPage(t, bucket, after, limit, 0, func(_ uint64, key, raw []byte) (*agboxv1.AgentEvent, error) {
+		ev := &agboxv1.AgentEvent{}
+		return ev, decode(bucket, key, raw, ev)
+	})
+	return AgentPage{Events: page.good, Bad: page.bad, Next: page.next, More: page.more}
+}
+
+// OrderedAgentEvents returns up to limit events of all agents after the given position. A
+// limit below 1 counts as 1.
+func (t *Tx) OrderedAgentEvents(after uint64, limit int) AgentPage {
+	page := readPage(t, bucketAgentOrder, after, limit, 0, func(_ uint64, key, raw []byte) (*agboxv1.AgentEvent, error) {
+		ref := &storev1.AgentEventRef{}
+		if err := decode(bucketAgentOrder, key, raw, ref); err != nil {
+			return nil, err
+		}
+		ev := &agboxv1.AgentEvent{}
+		return ev, t.message(bucketAgentEvents(ref.GetAgentId()), number(ref.GetSequence()), ev)
+	})
+	return AgentPage{Events: page.good, Bad: page.bad, Next: page.next, More: page.more}
+}
+
+// LastAgentSequence is the sequence of the agent's newest event; 0 if it has none.
+func (t *Tx) LastAgentSequence(agentID string) uint64 {
+	return t.edge(bucketAgentEvents(agentID), true)
+}
+
+// LastAgentPosition is the highest position ever used for an event of an agent; 0 before
+// the first.
+func (t *Tx) LastAgentPosition() uint64 {
+	if b := t.bolt.Bucket(bucketAgentOrder); b != nil {
+		return b.Sequence()
+	}
+	return 0
+}
+
+// FirstAgentPosition is the position of the oldest event of an agent that is still
+// stored; 0 if there is none.
+func (t *Tx) FirstAgentPosition() uint64 { return t.edge(bucketAgentOrder, false) }
