@@ -374,6 +374,19 @@ func TestTheDaemonSaysFromWhichRunOnTheIDsAreFree(t *testing.T) {
 	}
 }
 
+// The thread that receives the signals of writes has another one.
+func TestTheSupervisorKeepsItsUserID(t *testing.T) {
+	want := fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", os.Getuid())
+	for range 20 { // that thread is chosen at random
+		b := newBox(t)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.cmd.Process.Pid))
+		if err != nil || !strings.Contains(string(status), want) {
+			t.Fatalf("the status of the supervisor has no %q: %v\n%s", want, err, status)
+		}
+		b.stop()
+	}
+}
+
 func TestSignalsToTheSupervisorChangeNothing(t *testing.T) {
 	b := newBox(t)
 	for sig := syscall.Signal(1); sig < 32; sig++ {

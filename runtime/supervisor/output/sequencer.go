@@ -47,20 +47,39 @@ func startSequencer() (*sequencer, error) {
 	q := &sequencer{lanes: make(map[int32]laneOf)}
 	began := make(chan error)
 	q.stopped.Go(func() {
-		runtime.LockOSThread() // for ever: the thread ends with its blocked signals
-		err := q.begin()
-		began <- err
-		if err == nil {
-			q.run()
-			q.tokens.close()
-			q.side.close()
-		}
+		onThread(func() {
+			err := q.begin()
+			began <- err
+			if err == nil {
+				q.run()
+				q.tokens.close()
+				q.side.close()
+			}
+		})
 	})
 	if err := <-began; err != nil {
 		q.stopped.Wait()
 		return nil, err
 	}
 	return q, nil
+}
+
+// onThread calls f on a thread that ends with it, with the signals that it blocks and its
+// user id. It is not the main thread, which does not end, and whose user id is that of the
+// process for others: without the capability SYS_RESOURCE, root could not change its limits.
+func onThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	ended := make(chan struct{})
+	go func() { // runs on another thread, because this one is locked
+		defer close(ended)
+		onThread(f)
+	}()
+	<-ended
+	runtime.UnlockOSThread()
 }
 
 // begin prepares the thread and tries whether tokens come.
