@@ -102,14 +102,26 @@ func (s *settings) load() (daemon.Config, error) {
 	if cfg.Policy, err = s.readPolicy(); err != nil {
 		return daemon.Config{}, err
 	}
-	if cfg.HostFence == reconcile.FenceOff && !cfg.Policy.HostAccess {
-		return daemon.Config{}, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"The setting \"host-fence\" is off, which the operator's policy %s forbids with allow.host_access: set it to auto or require.", cfg.Policy.File)
+	if cfg.HostFence, err = boundFence(cfg.HostFence, cfg.Policy); err != nil {
+		return daemon.Config{}, err
 	}
 	cfg.Paths = install
 	cfg.CheckDatabase = checkCommand
 	cfg.Log = slog.New(loglimit.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: s.level})))
 	return cfg, nil
+}
+
+// boundFence returns the mode of the fence under a policy. One that forbids access to the
+// host requires the fence.
+func boundFence(asked reconcile.FenceMode, bound *policy.Policy) (reconcile.FenceMode, error) {
+	switch {
+	case bound.HostAccess:
+		return asked, nil
+	case asked == reconcile.FenceOff:
+		return asked, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"The setting \"host-fence\" is off, which the operator's policy %s forbids with allow.host_access: set it to require.", bound.File)
+	}
+	return reconcile.FenceRequired, nil
 }
 
 // readPolicy reads the operator's policy. Only root may name another file than the usual

@@ -10,6 +10,8 @@ import (
 
 	"github.com/agbox/agbox/daemon"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/reconcile"
+	"github.com/agbox/agbox/internal/policy"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -203,6 +205,27 @@ func TestTheMemoryOfSandboxesIsAShareOrASize(t *testing.T) {
 		home(t, "sandbox-memory: "+text+"\n")
 		if _, err := begin(); err == nil || !strings.Contains(err.Error(), "sandbox-memory") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAPolicyWithoutHostAccessRequiresTheFence(t *testing.T) {
+	strict := policy.None()
+	strict.HostAccess = false
+	for _, c := range []struct {
+		bound       *policy.Policy
+		asked, want reconcile.FenceMode
+		refused     bool
+	}{
+		{policy.None(), reconcile.FenceIfPossible, reconcile.FenceIfPossible, false},
+		{policy.None(), reconcile.FenceOff, reconcile.FenceOff, false},
+		{strict, reconcile.FenceIfPossible, reconcile.FenceRequired, false},
+		{strict, reconcile.FenceRequired, reconcile.FenceRequired, false},
+		{strict, reconcile.FenceOff, 0, true},
+	} {
+		got, err := boundFence(c.asked, c.bound)
+		if (err != nil) != c.refused || err == nil && got != c.want {
+			t.Errorf("host access %v, asked %d: got %d, %v", c.bound.HostAccess, c.asked, got, err)
 		}
 	}
 }

@@ -43,8 +43,8 @@ type Policy struct {
 	Trusted []string
 	// The following say what a caller may ask for:
 	// allow_dangerous_mounts; devices and GPUs; privileged, added capabilities and no seccomp
-	// filter; writable_config. HostAccess is allow_host, and that the daemon leaves out the
-	// rules that keep sandboxes from the addresses of the host.
+	// filter; writable_config. HostAccess is allow_host, and that sandboxes may run without the
+	// rules that keep them from the addresses of the host.
 	Dangerous, Devices, Privileged, WritableConfig, HostAccess bool
 	// lines has the line of each setting of the file.
 	lines map[string]int
