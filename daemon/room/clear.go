@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -13,6 +14,10 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 )
+
+// clearWithin bounds a removal, in case the container was started behind the daemon's back
+// and adds files meanwhile.
+const clearWithin = time.Minute
 
 // Tidy is Clear for a sandbox that has more in its folders than it may. Then the largest
 // logs go too, until it has no more than that. Its container must not run. A sandbox that
@@ -51,6 +56,8 @@ func (k *Keeper) Tidy(ctx context.Context, sandboxID string) error {
 // Clear removes what agbox has not put into the folders of a sandbox: everything but the
 // files of recorded execs and the socket. Its container must not run.
 func (k *Keeper) Clear(ctx context.Context, sandboxID string) error {
+	ctx, cancel := context.WithTimeout(ctx, clearWithin)
+	defer cancel()
 	recorded, err := k.ledger.RecordedExecs(ctx, sandboxID)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package room
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -263,5 +264,15 @@ func TestCountsFollowTheDisk(t *testing.T) {
 		if got := c.pace.due(t0.Add(c.after), c.free); got != c.want {
 			t.Errorf("%s: due is %v", name, got)
 		}
+	}
+}
+
+func TestARemovalEndsWithItsContext(t *testing.T) {
+	b := newBench(t)
+	b.write("stranger", 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Clear(ctx, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled removal gives %v", err)
 	}
 }
