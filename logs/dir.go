@@ -97,7 +97,7 @@ func (d *Dir) openFile(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// createFile returns a new empty file with mode 0600 that belongs to owner. It uses a
+// createFile returns a new empty file that belongs to owner. It uses a
 // spare if there is one. If naming the spare fails, it makes the file: a real error
 // recurs there.
 func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
@@ -110,14 +110,14 @@ func (d *Dir) createFile(name string, owner Owner) (*os.File, error) {
 	return d.makeFile(name, owner)
 }
 
-// makeFile makes a new file with mode 0600 that belongs to owner. If the owner is not the
+// makeFile makes a new file that belongs to owner. If the owner is not the
 // user of this process, the file gets its name last: the owner must never find a file
 // that it cannot open.
 func (d *Dir) makeFile(name string, owner Owner) (*os.File, error) {
 	var fd int
 	err := d.at(func(dirfd int) (err error) {
 		if owner.isProcess() {
-			if fd, err = openBeneath(dirfd, name, createFlags, 0o600); err != nil {
+			if fd, err = openBeneath(dirfd, name, createFlags, owner.mode()); err != nil {
 				return err
 			}
 			return owner.apply(fd) // a set-gid directory sets another group
@@ -140,7 +140,7 @@ func createFor(dirfd int, name string, owner Owner) (int, error) {
 	if err := unix.Unlinkat(dirfd, hidden, 0); err != nil && !errors.Is(err, unix.ENOENT) { // left by an interrupted call
 		return -1, err
 	}
-	fd, err := openBeneath(dirfd, hidden, createFlags, 0o600)
+	fd, err := openBeneath(dirfd, hidden, createFlags, owner.mode())
 	if err != nil {
 		return -1, err
 	}
@@ -244,6 +244,16 @@ func openBeneath(dirfd int, name string, flags int, mode uint32) (int, error) {
 // Owner is the owner of a new file. -1 keeps the user or group that the kernel sets.
 type Owner struct {
 	UID, GID int
+	// GroupAccess gives the group the rights of the owner.
+	GroupAccess bool
+}
+
+// mode is the mode of a new file.
+func (o Owner) mode() uint32 {
+	if o.GroupAccess {
+		return 0o660
+	}
+	return 0o600
 }
 
 // KeepOwner leaves new files with the user and group of the process.

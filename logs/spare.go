@@ -36,7 +36,7 @@ func (d *Dir) AddSpare() (bool, error) {
 	}
 	var fd int
 	err := d.at(func(dirfd int) (err error) {
-		if fd, err = openBeneath(dirfd, ".", unix.O_WRONLY|unix.O_TMPFILE, 0o600); err != nil {
+		if fd, err = openBeneath(dirfd, ".", unix.O_WRONLY|unix.O_TMPFILE, d.spareOwner.mode()); err != nil {
 			return err
 		}
 		if err = d.spareOwner.apply(fd); err != nil {

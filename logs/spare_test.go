@@ -231,3 +231,25 @@ func TestASpareHoldsAStatusOfAnySize(t *testing.T) {
 		t.Errorf("%d bytes, %v; %d spares", len(got), err, d.Spares())
 	}
 }
+
+func TestGroupAccessHoldsForEveryNewFile(t *testing.T) {
+	d, path := openDir(t)
+	owner := KeepOwner
+	owner.GroupAccess = true
+	old := unix.Umask(0o002) // a folder with an access control list ignores it
+	defer unix.Umask(old)
+	d.KeepSpares(1, owner)
+	_, err := d.AddSpare()
+	must(t, err)
+	options := testOptions
+	options.Owner = owner
+	must(t, create(t, d, "e1", options).Close())
+	must(t, d.WriteStatus("e1", []byte("x"), StatusOptions{Owner: owner, NoSync: true}))
+	for _, suffix := range Suffixes() {
+		info, err := os.Stat(filepath.Join(path, "e1"+suffix))
+		must(t, err)
+		if info.Mode() != 0o660 {
+			t.Errorf("%s has the mode %v", info.Name(), info.Mode())
+		}
+	}
+}

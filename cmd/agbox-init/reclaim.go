@@ -15,7 +15,7 @@ const reclaimVerb = "reclaim"
 
 // reclaim gives the folder of the socket and that of the logs to a user and removes from
 // them what the user may be unable to remove. The logs stay. The arguments are the ids of
-// the user and its group.
+// the user and its group, or -1 if the folders belong to it.
 func reclaim(arguments []string) error {
 	var uid, gid int
 	if len(arguments) != 2 {

@@ -100,13 +100,10 @@ func (l *Loop) makeGuestFolders(sandboxID string) error {
 
 // writeBoot writes the supervisor's boot configuration.
 func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, info runtime.EngineInfo) error {
-	uid, gid := owner(info)
-	return saveBoot(l.paths.GuestBoot(sb.ID), &guestv1.BootConfig{
-		OwnerUid: uid,
-		OwnerGid: gid,
-		Command:  mainCommand(sb.Spec, image),
-		User:     defaultUser(sb.Spec, image),
-		Cwd:      cmp.Or(sb.Spec.GetWorkingDir(), inHome(workspaceTarget(sb.Spec), home), image.WorkingDir),
+	boot := &guestv1.BootConfig{
+		Command: mainCommand(sb.Spec, image),
+		User:    defaultUser(sb.Spec, image),
+		Cwd:     cmp.Or(sb.Spec.GetWorkingDir(), inHome(workspaceTarget(sb.Spec), home), image.WorkingDir),
 
 		MainExecId:         ids.Main(sb.ID),
 		MaxLogBytes:        l.maxExecLog,
@@ -115,7 +112,9 @@ func (l *Loop) writeBoot(sb ledger.Sandbox, image runtime.Image, home string, in
 		MaxFolderFiles:     l.maxFolderFiles,
 		HoldCommand:        len(hostfiles.Copies(sb.Spec)) > 0,
 		CommandEnv:         commandEnv(sb.Spec, image),
-	})
+	}
+	l.setOwner(boot, info)
+	return saveBoot(l.paths.GuestBoot(sb.ID), boot)
 }
 
 // saveBoot replaces a boot configuration.

@@ -45,9 +45,13 @@ func (l *Loop) reclaim(ctx context.Context, sb ledger.Sandbox, inv runtime.Inven
 	if err != nil || len(folders) == 0 {
 		return err
 	}
+	info, err := l.engineInfo(ctx)
+	if err != nil {
+		return err
+	}
 	imageID, err := l.reclaimImage(ctx, sb, inv)
 	if err == nil {
-		err = l.runReclaimer(ctx, l.reclaimerSpec(sb, imageID, folders))
+		err = l.runReclaimer(ctx, l.reclaimerSpec(sb, imageID, folders, info))
 	}
 	if err == nil || retryable(err) || ctx.Err() != nil {
 		return err
@@ -108,14 +112,18 @@ func (l *Loop) reclaimImage(ctx context.Context, sb ledger.Sandbox, inv runtime.
 
 // reclaimerSpec describes a container with the rights of root over the folders, and with
 // nothing else.
-func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtime.Mount) runtime.ContainerSpec {
+func (l *Loop) reclaimerSpec(sb ledger.Sandbox, imageID string, folders []runtime.Mount, info runtime.EngineInfo) runtime.ContainerSpec {
+	uid, gid := os.Getuid(), os.Getgid()
+	if info.Remapped() {
+		uid, gid = -1, -1 // the folders belong to the daemon's user, who has no id in there
+	}
 	return runtime.ContainerSpec{
 		Identity:    l.identity(sb, runtime.RoleReclaimer),
 		Name:        runtime.ReclaimerName(sb.ID),
 		Hostname:    hostname(sb),
 		ImageID:     imageID,
 		Entrypoint:  []string{paths.InContainerInit, "reclaim"},
-		Cmd:         []string{strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())},
+		Cmd:         []string{strconv.Itoa(uid), strconv.Itoa(gid)},
 		Env:         goenv.Blank(),
 		User:        "0:0",
 		WorkingDir:  "/",

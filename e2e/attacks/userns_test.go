@@ -23,6 +23,9 @@ func remapping(t *testing.T) func(who *syscall.Credential) *harness.Install {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = look.Close() })
+	if err := os.Chmod(p.Socket(), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	return func(who *syscall.Credential) *harness.Install {
 		return harness.New(t, harness.On(p.Host(), look), func(in *harness.Install) { in.Who = who })
 	}
@@ -45,13 +48,21 @@ func TestMountsInUserNamespacesGiveTheRightsOfEverybody(t *testing.T) {
 func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	t.Parallel()
 	Row(t, 11, "the engine gives containers user namespaces: root in a sandbox is nobody on the host")
-	in := remapping(t)(nil)
+	install := remapping(t)
+	for _, who := range []*syscall.Credential{nil, {Uid: memberOfDocker + 2, Gid: memberOfDocker + 2}} {
+		wantWorkingSandbox(t, install(who))
+	}
+}
+
+// wantWorkingSandbox uses a sandbox in a user namespace from its creation to its removal.
+func wantWorkingSandbox(t *testing.T, in *harness.Install) {
+	t.Helper()
 	box := in.Create(t, "box", harness.ImageBusybox)
 	if said := in.Must(t, "exec", box, "--", "sh", "-c", "id -u; cat /proc/self/uid_map"); !strings.HasPrefix(said, "0\n") || !strings.Contains(said, "900000000") {
 		t.Errorf("in the sandbox, id and map of users are %q", said)
 	}
 	file := filepath.Join(in.Home, "file")
-	if err := os.WriteFile(file, []byte("content\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("content\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	in.Must(t, "cp", file, box+":/root/copied")
@@ -74,7 +85,11 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	if said := in.Agbox(t, "doctor").Want(t, 0).Stdout; !strings.Contains(said, "root in a sandbox is user 900000000 on the host, which is the better wall") {
 		t.Errorf("doctor says %q", said)
 	}
+	in.Must(t, "exec", box, "--", "sh", "-c", "for d in /.agbox/link /var/log/agents-sandbox; do mkdir -p $d/a/b; chmod 0 $d/a; done")
 	in.Must(t, "rm", "-f", box)
+	if said := in.Agbox(t, "logs", job).Stdout; said != "begun\n" {
+		t.Errorf("after the removal the log has %q", said)
+	}
 	if _, err := os.Lstat(filepath.Join(in.Home, "data", "guest", box)); !os.IsNotExist(err) {
 		t.Errorf("the folder of a removed sandbox: %v", err)
 	}

@@ -53,8 +53,8 @@ func Removable(path string) (bool, error) {
 }
 
 // Reclaim gives a folder to a user and removes from it what the user may be unable to
-// remove. The caller has the rights of root over the folder. A missing folder is not an
-// error.
+// remove. The caller has the rights of root over what is in the folder. With a negative
+// uid the folder has its user already. A missing folder is not an error.
 func Reclaim(ctx context.Context, path string, uid, gid int, what Selection) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -65,8 +65,10 @@ func Reclaim(ctx context.Context, path string, uid, gid int, what Selection) err
 	}
 	folder := os.NewFile(uintptr(fd), path)
 	defer func() { _ = folder.Close() }()
-	if err := errors.Join(folder.Chmod(0o700), folder.Chown(uid, gid)); err != nil {
-		return err
+	if uid >= 0 {
+		if err := errors.Join(folder.Chmod(0o700), folder.Chown(uid, gid)); err != nil {
+			return err
+		}
 	}
 	if err := empty(ctx, folder, what); err != nil {
 		return fmt.Errorf("empty %s: %w", path, err)

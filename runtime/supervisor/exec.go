@@ -105,7 +105,9 @@ func (s *Supervisor) createLogs(ctx context.Context, req *guestv1.StartRequest) 
 
 // owner is the owner of the files that the supervisor writes for the host.
 func (s *Supervisor) owner() logs.Owner {
-	return logs.Owner{UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid())}
+	return logs.Owner{
+		UID: int(s.cfg.Boot.GetOwnerUid()), GID: int(s.cfg.Boot.GetOwnerGid()), GroupAccess: s.cfg.Boot.GetGroupAccess(),
+	}
 }
 
 // launch records the exec in the journal and starts its process.

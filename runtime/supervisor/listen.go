@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/logs"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
 
@@ -47,7 +48,7 @@ type listener struct {
 // listen makes the socket and replaces an older one at its path. It sets a umask around
 // the bind, so that nobody else can connect before the socket gets its owner. It must be
 // called before other goroutines make files, because the umask belongs to the process.
-func listen(path string, uid, gid uint32) (*listener, error) {
+func listen(path string, owner logs.Owner) (*listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the old socket cannot be removed: %w", err)
 	}
@@ -57,11 +58,15 @@ func listen(path string, uid, gid uint32) (*listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the supervisor cannot listen: %w", err)
 	}
-	if int(uid) != os.Geteuid() || int(gid) != os.Getegid() {
-		if err := os.Lchown(path, int(uid), int(gid)); err != nil {
-			_ = l.Close()
-			return nil, fmt.Errorf("the socket cannot be given to its owner: %w", err)
-		}
+	if owner.UID != os.Geteuid() || owner.GID != os.Getegid() {
+		err = os.Lchown(path, owner.UID, owner.GID)
+	}
+	if owner.GroupAccess && err == nil {
+		err = os.Chmod(path, 0o660)
+	}
+	if err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("the socket cannot be given to its owner: %w", err)
 	}
 	return &listener{UnixListener: l, conns: make(map[*conn]struct{})}, nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+
+	"github.com/agbox/agbox/logs"
 )
 
 // observed reports each connection that its server has accepted and closed.
@@ -46,7 +48,7 @@ func TestNothingIsKeptOfAConnectionThatIsCut(t *testing.T) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "socket")
-	l, err := listen(path, uint32(os.Geteuid()), uint32(os.Getegid()))
+	l, err := listen(path, logs.Owner{UID: os.Geteuid(), GID: os.Getegid()})
 	if err != nil {
 		t.Fatal(err)
 	}

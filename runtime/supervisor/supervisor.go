@@ -173,7 +173,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	defer signal.Stop(term)
 	defer signal.Stop(chld)
 
-	ln, err := listen(filepath.Join(s.cfg.LinkDir, paths.LinkSocket), s.cfg.Boot.GetOwnerUid(), s.cfg.Boot.GetOwnerGid())
+	ln, err := listen(filepath.Join(s.cfg.LinkDir, paths.LinkSocket), s.owner())
 	if err != nil {
 		return err
 	}

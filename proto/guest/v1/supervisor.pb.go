@@ -467,8 +467,11 @@ type BootConfig struct {
 	// daemon/room. 0 means no limit.
 	MaxFolderBytes uint64 `protobuf:"varint,14,opt,name=max_folder_bytes,json=maxFolderBytes,proto3" json:"max_folder_bytes,omitempty"`
 	MaxFolderFiles uint64 `protobuf:"varint,15,opt,name=max_folder_files,json=maxFolderFiles,proto3" json:"max_folder_files,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Give what the supervisor writes for the host to its group too. The folders then have
+	// access control lists that give the daemon's user at most the rights of the group.
+	GroupAccess   bool `protobuf:"varint,16,opt,name=group_access,json=groupAccess,proto3" json:"group_access,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BootConfig) Reset() {
@@ -604,6 +607,13 @@ func (x *BootConfig) GetMaxFolderFiles() uint64 {
 		return x.MaxFolderFiles
 	}
 	return 0
+}
+
+func (x *BootConfig) GetGroupAccess() bool {
+	if x != nil {
+		return x.GroupAccess
+	}
+	return false
 }
 
 // FileIdentity identifies a file while it exists.
@@ -1823,7 +1833,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"started_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12 \n" +
 	"\fmain_exec_id\x18\x05 \x01(\tR\n" +
 	"mainExecId\x12!\n" +
-	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\x8b\x04\n" +
+	"\flogs_deleted\x18\x06 \x01(\bR\vlogsDeleted\"\xae\x04\n" +
 	"\n" +
 	"BootConfig\x12\x1b\n" +
 	"\towner_uid\x18\x01 \x01(\rR\bownerUid\x12\x1b\n" +
@@ -1843,7 +1853,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x04link\x18\f \x01(\v2\x16.guest.v1.FileIdentityR\x04link\x12\x19\n" +
 	"\bmain_run\x18\r \x01(\rR\amainRun\x12(\n" +
 	"\x10max_folder_bytes\x18\x0e \x01(\x04R\x0emaxFolderBytes\x12(\n" +
-	"\x10max_folder_files\x18\x0f \x01(\x04R\x0emaxFolderFiles\"P\n" +
+	"\x10max_folder_files\x18\x0f \x01(\x04R\x0emaxFolderFiles\x12!\n" +
+	"\fgroup_access\x18\x10 \x01(\bR\vgroupAccess\"P\n" +
 	"\fFileIdentity\x12\x16\n" +
 	"\x06device\x18\x01 \x01(\x04R\x06device\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x12\x12\n" +
