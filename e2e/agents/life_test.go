@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/agbox/agbox/client"
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -148,8 +150,8 @@ func TestAStopOfTheSandboxIsNoCrash(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
-	id := spawn(t, in, `[ $AGBOX_INCARNATION = 2 ] || sleep 1000`, "--in", "demo")
-	running(t, in, id, 1)
+	id := spawn(t, in, `[ $AGBOX_INCARNATION = 2 ] && exit 0; trap "exit 9" TERM; echo up; while :; do sleep 0.1; done`, "--in", "demo")
+	harness.Eventually(t, "the trap is set", func() bool { return in.Must(t, "agent", "logs", id) == "up" })
 	in.Must(t, "stop", "demo")
 	harness.Eventually(t, "the agent waits", func() bool {
 		return strings.Contains(in.Must(t, "agent", "inspect", id), "PAUSE_REASON_DRAINED")
@@ -197,6 +199,24 @@ func TestTheSandboxThatWasMadeForAnAgentGoesAfterIt(t *testing.T) {
 	in.Agbox(t, "inspect", a.GetSandboxId()).Want(t, 0)
 	in.Must(t, "agent", "rm", id)
 	harness.Eventually(t, "the sandbox is removed", func() bool { return in.Must(t, "ls", "-q") == "" })
+}
+
+func TestTheSandboxOfAnAgentThatHasEndedIsRemovedInTime(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Must(t, "daemon", "start")
+	ctx := harness.Bounded(t)
+	a, err := in.Client(t).SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{
+		Spec:    &agboxv1.AgentSpec{Command: []string{"false"}, CleanupAfter: durationpb.New(0), Retry: &agboxv1.AgentRetry{Attempts: 1}},
+		Sandbox: &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: harness.ImageBusybox}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, in, a.GetAgentId(), "DEAD_LETTER")
+	if err := in.Client(t).WaitDeleted(ctx, a.GetSandboxId()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestASpawnCanBeRepeated(t *testing.T) {
