@@ -22,6 +22,12 @@ const (
 // memoryKeeper returns memory to the system when a burst of work is over. The runtime
 // collects the garbage of a burst only after as much again was allocated, which an
 // idle daemon does not do for hours, and keeps part of what is free.
+//
+// About 6 MB more than in a new daemon remain. No sandbox holds them. Measured anonymous
+// memory: 7.2 MB new, 11.8 MB after the first sandbox was made and removed, 13.1 MB after 40
+// more, 13.5 MB after another 40; of that, 4.5, 5.4, 5.8 and 5.8 MB are live. The first
+// requests leave compiled rules of protovalidate (1.5 MB) and tables of protobuf and JSON;
+// the rest is partly used spans, which the runtime cannot compact, and its own tables.
 type memoryKeeper struct {
 	// allocated is how many bytes were ever allocated.
 	allocated func() uint64
