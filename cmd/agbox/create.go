@@ -140,6 +140,9 @@ func (o *specOptions) agreed(ctx context.Context, a *app, c *client.Client, inpu
 	if hasFiles(in) && out.GetHostRequests() == nil {
 		return errOldDaemon
 	}
+	// A person takes seconds to answer. Meanwhile a sandbox that shares the folder can let a
+	// path lead elsewhere.
+	in.Agreed = out.GetHostRequests()
 	return o.agree(ctx, a, input, out.GetHostRequests())
 }
 

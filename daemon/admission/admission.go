@@ -89,6 +89,9 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 	if err != nil {
 		return nil, err
 	}
+	if err := stillAgreed(req, result); err != nil {
+		return nil, err
+	}
 	return resolved, c.checkPorts(ctx, id, resolved)
 }
 

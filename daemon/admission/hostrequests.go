@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/internal/fault"
 	"github.com/agbox/agbox/internal/projections"
 	"github.com/agbox/agbox/runtime"
 	"github.com/agbox/agbox/spec"
@@ -42,6 +46,30 @@ func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agbox
 	}
 	l.logins(req, resolved)
 	return out
+}
+
+// stillAgreed refuses files that request something else of the host than what the caller
+// agreed to.
+func stillAgreed(req *agboxv1.CreateSandboxRequest, result *spec.Result) error {
+	if req.GetAgreed() == nil {
+		return nil
+	}
+	before, now := req.GetAgreed().GetRequests(), HostRequests(req, result).GetRequests()
+	for i := range max(len(before), len(now)) {
+		switch {
+		case i >= len(now):
+			return requestsChanged(before[i], "no longer requests")
+		case i >= len(before) || !proto.Equal(before[i], now[i]):
+			return requestsChanged(now[i], "now requests")
+		}
+	}
+	return nil
+}
+
+func requestsChanged(r *agboxv1.HostRequest, how string) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_REQUESTS_CHANGED,
+		"What the sandbox spec requests of this machine changed while you were asked. It %s %s %.500s. Run the command again to decide anew.",
+		how, r.GetKind(), r.GetText())
 }
 
 // requestList collects requests.

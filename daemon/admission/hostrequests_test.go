@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,9 @@ import (
 	"testing"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/spec"
 )
 
 func requests(t *testing.T, req *agboxv1.CreateSandboxRequest) string {
@@ -69,6 +73,43 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\n" + yaml + "\n"), ConfigDir: dir, HomeDir: outside}
 		if got := requests(t, req); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", yaml, got, want)
+		}
+	}
+}
+
+func TestOnlyWhatWasAgreedToIsAdmitted(t *testing.T) {
+	outside, dir := folder(t), folder(t)
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link := func(t *testing.T) {
+		if err := errors.Join(os.Remove(data), os.Symlink(outside, data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for yaml, says := range map[string]string{
+		"mounts: [\"data:/x\"]":              "It now requests mount " + data + " (which is " + outside + ")",
+		"copies: [\"data:/x\"]":              "It now requests copy " + data + " (which is " + outside + ")",
+		"ports: [80]\ncopies: [\"data:/x\"]": "It now requests copy " + data + " (which is " + outside + ")",
+	} {
+		req := &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("image: x\n" + yaml + "\n"), ConfigDir: dir, HomeDir: outside, UntrustedFiles: true}
+		c := bare(t)
+		resolve := func() *spec.Result { return c.Resolve(t.Context(), req) }
+		req.Agreed = c.HostRequests(req, resolve())
+		if err := stillAgreed(req, resolve()); err != nil {
+			t.Errorf("%s: unchanged: %v", yaml, err)
+		}
+		link(t)
+		if err := stillAgreed(req, resolve()); fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_REQUESTS_CHANGED || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: swapped: %v, want %q", yaml, err, says)
+		}
+		req.Agreed = nil
+		if err := stillAgreed(req, resolve()); err != nil {
+			t.Errorf("%s: of a caller that agreed to nothing: %v", yaml, err)
+		}
+		if err := errors.Join(os.Remove(data), os.Mkdir(data, 0o700)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -39,6 +39,9 @@ const (
 	ErrorReason_UNSUPPORTED_SPEC ErrorReason = 3
 	// The request key was used by another request. ALREADY_EXISTS.
 	ErrorReason_REQUEST_KEY_REUSED ErrorReason = 4
+	// The files request something else of the host than what was agreed to.
+	// FAILED_PRECONDITION.
+	ErrorReason_HOST_REQUESTS_CHANGED ErrorReason = 5
 	// NOT_FOUND.
 	ErrorReason_SANDBOX_NOT_FOUND ErrorReason = 10
 	// Several sandboxes have the prefix. INVALID_ARGUMENT.
@@ -204,6 +207,7 @@ var (
 		2:   "COMMAND_TOO_LONG",
 		3:   "UNSUPPORTED_SPEC",
 		4:   "REQUEST_KEY_REUSED",
+		5:   "HOST_REQUESTS_CHANGED",
 		10:  "SANDBOX_NOT_FOUND",
 		11:  "SANDBOX_AMBIGUOUS",
 		12:  "SANDBOX_ID_ALREADY_EXISTS",
@@ -281,6 +285,7 @@ var (
 		"COMMAND_TOO_LONG":               2,
 		"UNSUPPORTED_SPEC":               3,
 		"REQUEST_KEY_REUSED":             4,
+		"HOST_REQUESTS_CHANGED":          5,
 		"SANDBOX_NOT_FOUND":              10,
 		"SANDBOX_AMBIGUOUS":              11,
 		"SANDBOX_ID_ALREADY_EXISTS":      12,
@@ -385,13 +390,14 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xc2\r\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xdd\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
 	"\x10COMMAND_TOO_LONG\x10\x02\x12\x14\n" +
 	"\x10UNSUPPORTED_SPEC\x10\x03\x12\x16\n" +
-	"\x12REQUEST_KEY_REUSED\x10\x04\x12\x15\n" +
+	"\x12REQUEST_KEY_REUSED\x10\x04\x12\x19\n" +
+	"\x15HOST_REQUESTS_CHANGED\x10\x05\x12\x15\n" +
 	"\x11SANDBOX_NOT_FOUND\x10\n" +
 	"\x12\x15\n" +
 	"\x11SANDBOX_AMBIGUOUS\x10\v\x12\x1d\n" +

@@ -451,7 +451,11 @@ type CreateSandboxRequest struct {
 	// has a record. After its deletion, that is only so without sandbox_id. The same key
 	// with another request is refused with REQUEST_KEY_REUSED. Any printable ASCII text
 	// without spaces that is unique, such as a UUID.
-	RequestKey    string `protobuf:"bytes,61,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	RequestKey string `protobuf:"bytes,61,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
+	// What ResolveSpec reported as host_requests and the caller agreed to. If the files
+	// request something else by now, for example because a folder became a symbolic link,
+	// the call is refused with HOST_REQUESTS_CHANGED. If unset, nothing is compared.
+	Agreed        *HostRequests `protobuf:"bytes,62,opt,name=agreed,proto3" json:"agreed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -554,6 +558,13 @@ func (x *CreateSandboxRequest) GetRequestKey() string {
 		return x.RequestKey
 	}
 	return ""
+}
+
+func (x *CreateSandboxRequest) GetAgreed() *HostRequests {
+	if x != nil {
+		return x.Agreed
+	}
+	return nil
 }
 
 // ConfigFile is a file from which a sandbox can be described.
@@ -1893,7 +1904,7 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1f\n" +
 	"\vapi_version\x18\x03 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xfb\x04\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\xab\x05\n" +
 	"\x14CreateSandboxRequest\x125\n" +
 	"\vcreate_spec\x18\x01 \x01(\v2\x14.agbox.v1.CreateSpecR\n" +
 	"createSpec\x12K\n" +
@@ -1911,7 +1922,8 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\bhost_env\x186 \x03(\v2+.agbox.v1.CreateSandboxRequest.HostEnvEntryB\x16\xbaH\x13\x9a\x01\x10\x10@\"\x05r\x03\x18\x80\x02*\x05r\x03\x18\x80 R\ahostEnv\x12'\n" +
 	"\x0funtrusted_files\x18< \x01(\bR\x0euntrustedFiles\x126\n" +
 	"\vrequest_key\x18= \x01(\tB\x15\xbaH\x12r\x102\x0e^[!-~]{0,200}$R\n" +
-	"requestKey\x1a:\n" +
+	"requestKey\x12.\n" +
+	"\x06agreed\x18> \x01(\v2\x16.agbox.v1.HostRequestsR\x06agreed\x1a:\n" +
 	"\fHostEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x02\n" +
@@ -2148,84 +2160,85 @@ var file_agbox_v1_service_proto_depIdxs = []int32{
 	35, // 2: agbox.v1.CreateSandboxRequest.create_spec:type_name -> agbox.v1.CreateSpec
 	7,  // 3: agbox.v1.CreateSandboxRequest.base_files:type_name -> agbox.v1.ConfigFile
 	29, // 4: agbox.v1.CreateSandboxRequest.host_env:type_name -> agbox.v1.CreateSandboxRequest.HostEnvEntry
-	0,  // 5: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
-	30, // 6: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
-	6,  // 7: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
-	35, // 8: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	12, // 9: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
-	12, // 10: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
-	10, // 11: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
-	11, // 12: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
-	36, // 13: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	36, // 14: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
-	35, // 15: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
-	37, // 16: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
-	38, // 17: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
-	31, // 18: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
-	36, // 19: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
-	32, // 20: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
-	33, // 21: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
-	39, // 22: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
-	40, // 23: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
-	1,  // 24: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
-	3,  // 25: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
-	6,  // 26: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
-	8,  // 27: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
-	14, // 28: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
-	16, // 29: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
-	18, // 30: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
-	19, // 31: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
-	20, // 32: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
-	21, // 33: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
-	24, // 34: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
-	41, // 35: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
-	42, // 36: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
-	43, // 37: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
-	44, // 38: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
-	45, // 39: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
-	46, // 40: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
-	41, // 41: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
-	47, // 42: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
-	48, // 43: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
-	25, // 44: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
-	27, // 45: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
-	49, // 46: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
-	50, // 47: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
-	51, // 48: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
-	52, // 49: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
-	53, // 50: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
-	2,  // 51: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
-	4,  // 52: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
-	13, // 53: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
-	9,  // 54: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
-	15, // 55: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
-	17, // 56: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
-	23, // 57: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 58: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
-	23, // 59: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
-	22, // 60: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
-	39, // 61: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
-	54, // 62: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
-	23, // 63: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
-	55, // 64: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
-	56, // 65: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
-	57, // 66: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
-	23, // 67: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
-	58, // 68: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
-	58, // 69: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
-	59, // 70: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
-	26, // 71: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
-	28, // 72: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
-	60, // 73: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
-	61, // 74: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
-	62, // 75: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
-	63, // 76: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
-	64, // 77: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
-	51, // [51:78] is the sub-list for method output_type
-	24, // [24:51] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	10, // 5: agbox.v1.CreateSandboxRequest.agreed:type_name -> agbox.v1.HostRequests
+	0,  // 6: agbox.v1.ConfigFile.format:type_name -> agbox.v1.ConfigFormat
+	30, // 7: agbox.v1.ConfigFile.variables:type_name -> agbox.v1.ConfigFile.VariablesEntry
+	6,  // 8: agbox.v1.ResolveSpecRequest.create:type_name -> agbox.v1.CreateSandboxRequest
+	35, // 9: agbox.v1.ResolveSpecResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	12, // 10: agbox.v1.ResolveSpecResponse.problems:type_name -> agbox.v1.SpecProblem
+	12, // 11: agbox.v1.ResolveSpecResponse.notices:type_name -> agbox.v1.SpecProblem
+	10, // 12: agbox.v1.ResolveSpecResponse.host_requests:type_name -> agbox.v1.HostRequests
+	11, // 13: agbox.v1.HostRequests.requests:type_name -> agbox.v1.HostRequest
+	36, // 14: agbox.v1.CreateSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	36, // 15: agbox.v1.GetSandboxResponse.sandbox:type_name -> agbox.v1.SandboxHandle
+	35, // 16: agbox.v1.GetSandboxResponse.create_spec:type_name -> agbox.v1.CreateSpec
+	37, // 17: agbox.v1.GetSandboxResponse.containers:type_name -> agbox.v1.ContainerStatus
+	38, // 18: agbox.v1.GetSandboxResponse.host_folders:type_name -> agbox.v1.FolderUse
+	31, // 19: agbox.v1.ListSandboxesRequest.label_selector:type_name -> agbox.v1.ListSandboxesRequest.LabelSelectorEntry
+	36, // 20: agbox.v1.ListSandboxesResponse.sandboxes:type_name -> agbox.v1.SandboxHandle
+	32, // 21: agbox.v1.DeleteSandboxesRequest.label_selector:type_name -> agbox.v1.DeleteSandboxesRequest.LabelSelectorEntry
+	33, // 22: agbox.v1.WatchEventsRequest.label_selector:type_name -> agbox.v1.WatchEventsRequest.LabelSelectorEntry
+	39, // 23: agbox.v1.WatchEventsResponse.event:type_name -> agbox.v1.SandboxEvent
+	40, // 24: agbox.v1.ServiceLogsResponse.stream:type_name -> agbox.v1.LogStream
+	1,  // 25: agbox.v1.SandboxService.Ping:input_type -> agbox.v1.PingRequest
+	3,  // 26: agbox.v1.SandboxService.UpgradeDaemon:input_type -> agbox.v1.UpgradeDaemonRequest
+	6,  // 27: agbox.v1.SandboxService.CreateSandbox:input_type -> agbox.v1.CreateSandboxRequest
+	8,  // 28: agbox.v1.SandboxService.ResolveSpec:input_type -> agbox.v1.ResolveSpecRequest
+	14, // 29: agbox.v1.SandboxService.GetSandbox:input_type -> agbox.v1.GetSandboxRequest
+	16, // 30: agbox.v1.SandboxService.ListSandboxes:input_type -> agbox.v1.ListSandboxesRequest
+	18, // 31: agbox.v1.SandboxService.ResumeSandbox:input_type -> agbox.v1.ResumeSandboxRequest
+	19, // 32: agbox.v1.SandboxService.StopSandbox:input_type -> agbox.v1.StopSandboxRequest
+	20, // 33: agbox.v1.SandboxService.DeleteSandbox:input_type -> agbox.v1.DeleteSandboxRequest
+	21, // 34: agbox.v1.SandboxService.DeleteSandboxes:input_type -> agbox.v1.DeleteSandboxesRequest
+	24, // 35: agbox.v1.SandboxService.SubscribeSandboxEvents:input_type -> agbox.v1.SubscribeSandboxEventsRequest
+	41, // 36: agbox.v1.SandboxService.CreateExec:input_type -> agbox.v1.CreateExecRequest
+	42, // 37: agbox.v1.SandboxService.CancelExec:input_type -> agbox.v1.CancelExecRequest
+	43, // 38: agbox.v1.SandboxService.GetExec:input_type -> agbox.v1.GetExecRequest
+	44, // 39: agbox.v1.SandboxService.ListActiveExecs:input_type -> agbox.v1.ListActiveExecsRequest
+	45, // 40: agbox.v1.SandboxService.ListExecs:input_type -> agbox.v1.ListExecsRequest
+	46, // 41: agbox.v1.SandboxService.SignalExec:input_type -> agbox.v1.SignalExecRequest
+	41, // 42: agbox.v1.SandboxService.RunExec:input_type -> agbox.v1.CreateExecRequest
+	47, // 43: agbox.v1.SandboxService.FollowExecLogs:input_type -> agbox.v1.FollowExecLogsRequest
+	48, // 44: agbox.v1.SandboxService.AttachExec:input_type -> agbox.v1.AttachExecRequest
+	25, // 45: agbox.v1.SandboxService.WatchEvents:input_type -> agbox.v1.WatchEventsRequest
+	27, // 46: agbox.v1.SandboxService.ServiceLogs:input_type -> agbox.v1.ServiceLogsRequest
+	49, // 47: agbox.v1.SandboxService.WatchStats:input_type -> agbox.v1.WatchStatsRequest
+	50, // 48: agbox.v1.SandboxService.ListImages:input_type -> agbox.v1.ListImagesRequest
+	51, // 49: agbox.v1.SandboxService.PullImage:input_type -> agbox.v1.PullImageRequest
+	52, // 50: agbox.v1.SandboxService.BuildImage:input_type -> agbox.v1.BuildImageRequest
+	53, // 51: agbox.v1.SandboxService.Doctor:input_type -> agbox.v1.DoctorRequest
+	2,  // 52: agbox.v1.SandboxService.Ping:output_type -> agbox.v1.PingResponse
+	4,  // 53: agbox.v1.SandboxService.UpgradeDaemon:output_type -> agbox.v1.UpgradeDaemonResponse
+	13, // 54: agbox.v1.SandboxService.CreateSandbox:output_type -> agbox.v1.CreateSandboxResponse
+	9,  // 55: agbox.v1.SandboxService.ResolveSpec:output_type -> agbox.v1.ResolveSpecResponse
+	15, // 56: agbox.v1.SandboxService.GetSandbox:output_type -> agbox.v1.GetSandboxResponse
+	17, // 57: agbox.v1.SandboxService.ListSandboxes:output_type -> agbox.v1.ListSandboxesResponse
+	23, // 58: agbox.v1.SandboxService.ResumeSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 59: agbox.v1.SandboxService.StopSandbox:output_type -> agbox.v1.AcceptedResponse
+	23, // 60: agbox.v1.SandboxService.DeleteSandbox:output_type -> agbox.v1.AcceptedResponse
+	22, // 61: agbox.v1.SandboxService.DeleteSandboxes:output_type -> agbox.v1.DeleteSandboxesResponse
+	39, // 62: agbox.v1.SandboxService.SubscribeSandboxEvents:output_type -> agbox.v1.SandboxEvent
+	54, // 63: agbox.v1.SandboxService.CreateExec:output_type -> agbox.v1.CreateExecResponse
+	23, // 64: agbox.v1.SandboxService.CancelExec:output_type -> agbox.v1.AcceptedResponse
+	55, // 65: agbox.v1.SandboxService.GetExec:output_type -> agbox.v1.GetExecResponse
+	56, // 66: agbox.v1.SandboxService.ListActiveExecs:output_type -> agbox.v1.ListActiveExecsResponse
+	57, // 67: agbox.v1.SandboxService.ListExecs:output_type -> agbox.v1.ListExecsResponse
+	23, // 68: agbox.v1.SandboxService.SignalExec:output_type -> agbox.v1.AcceptedResponse
+	58, // 69: agbox.v1.SandboxService.RunExec:output_type -> agbox.v1.FollowExecLogsResponse
+	58, // 70: agbox.v1.SandboxService.FollowExecLogs:output_type -> agbox.v1.FollowExecLogsResponse
+	59, // 71: agbox.v1.SandboxService.AttachExec:output_type -> agbox.v1.AttachExecResponse
+	26, // 72: agbox.v1.SandboxService.WatchEvents:output_type -> agbox.v1.WatchEventsResponse
+	28, // 73: agbox.v1.SandboxService.ServiceLogs:output_type -> agbox.v1.ServiceLogsResponse
+	60, // 74: agbox.v1.SandboxService.WatchStats:output_type -> agbox.v1.WatchStatsResponse
+	61, // 75: agbox.v1.SandboxService.ListImages:output_type -> agbox.v1.ListImagesResponse
+	62, // 76: agbox.v1.SandboxService.PullImage:output_type -> agbox.v1.PullImageResponse
+	63, // 77: agbox.v1.SandboxService.BuildImage:output_type -> agbox.v1.BuildImageResponse
+	64, // 78: agbox.v1.SandboxService.Doctor:output_type -> agbox.v1.DoctorResponse
+	52, // [52:79] is the sub-list for method output_type
+	25, // [25:52] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_service_proto_init() }

@@ -1,0 +1,40 @@
+package attacks
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+func TestWhatIsSwappedDuringTheQuestionIsNotGranted(t *testing.T) {
+	t.Parallel()
+	Row(t, 12, "a source inside the folder is swapped while the question is on the screen")
+	in := harness.New(t)
+	write(t, in, "secret", map[string]string{"key": "secret\n"})
+	dir := write(t, in, "project", map[string]string{
+		"agbox.yaml": "image: " + harness.ImageBusybox + "\nmounts: [\"./data:/data\"]\ncopies: [\"./data:/copy\"]\nports: [80]\n", "data/a": "mine\n",
+	})
+	data := filepath.Join(dir, "data")
+	asked := in.OnTerminalIn(t, dir, nil, "create", "demo")
+	asked.Await("[y/N] ")
+	if err := replaced(data, "../secret")(); err != nil {
+		t.Fatal(err)
+	}
+	asked.Types("y\n")
+	if code := asked.Wait(); code == 0 || !strings.Contains(asked.Screen(), "changed while you were asked") {
+		t.Errorf("create gives %d: %s", code, asked.Screen())
+	}
+	if r := in.Agbox(t, "exec", "demo", "--", "cat", "/data/key", "/copy/key"); r.Stdout != "" {
+		t.Errorf("the sandbox has %q", r.Stdout)
+	}
+	// The answer is about what was shown, so the same question is not asked again.
+	restored(t, data)
+	if err := os.Remove(data + ".real"); err == nil {
+		t.Error("nothing was restored")
+	}
+	from(t, in, dir, "create", "demo").Want(t, 0)
+	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cat /data/a /copy/a"), "mine\nmine\n")
+}
