@@ -62,6 +62,14 @@ func (c *Client) KillAgent(ctx context.Context, agent string, mode agboxv1.KillM
 	return out.GetAgent(), err
 }
 
+// ResolveAgent decides about an agent that is ORPHANED: it goes on in a new incarnation, or
+// it ends. It returns when the decision is recorded.
+func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict) (*agboxv1.Agent, error) {
+	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict}
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ResumeAgent), in, atMostOnce)
+	return out.GetAgent(), err
+}
+
 // DeleteAgent removes an agent that has ended.
 func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 	_, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), &agboxv1.DeleteAgentRequest{AgentId: agent}, atMostOnce)

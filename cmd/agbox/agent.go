@@ -30,7 +30,7 @@ docs/agents.md explains the rules.`,
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
 		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentLogsCommand(), a.agentEventsCommand(),
-		a.agentWaitCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		a.agentWaitCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true
 		cmd.AddCommand(sub)

@@ -215,6 +215,34 @@ of them are COMPLETED, else 1.`,
 	}
 }
 
+func (a *app) agentResolveCommand() *cobra.Command {
+	var revive, reap bool
+	cmd := &cobra.Command{
+		Use:   "resolve AGENT... {--revive | --reap} [flags]",
+		Short: "Decide about orphaned agents, which have lost their sandbox",
+		Long: `Decide about agents that are ORPHANED, because their container, Docker or the machine
+was lost and they were spawned with --on-loss ask. With --revive the next incarnation
+begins, and the sandbox is started for it; with --reap the agents are ABORTED.`,
+		Args: arguments(1, -1, "an AGENT"),
+	}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		verdict := agboxv1.AgentVerdict_AGENT_VERDICT_REVIVE
+		switch {
+		case revive == reap:
+			return usagef("%s needs either --revive or --reap.", cmd.CommandPath())
+		case reap:
+			verdict = agboxv1.AgentVerdict_AGENT_VERDICT_REAP
+		}
+		return a.each(ctx, args, func(ref string) error {
+			_, err := c.ResolveAgent(ctx, ref, verdict)
+			return err
+		})
+	})
+	cmd.Flags().BoolVar(&revive, "revive", false, "go on in a new incarnation")
+	cmd.Flags().BoolVar(&reap, "reap", false, "end the agents")
+	return cmd
+}
+
 func (a *app) agentKillCommand() *cobra.Command {
 	var now bool
 	cmd := &cobra.Command{

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -234,6 +235,36 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: kill},
 		})
 	})
+}
+
+// ResolveAgent decides about an orphaned agent: it is woken, or it ends. An agent that was
+// woken before, and has not begun its next incarnation yet, stays woken.
+func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.AgentVerdict) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch {
+		case !t.a.Exists():
+			return agentNotFound(id)
+		case !t.a.Orphaned():
+			return notOrphaned(t.a)
+		case verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP:
+			return t.append(id, agent.Reaped("A user decided to reap it after this loss: "+t.a.Pause.Message))
+		case t.a.Pause.Woken:
+			return errNothing
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: "a user"}},
+		})
+	})
+}
+
+// notOrphaned refuses a decision that nobody waits for, and says what is possible instead.
+func notOrphaned(a Agent) error {
+	advice := fmt.Sprintf("\"agbox agent kill %s\" ends it", a.ID)
+	if a.Over() {
+		advice = "spawn a new agent to repeat its work"
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+		"Agent %s is %s, and only an ORPHANED agent waits for a decision; %s.", a.ID, a.Word(), advice).With("agent_id", a.ID)
 }
 
 // DeleteAgent removes an agent that has ended. Its id stays taken.

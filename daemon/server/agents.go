@@ -157,6 +157,19 @@ func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentReques
 	return s.answer(a), nil
 }
 
+// ResumeAgent records the decision about an orphaned agent.
+func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
+	a, err := s.ledger.FindAgent(req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	if a, err = s.ledger.ResolveAgent(ctx, a.ID, req.GetVerdict()); err != nil {
+		return nil, err
+	}
+	s.loop.EnqueueAgent(a.ID)
+	return s.answer(a), nil
+}
+
 // DeleteAgent removes an agent that has ended.
 func (s *agentCalls) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.GetAgentResponse, error) {
 	a, err := s.ledger.FindAgent(req.GetAgentId())

@@ -130,6 +130,44 @@ func TestAnAgentIsRevivedAfterTheLossOfItsContainer(t *testing.T) {
 	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED LOST, PAUSED ORPHANED, BEGUN, RESUMED, INCARNATION_ENDED EXITED, ENDED")
 }
 
+func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	script := `[ $AGBOX_INCARNATION = 2 ] || sleep 1000`
+	for _, name := range []string{"kept", "dropped"} {
+		spawn(t, in, script, name, "--in", "demo", "--on-loss", "ask")
+		running(t, in, name, 1)
+	}
+	early := in.Agbox(t, "agent", "resolve", "--revive", "kept").Want(t, 4)
+	if !strings.Contains(early.Stderr, "is EXECUTING, and only an ORPHANED agent waits for a decision; \"agbox agent kill ") {
+		t.Errorf("a decision too early is refused with %q", early.Stderr)
+	}
+	in.Agbox(t, "agent", "resolve", "kept").Want(t, 2)
+	in.Agbox(t, "agent", "resolve", "--revive", "--reap", "kept").Want(t, 2)
+	in.Agbox(t, "agent", "resolve", "--reap", "nobody").Want(t, 3)
+	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), runtime.PrimaryName(box), "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"kept", "dropped"} {
+		harness.Eventually(t, "the agent waits", func() bool {
+			return strings.Contains(in.Must(t, "agent", "inspect", name), "ORPHANED")
+		})
+	}
+	in.Must(t, "agent", "resolve", "--revive", "kept")
+	in.Must(t, "agent", "resolve", "--reap", "dropped")
+	await(t, in, "kept", "COMPLETED")
+	wantHistory(t, in, "kept", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED LOST, PAUSED ORPHANED, WOKEN, BEGUN, RESUMED, INCARNATION_ENDED EXITED, ENDED")
+	if a := await(t, in, "dropped", "ABORTED"); !strings.Contains(a.GetMessage(), "A user decided to reap it") {
+		t.Errorf("the reaped agent says %q", a.GetMessage())
+	}
+	wantHistory(t, in, "dropped", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED LOST, PAUSED ORPHANED, ENDED")
+	late := in.Agbox(t, "agent", "resolve", "--reap", "dropped").Want(t, 4)
+	if !strings.Contains(late.Stderr, "is ABORTED, and only an ORPHANED agent waits for a decision; spawn a new agent") {
+		t.Errorf("a decision too late is refused with %q", late.Stderr)
+	}
+}
+
 func TestAnAgentGoesOnThroughKillsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)

@@ -201,6 +201,11 @@ func ended(state agboxv1.AgentState, done *agboxv1.AgentDone) *agboxv1.AgentEven
 	}
 }
 
+// Reaped returns the end of an agent that is not revived after a loss.
+func Reaped(message string) *agboxv1.AgentEvent {
+	return ended(Aborted, &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: message})
+}
+
 func failed(reason agboxv1.ErrorReason, message string, attempt uint32) *agboxv1.AgentEvent {
 	return ended(Failed, &agboxv1.AgentDone{
 		Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_FAIL, Message: message, ErrorCode: reason.String(), Attempt: attempt,

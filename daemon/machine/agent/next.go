@@ -308,9 +308,7 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 	case agboxv1.PauseReason_PAUSE_REASON_ORPHANED:
 		switch rules.Revival {
 		case Reap:
-			return emit(ended(Aborted, &agboxv1.AgentDone{
-				Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "Its incarnation was lost, and its revival policy is reap: " + p.Message,
-			}), "its revival policy is reap")
+			return emit(Reaped("Its incarnation was lost, and its revival policy is reap: "+p.Message), "its revival policy is reap")
 		case Ask:
 			return Step{}
 		}

@@ -122,6 +122,11 @@ func over(s agboxv1.AgentState) bool {
 	return false
 }
 
+// Orphaned reports whether its incarnation was lost and no other one has begun since.
+func (r Record) Orphaned() bool {
+	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED && r.Incarnation == nil && !r.Undecided
+}
+
 // Consumed is what all incarnations together have used.
 func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
 

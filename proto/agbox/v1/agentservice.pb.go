@@ -25,6 +25,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// AgentVerdict is the decision about an agent that waits for one.
+type AgentVerdict int32
+
+const (
+	AgentVerdict_AGENT_VERDICT_UNSPECIFIED AgentVerdict = 0
+	// Go on in a new incarnation, from the newest checkpoint.
+	AgentVerdict_AGENT_VERDICT_REVIVE AgentVerdict = 1
+	// End the agent as ABORTED.
+	AgentVerdict_AGENT_VERDICT_REAP AgentVerdict = 2
+)
+
+// Enum value maps for AgentVerdict.
+var (
+	AgentVerdict_name = map[int32]string{
+		0: "AGENT_VERDICT_UNSPECIFIED",
+		1: "AGENT_VERDICT_REVIVE",
+		2: "AGENT_VERDICT_REAP",
+	}
+	AgentVerdict_value = map[string]int32{
+		"AGENT_VERDICT_UNSPECIFIED": 0,
+		"AGENT_VERDICT_REVIVE":      1,
+		"AGENT_VERDICT_REAP":        2,
+	}
+)
+
+func (x AgentVerdict) Enum() *AgentVerdict {
+	p := new(AgentVerdict)
+	*p = x
+	return p
+}
+
+func (x AgentVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agentservice_proto_enumTypes[0].Descriptor()
+}
+
+func (AgentVerdict) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agentservice_proto_enumTypes[0]
+}
+
+func (x AgentVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentVerdict.Descriptor instead.
+func (AgentVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{0}
+}
+
 type SpawnAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the caller; ids are never reused. If empty, the daemon chooses one.
@@ -388,6 +440,58 @@ func (x *KillAgentRequest) GetMode() KillMode {
 	return KillMode_KILL_MODE_UNSPECIFIED
 }
 
+type ResumeAgentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Verdict       AgentVerdict           `protobuf:"varint,2,opt,name=verdict,proto3,enum=agbox.v1.AgentVerdict" json:"verdict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeAgentRequest) Reset() {
+	*x = ResumeAgentRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeAgentRequest) ProtoMessage() {}
+
+func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
+func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ResumeAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ResumeAgentRequest) GetVerdict() AgentVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return AgentVerdict_AGENT_VERDICT_UNSPECIFIED
+}
+
 type DeleteAgentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -397,7 +501,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -409,7 +513,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -422,7 +526,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -444,7 +548,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -456,7 +560,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -469,7 +573,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -498,7 +602,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -510,7 +614,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -523,7 +627,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -568,7 +672,12 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x10KillAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\";\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\"y\n" +
+	"\x12ResumeAgentRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x16.agbox.v1.AgentVerdictB\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\";\n" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"`\n" +
@@ -577,7 +686,11 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\"]\n" +
 	"\x13WatchAgentsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12*\n" +
-	"\x05event\x18\x02 \x01(\v2\x14.agbox.v1.AgentEventR\x05event2\xbf\x03\n" +
+	"\x05event\x18\x02 \x01(\v2\x14.agbox.v1.AgentEventR\x05event*_\n" +
+	"\fAgentVerdict\x12\x1d\n" +
+	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x022\x88\x04\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -585,6 +698,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
 	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12C\n" +
 	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
+	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
@@ -600,49 +714,55 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agentservice_proto_rawDescData
 }
 
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
-	(*SpawnAgentRequest)(nil),    // 0: agbox.v1.SpawnAgentRequest
-	(*SpawnAgentResponse)(nil),   // 1: agbox.v1.SpawnAgentResponse
-	(*GetAgentRequest)(nil),      // 2: agbox.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),     // 3: agbox.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),    // 4: agbox.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),   // 5: agbox.v1.ListAgentsResponse
-	(*KillAgentRequest)(nil),     // 6: agbox.v1.KillAgentRequest
-	(*DeleteAgentRequest)(nil),   // 7: agbox.v1.DeleteAgentRequest
-	(*WatchAgentsRequest)(nil),   // 8: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),  // 9: agbox.v1.WatchAgentsResponse
-	(*AgentSpec)(nil),            // 10: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil), // 11: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                // 12: agbox.v1.Agent
-	(KillMode)(0),                // 13: agbox.v1.KillMode
-	(*AgentEvent)(nil),           // 14: agbox.v1.AgentEvent
+	(AgentVerdict)(0),            // 0: agbox.v1.AgentVerdict
+	(*SpawnAgentRequest)(nil),    // 1: agbox.v1.SpawnAgentRequest
+	(*SpawnAgentResponse)(nil),   // 2: agbox.v1.SpawnAgentResponse
+	(*GetAgentRequest)(nil),      // 3: agbox.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),     // 4: agbox.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),    // 5: agbox.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),   // 6: agbox.v1.ListAgentsResponse
+	(*KillAgentRequest)(nil),     // 7: agbox.v1.KillAgentRequest
+	(*ResumeAgentRequest)(nil),   // 8: agbox.v1.ResumeAgentRequest
+	(*DeleteAgentRequest)(nil),   // 9: agbox.v1.DeleteAgentRequest
+	(*WatchAgentsRequest)(nil),   // 10: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),  // 11: agbox.v1.WatchAgentsResponse
+	(*AgentSpec)(nil),            // 12: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil), // 13: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                // 14: agbox.v1.Agent
+	(KillMode)(0),                // 15: agbox.v1.KillMode
+	(*AgentEvent)(nil),           // 16: agbox.v1.AgentEvent
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	10, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	11, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	12, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	12, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	12, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	13, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	14, // 6: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	0,  // 7: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	2,  // 8: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	4,  // 9: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	6,  // 10: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	7,  // 11: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	8,  // 12: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	1,  // 13: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	3,  // 14: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	5,  // 15: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	3,  // 16: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	3,  // 17: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 18: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	13, // [13:19] is the sub-list for method output_type
-	7,  // [7:13] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	12, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	13, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	14, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	14, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	14, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	15, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
+	16, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	1,  // 8: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 9: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 10: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 11: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 12: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	9,  // 13: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	10, // 14: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	2,  // 15: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 16: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 17: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 18: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 19: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 20: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 21: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -657,13 +777,14 @@ func file_agbox_v1_agentservice_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   10,
+			NumEnums:      1,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_agbox_v1_agentservice_proto_goTypes,
 		DependencyIndexes: file_agbox_v1_agentservice_proto_depIdxs,
+		EnumInfos:         file_agbox_v1_agentservice_proto_enumTypes,
 		MessageInfos:      file_agbox_v1_agentservice_proto_msgTypes,
 	}.Build()
 	File_agbox_v1_agentservice_proto = out.File

@@ -26,6 +26,7 @@ const (
 	AgentService_GetAgent_FullMethodName    = "/agbox.v1.AgentService/GetAgent"
 	AgentService_ListAgents_FullMethodName  = "/agbox.v1.AgentService/ListAgents"
 	AgentService_KillAgent_FullMethodName   = "/agbox.v1.AgentService/KillAgent"
+	AgentService_ResumeAgent_FullMethodName = "/agbox.v1.AgentService/ResumeAgent"
 	AgentService_DeleteAgent_FullMethodName = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_WatchAgents_FullMethodName = "/agbox.v1.AgentService/WatchAgents"
 )
@@ -46,6 +47,10 @@ type AgentServiceClient interface {
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(ctx context.Context, in *KillAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// ResumeAgent decides about an agent that is ORPHANED: the next incarnation, or the end.
+	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
+	// AGENT_WRONG_STATE.
+	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
@@ -101,6 +106,16 @@ func (c *agentServiceClient) KillAgent(ctx context.Context, in *KillAgentRequest
 	return out, nil
 }
 
+func (c *agentServiceClient) ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_ResumeAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAgentResponse)
@@ -146,6 +161,10 @@ type AgentServiceServer interface {
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error)
+	// ResumeAgent decides about an agent that is ORPHANED: the next incarnation, or the end.
+	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
+	// AGENT_WRONG_STATE.
+	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
@@ -172,6 +191,9 @@ func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRe
 }
 func (UnimplementedAgentServiceServer) KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KillAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
@@ -272,6 +294,24 @@ func _AgentService_KillAgent_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ResumeAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ResumeAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ResumeAgent(ctx, req.(*ResumeAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteAgentRequest)
 	if err := dec(in); err != nil {
@@ -323,6 +363,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KillAgent",
 			Handler:    _AgentService_KillAgent_Handler,
+		},
+		{
+			MethodName: "ResumeAgent",
+			Handler:    _AgentService_ResumeAgent_Handler,
 		},
 		{
 			MethodName: "DeleteAgent",
