@@ -81,7 +81,6 @@ DEAD_LETTER.`,
 		}
 		return o.run(ctx, a, c, name, command)
 	})
-	o.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.id, "id", "", "`ID` of the agent; with it, the command can be repeated safely")
 	f.StringVar(&o.in, "in", "", "run in this existing `SANDBOX`")
@@ -94,6 +93,7 @@ DEAD_LETTER.`,
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
 	f.DurationSliceVar(&o.delays, "retry-delay", nil, "`TIME` before the first, second, ... retry (default 5s,1m,5m,30m)")
 	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
+	o.addFlags(cmd) // after those that are about the agent, because there are many
 	return cmd
 }
 
