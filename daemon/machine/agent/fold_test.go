@@ -156,12 +156,20 @@ func transitions(t *testing.T) string {
 	table := new(strings.Builder)
 	table.WriteString("| event | (none) | PENDING | PLANNING | ACQUIRING | EXECUTING | VERIFYING | PAUSED | over |\n|" + strings.Repeat("---|", 9) + "\n")
 	all := examples(t)
+	var rows []string // the cells of events, without repetition
+	events := make(map[string][]string)
 	for _, typ := range agentTypes() {
-		fmt.Fprintf(table, "| `%s` |", typ)
+		cells := ""
 		for _, column := range columns {
-			fmt.Fprintf(table, " %s |", cell(typ, column, all[column]))
+			cells += " " + cell(typ, column, all[column]) + " |"
 		}
-		table.WriteString("\n")
+		if events[cells] == nil {
+			rows = append(rows, cells)
+		}
+		events[cells] = append(events[cells], "`"+typ.String()+"`")
+	}
+	for _, cells := range rows {
+		fmt.Fprintf(table, "| %s |%s\n", strings.Join(events[cells], ", "), cells)
 	}
 	return table.String()
 }

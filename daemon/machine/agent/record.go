@@ -5,6 +5,9 @@
 // There is one way to stop and one way to come back. Every halt that is not the end is
 // PAUSED with a reason, and the reason says who wakes the agent. Every return is a new
 // incarnation, or the old one, that goes on from the newest checkpoint.
+//
+// The loss of a container, an engine or a host is no crash, and neither is SIGTERM from
+// outside; but the sixth in a row without progress is one.
 package agent
 
 import (
