@@ -21,6 +21,7 @@ func (p *Private) remove(t testing.TB) {
 	if t.Failed() && p.dockerd != nil {
 		t.Logf("the end of the private dockerd's log:\n%s", p.dockerd.tail())
 	}
+	defer p.removeProcesses(t) // also if dockerd does not start again
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	if p.dockerd != nil {
@@ -28,6 +29,10 @@ func (p *Private) remove(t testing.TB) {
 		p.removeContainers(ctx, t)
 		p.dockerd.end(t, syscall.SIGTERM)
 	}
+}
+
+// removeProcesses ends all processes but dockerd, and removes what they made.
+func (p *Private) removeProcesses(t testing.TB) {
 	if p.containerd != nil {
 		p.containerd.end(t, syscall.SIGTERM)
 	}
