@@ -2,9 +2,10 @@
 // daemon shares one inotify instance, because hosts allow few of them per user. All
 // followers in a sandbox's directory share one kernel watch.
 //
-// The kernel counts instances and watches per user, over all containers of the host. So a
-// sandbox can use them up. The notifier then polls the files instead, and returns to
-// inotify once the kernel allows it.
+// The kernel counts instances and watches per user, over all containers of the host. A
+// process of root counts for an id of its own (package ownid). A sandbox can use up those of
+// another user. The notifier then polls the files instead, and returns to inotify once the
+// kernel allows it.
 //
 // The package is separate from package logs so that the supervisor, which only writes
 // logs, does not link it. It uses inotify directly rather than a library: it needs only
@@ -23,6 +24,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/agbox/agbox/internal/ownid"
 	"github.com/agbox/agbox/logs"
 )
 
@@ -91,7 +93,7 @@ type Watch struct {
 // instance, the notifier polls.
 func New() *Notifier {
 	return start(kernel{
-		instance: func() (int, error) { return unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
+		instance: func() (int, error) { return ownid.Inotify(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
 		watch:    func(fd int, dirPath string) (int, error) { return unix.InotifyAddWatch(fd, dirPath, mask) },
 	}, retryEvery)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agbox/agbox/internal/archive"
 	"github.com/agbox/agbox/internal/bulk"
+	"github.com/agbox/agbox/internal/ownid"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 )
@@ -56,7 +57,7 @@ func newWatching(a *actor, req *guestv1.WatchTransfer) *watching {
 
 func (w *watching) begin() (*guestv1.FileStat, error) {
 	w.root = path.Clean(string(w.GetPath()))
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	fd, err := ownid.Inotify(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}

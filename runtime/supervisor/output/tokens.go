@@ -3,11 +3,12 @@ package output
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/agbox/agbox/internal/ownid"
 )
 
 const (
@@ -22,9 +23,6 @@ const (
 	ownerThread = 0
 	// tokensAtOnce is how many tokens are fetched with one call.
 	tokensAtOnce = 64
-	// firstOwnUser and ownUsers are the user ids from which separate chooses. Systems
-	// give no id from 1<<31 on to a person, a service or a container.
-	firstOwnUser, ownUsers = 1 << 31, 1<<31 - 16
 )
 
 // tokenQueue is the queue of signals of one thread.
@@ -43,25 +41,11 @@ func (q *tokenQueue) open() (err error) {
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil); err != nil {
 		return os.NewSyscallError("sigprocmask", err)
 	}
-	separate()
+	// With the id of root, a process of another sandbox could use up the signals.
+	ownid.SetReal()
 	q.tid = unix.Gettid()
 	q.fd, err = unix.Signalfd(-1, &set, unix.SFD_CLOEXEC|unix.SFD_NONBLOCK)
 	return os.NewSyscallError("signalfd", err)
-}
-
-// separate gives the calling thread a real user id of its own, chosen at random. The kernel
-// counts queued signals by the real user id of the thread that receives them, over all
-// containers of the host. With the id of root, a process of another sandbox could use up
-// the signals of all supervisors; it cannot find out this id. Root's rights stay, because
-// they follow from the effective user id.
-//
-// It has no effect without the capability SETUID, and in a user namespace, which has
-// counts of its own.
-func separate() {
-	if os.Geteuid() == 0 {
-		// Of this thread only. The function of package syscall would change all threads.
-		_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, uintptr(firstOwnUser+rand.Uint32N(ownUsers)), 0, 0)
-	}
 }
 
 func (q *tokenQueue) close() { _ = unix.Close(q.fd) }

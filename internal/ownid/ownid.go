@@ -1,0 +1,72 @@
+// Package ownid gives a process of root a user id of its own, for what the kernel counts per
+// user over the whole host. Otherwise root in a container could use up the count of all
+// processes of root: the kernel takes it for the same user.
+//
+// The id is used by single threads. Root's rights stay, or come back at once. Without the
+// capability SETUID nothing changes. In a user namespace the id does not exist, but the
+// kernel counts there apart.
+package ownid
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Systems give no id from 1<<31 on to a person, a service or a container, and a process of
+// another container cannot find out which one was chosen.
+const first, ids = 1 << 31, 1<<31 - 16
+
+// own is the id of this process.
+var own = sync.OnceValue(func() uintptr { return uintptr(first + rand.Uint32N(ids)) })
+
+// keep as an id of setresuid changes nothing.
+const keep = ^uintptr(0)
+
+// SetReal makes the id the real user id of the calling thread, which must be locked and
+// end with its goroutine. The kernel counts queued signals by the real id of the thread
+// that receives them.
+func SetReal() {
+	if os.Geteuid() == 0 {
+		_ = setThread(own(), keep)
+	}
+}
+
+// Inotify is InotifyInit1 with an instance that counts for the id. So do its watches.
+func Inotify(flags int) (fd int, err error) {
+	if os.Geteuid() != 0 {
+		return unix.InotifyInit1(flags)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		dumpable, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+		if setThread(keep, own()) != nil {
+			runtime.UnlockOSThread()
+			fd, err = unix.InotifyInit1(flags)
+			return
+		}
+		fd, err = unix.InotifyInit1(flags)
+		// A thread that is not root again must not be reused: it ends with the goroutine.
+		if setThread(keep, 0) == nil {
+			runtime.UnlockOSThread()
+		}
+		// Another effective id has set it for the process, as fs.suid_dumpable says.
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0)
+	}()
+	<-done
+	return fd, err
+}
+
+// setThread sets the real and the effective user id of this thread. The functions of
+// package syscall would change all threads.
+func setThread(ruid, euid uintptr) error {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ruid, euid, keep); errno != 0 {
+		return errno
+	}
+	return nil
+}
