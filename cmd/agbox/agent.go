@@ -45,6 +45,8 @@ type agentSpawnOptions struct {
 	envs                                       []string
 	attempts                                   uint32
 	delays                                     []time.Duration
+	failures                                   uint32
+	window, cooldown                           time.Duration
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -92,6 +94,9 @@ DEAD_LETTER.`,
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
 	f.DurationSliceVar(&o.delays, "retry-delay", nil, "`TIME` before the first, second, ... retry (default 5s,1m,5m,30m)")
+	f.Uint32Var(&o.failures, "breaker-crashes", 0, "refuse new agents of the class once `N` different ones have crashed (default 3)")
+	f.DurationVar(&o.window, "breaker-window", 0, "within this `TIME` (default 15m)")
+	f.DurationVar(&o.cooldown, "breaker-cooldown", 0, "for this `TIME`; then one new agent is tried (default 30m)")
 	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
 	o.addFlags(cmd) // after those that are about the agent, because there are many
 	return cmd
@@ -157,7 +162,23 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 			spec.Retry.Delays = append(spec.Retry.Delays, durationpb.New(d))
 		}
 	}
+	spec.Breaker = o.breakerLimits()
 	return spec, nil
+}
+
+// breakerLimits returns the limits that the flags give, or nil.
+func (o *agentSpawnOptions) breakerLimits() *agboxv1.AgentBreakerLimits {
+	if o.failures == 0 && o.window == 0 && o.cooldown == 0 {
+		return nil
+	}
+	limits := &agboxv1.AgentBreakerLimits{Failures: o.failures}
+	if o.window != 0 {
+		limits.Window = durationpb.New(o.window)
+	}
+	if o.cooldown != 0 {
+		limits.Cooldown = durationpb.New(o.cooldown)
+	}
+	return limits
 }
 
 // word returns the enum value that a flag names in lower case without its prefix. An empty

@@ -41,28 +41,40 @@ type agentOverlay struct{ agentID string }
 type spawnOverlay struct{}
 
 // updateAgent runs fn with the agent at its point of the write order, and returns the
-// agent after the commit.
+// agent after the commit. What follows for the breaker of its class is committed with it.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	var after Agent
-	err := l.store.Update(ctx, func(tx *store.Tx) error {
-		t := &agentTxn{l: l, tx: tx}
-		if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
-			t.a = a
-		} else {
-			t.a, _ = l.Agent(id)
-		}
-		after = t.a
-		if err := fn(t); errors.Is(err, errNothing) {
-			return nil
-		} else if err != nil {
+	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
+		before := l.agentIn(tx, id)
+		if after, err = l.withinAgent(tx, id, fn); err != nil {
 			return err
 		}
-		after = t.a
-		tx.SetValue(agentOverlay{id}, t.a)
-		tx.OnCommit(func() { l.publishAgent(t.a, t.position) })
-		return nil
+		return l.tellBreaker(tx, before, after)
 	})
 	return after, err
+}
+
+// agentIn returns the agent as the batch has it so far.
+func (l *Ledger) agentIn(tx *store.Tx, id string) Agent {
+	if a, ok := tx.Value(agentOverlay{id}).(Agent); ok {
+		return a
+	}
+	a, _ := l.Agent(id)
+	return a
+}
+
+// withinAgent is updateAgent inside a write transaction, without what follows.
+func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) (Agent, error) {
+	t := &agentTxn{l: l, tx: tx, a: l.agentIn(tx, id)}
+	before := t.a
+	if err := fn(t); errors.Is(err, errNothing) {
+		return before, nil
+	} else if err != nil {
+		return before, err
+	}
+	tx.SetValue(agentOverlay{id}, t.a)
+	tx.OnCommit(func() { l.publishAgent(t.a, t.position) })
+	return t.a, nil
 }
 
 // append adds one event. This is the only way to change the state of an agent.
@@ -107,7 +119,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		}
 	}
 	return l.updateAgent(ctx, n.ID, func(t *agentTxn) error {
-		if t.tx.AgentReserved(n.ID) {
+		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
 		if err := t.mayspawn(n); err != nil {
@@ -146,7 +158,11 @@ func (t *agentTxn) sameAgent(n NewAgent) error {
 
 // mayspawn checks name and bounds against committed agents and those of the batch.
 func (t *agentTxn) mayspawn(n NewAgent) error {
-	live := t.l.Agents(func(a Agent) bool { return !a.Over() })
+	if n.ID == agent.Init || n.Name == agent.Init {
+		return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,
+			"The id and the name %q belong to the root of all agents; choose another.", agent.Init).With("agent_id", agent.Init)
+	}
+	live := t.l.Agents(func(a Agent) bool { return !a.Over() && a.ID != agent.Init })
 	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
 	live = append(live, spawned...)
 	inSandbox := 0
@@ -193,7 +209,7 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 // changed since so that another decision is due, it appends nothing.
 func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, ev *agboxv1.AgentEvent) (Agent, error) {
 	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
-		if t.a.decided() != decidedFrom(seen) {
+		if t.a.decided() != decidedFrom(seen) || !t.admits(ev) {
 			return errNothing
 		}
 		return t.append(seen.ID, ev)
@@ -228,6 +244,8 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 		switch {
 		case !t.a.Exists():
 			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
 		case t.a.Over(), t.a.Kill != nil && t.a.Kill.GetMode() >= kill.GetMode():
 			return errNothing
 		}
@@ -244,6 +262,8 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 		switch {
 		case !t.a.Exists():
 			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
 		case !t.a.Orphaned():
 			return notOrphaned(t.a)
 		case verdict == agboxv1.AgentVerdict_AGENT_VERDICT_REAP:
@@ -255,6 +275,12 @@ func (l *Ledger) ResolveAgent(ctx context.Context, id string, verdict agboxv1.Ag
 			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: "a user"}},
 		})
 	})
+}
+
+// isRoot refuses a change of the agent init.
+func isRoot() error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+		"Agent %s is the root of all agents; it never runs and never ends. Name another agent.", agent.Init).With("agent_id", agent.Init)
 }
 
 // notOrphaned refuses a decision that nobody waits for, and says what is possible instead.
@@ -273,6 +299,8 @@ func (l *Ledger) DeleteAgent(ctx context.Context, id string) (Agent, error) {
 		switch {
 		case !t.a.Exists():
 			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
 		case !t.a.Over():
 			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 				"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", id, t.a.Word(), id).With("agent_id", id)

@@ -92,6 +92,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
 	}
 	if a.Incarnation == nil {
+		seen.BreakerOpen = a.State == agent.Pending && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil
 	}
 	if _, running := sb.Execs[a.Incarnation.ExecID]; running {

@@ -2,6 +2,11 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -133,7 +138,7 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 	}
 	resp := new(agboxv1.ListAgentsResponse)
 	for _, a := range s.ledger.Agents(func(a ledger.Agent) bool {
-		return (req.GetAll() || !a.Over()) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass())
+		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass())
 	}) {
 		resp.Agents = append(resp.Agents, s.view(a))
 	}
@@ -233,6 +238,20 @@ func (s *agentCalls) WatchAgents(req *agboxv1.WatchAgentsRequest, stream grpc.Se
 	}
 }
 
+// openBreakers says which classes of agents are refused.
+func openBreakers(root agent.Record) string {
+	var open []string
+	for _, class := range slices.Sorted(maps.Keys(root.Breakers)) {
+		switch b := root.Breakers[class]; {
+		case b.Canary != "":
+			open = append(open, fmt.Sprintf("Class %s is refused; canary %s is being tried.", class, b.Canary))
+		case b.Open():
+			open = append(open, fmt.Sprintf("Class %s is refused until %s.", class, b.Until.UTC().Format(time.RFC3339)))
+		}
+	}
+	return strings.Join(open, " ")
+}
+
 // view converts an agent for clients.
 func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	view := &agboxv1.Agent{
@@ -254,6 +273,9 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		if !p.WakeAt.IsZero() && a.Incarnation == nil {
 			view.WakeAt = timestamppb.New(p.WakeAt)
 		}
+	}
+	if a.ID == agent.Init {
+		view.Message = openBreakers(a.Record)
 	}
 	if a.Over() {
 		view.EndedAt = timestamppb.New(a.EndedAt)

@@ -23,6 +23,9 @@ const (
 	defaultOOM          = 2
 	defaultInputTokens  = 500_000
 	defaultCostMicroUSD = 5_000_000
+	defaultFailures     = 3
+	defaultWindow       = 15 * time.Minute
+	defaultCooldown     = 30 * time.Minute
 	defaultIdleTimeout  = 30 * time.Minute
 	defaultCleanupAfter = 5 * time.Minute
 )
@@ -44,6 +47,11 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 			Delays:    defaultDelays(),
 		},
 		Budget: budgetOf(spec.GetBudget()),
+		Breaker: BreakerLimits{
+			Failures: or(spec.GetBreaker().GetFailures(), defaultFailures),
+			Window:   length(spec.GetBreaker().GetWindow(), defaultWindow),
+			Cooldown: length(spec.GetBreaker().GetCooldown(), defaultCooldown),
+		},
 		Heartbeat: HeartbeatRules{
 			Interval: length(beat.GetInterval(), defaultInterval),
 			Required: beat.GetRequired(),

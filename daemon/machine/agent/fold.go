@@ -145,6 +145,9 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r = countCrash(r, ev.GetDone().GetAttempt())
 	case agboxv1.AgentEventType_AGENT_DELETED:
 		r.Deleted = true
+	case agboxv1.AgentEventType_AGENT_CLASS_CRASHED, agboxv1.AgentEventType_AGENT_BREAKER_OPENED,
+		agboxv1.AgentEventType_AGENT_BREAKER_CANARY, agboxv1.AgentEventType_AGENT_BREAKER_CLOSED:
+		r = foldBreaker(r, ev)
 	}
 	if r.State != before {
 		r.StateChangedAt = at

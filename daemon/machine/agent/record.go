@@ -83,6 +83,9 @@ type Record struct {
 	// Context and Liveness are the newest declared gauges of the current incarnation.
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
+
+	// Breakers has the circuit breakers by class. Only Init has any.
+	Breakers map[string]Breaker
 }
 
 // Incarnation is one run of the agent's program: an exec.
@@ -135,6 +138,9 @@ func (r Record) Consumed() *agboxv1.AgentUsage { return r.Progress.GetTotal() }
 
 // Word returns the state as users see it, in capitals. A pause is shown by its reason.
 func (r Record) Word() string {
+	if r.ID == Init {
+		return "ROOT"
+	}
 	if r.State == Paused && r.Pause != nil {
 		if word, ok := pauseWords[r.Pause.Reason]; ok {
 			return word

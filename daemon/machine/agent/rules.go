@@ -11,6 +11,7 @@ type Rules struct {
 	Revival Revival
 	Retry   RetryRules
 	Budget  Budget
+	Breaker BreakerLimits
 	// Heartbeat is the ladder of Liveness.
 	Heartbeat HeartbeatRules
 	// IdleTimeout is how long an incarnation may idle in a pause before it is drained. 0

@@ -772,10 +772,13 @@ const (
 	AgentEventType_AGENT_DONE_REPORTED AgentEventType = 14
 	AgentEventType_AGENT_ENDED         AgentEventType = 15
 	AgentEventType_AGENT_DELETED       AgentEventType = 16
-	// Of the agent init only.
-	AgentEventType_AGENT_CLASS_CRASHED  AgentEventType = 40
+	// Of the agent init only. An agent of the class crashed.
+	AgentEventType_AGENT_CLASS_CRASHED AgentEventType = 40
+	// No new agent of the class is begun until a time.
 	AgentEventType_AGENT_BREAKER_OPENED AgentEventType = 41
+	// One new agent is tried.
 	AgentEventType_AGENT_BREAKER_CANARY AgentEventType = 42
+	// New agents of the class are begun again.
 	AgentEventType_AGENT_BREAKER_CLOSED AgentEventType = 43
 )
 
@@ -2768,7 +2771,8 @@ func (x *AgentGauge) GetSilent() *durationpb.Duration {
 type AgentBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Class string                 `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
-	// The agent that crashed, or that is the canary.
+	// The agent that crashed, or that is the canary. AGENT_BREAKER_CANARY without one means
+	// that the canary ended without a result, so the next new agent is the canary.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// When a canary is allowed.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
@@ -3157,11 +3161,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAgentBudget\x12&\n" +
 	"\finput_tokens\x18\x01 \x01(\x04H\x00R\vinputTokens\x88\x01\x01\x12@\n" +
 	"\bcost_usd\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsdB\x0f\n" +
-	"\r_input_tokens\"\xa4\x01\n" +
+	"\r_input_tokens\"\xb8\x01\n" +
 	"\x12AgentBreakerLimits\x12$\n" +
-	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x121\n" +
-	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x125\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\bcooldown\"\x8e\a\n" +
+	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\x8e\a\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
