@@ -1,12 +1,17 @@
 package attacks
 
 import (
+	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/agbox/agbox/e2e/internal/engine"
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
@@ -78,5 +83,49 @@ func TestTheLogsStayReadableWhenASandboxIsReclaimed(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+func TestARemovalWhoseDaemonIsKilledWhileItReclaimsGoesOn(t *testing.T) {
+	t.Parallel()
+	proxy := engine.NewProxy(t, strings.TrimPrefix(harness.DockerAPI.DaemonHost(), "unix://"))
+	socket := strings.TrimPrefix(proxy.Host(), "unix://")
+	if err := errors.Join(os.Chmod(filepath.Dir(socket), 0o711), os.Chmod(socket, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	user := &syscall.Credential{Uid: memberOfDocker + 3, Gid: memberOfDocker + 3}
+	in := harness.New(t, harness.On(proxy.Host(), harness.Engine), func(in *harness.Install) { in.Who = user })
+	for _, step := range []string{"/containers/create", "/containers/*/start", "/containers/*/wait"} {
+		Row(t, 10, "the daemon is killed while a container removes what root has left: "+step)
+		box := in.Create(t, "", harness.ImageBusybox)
+		in.Must(t, "exec", box, "--", "sh", "-c", "mkdir -p /.agbox/link/a/b; chmod 0 /.agbox/link/a")
+		kill, reached := in.AimAtDaemon(t), make(chan struct{})
+		once := sync.OnceFunc(func() { close(reached) })
+		proxy.Choose(func(r *http.Request) engine.Fault {
+			if engine.Matches(r, http.MethodPost, step) {
+				once()
+				return engine.Hang
+			}
+			return engine.Pass
+		})
+		removal := in.Start(t, "rm", "-f", box)
+		select {
+		case <-reached:
+		case <-removal.Ended():
+			t.Fatalf("the sandbox was removed without %s", step)
+		case <-harness.Bounded(t).Done():
+			t.Fatalf("%s was not reached", step)
+		}
+		kill()
+		proxy.Choose(nil)
+		proxy.DropHeld()
+		in.Must(t, "daemon", "start")
+		removal.Wait(t).Want(t, 0)
+		if _, err := os.Lstat(filepath.Join(in.Home, "data", "guest", box)); !os.IsNotExist(err) {
+			t.Errorf("killed in %s: the folder of the removed sandbox: %v", step, err)
+		}
+		if left := in.Inventory(t); !left.Empty() {
+			t.Errorf("killed in %s: the engine has %+v", step, left)
+		}
 	}
 }
