@@ -70,7 +70,7 @@ func New(o Options) *Controller {
 func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequest) *spec.Result {
 	result := c.merge(req)
 	c.feasible(ctx, result)
-	c.hostSide(req, result)
+	c.hostSide(newRequestList(req, result))
 	return result
 }
 
@@ -78,7 +78,8 @@ func (c *Controller) Resolve(ctx context.Context, req *agboxv1.CreateSandboxRequ
 // the request, or says that the engine is not available or which port is taken.
 func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSandboxRequest) (*agboxv1.CreateSpec, error) {
 	result := c.merge(req)
-	c.hostSide(req, result)
+	asked := newRequestList(req, result)
+	c.hostSide(asked)
 	if len(result.Problems) == 0 {
 		if err := c.probe(ctx); err != nil {
 			return nil, err
@@ -89,9 +90,10 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 	if err != nil {
 		return nil, err
 	}
-	if err := stillAgreed(req, result); err != nil {
+	if err := asked.stillAgreed(); err != nil {
 		return nil, err
 	}
+	asked.resolveSources(resolved)
 	return resolved, c.checkPorts(ctx, id, resolved)
 }
 

@@ -30,12 +30,16 @@ func (c *Controller) HostRequests(req *agboxv1.CreateSandboxRequest, result *spe
 // HostRequests lists what the files of a request demand of the host. It does not list
 // create_spec, which comes from the caller itself.
 func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agboxv1.HostRequests {
-	out := new(agboxv1.HostRequests)
-	resolved := result.Draft()
+	return newRequestList(req, result).requests()
+}
+
+// requests returns the list.
+func (l *requestList) requests() *agboxv1.HostRequests {
+	l.out = new(agboxv1.HostRequests)
+	resolved := l.result.Draft()
 	if resolved == nil {
-		return out
+		return l.out
 	}
-	l := &requestList{req: req, result: result, out: out}
 	l.folders(resolved)
 	l.ports(resolved.GetPorts(), "", nil)
 	l.tools(resolved)
@@ -44,17 +48,17 @@ func HostRequests(req *agboxv1.CreateSandboxRequest, result *spec.Result) *agbox
 		l.ports(s.GetPorts(), " of service "+s.GetName(), []any{"services", i})
 		l.container(s, "service "+s.GetName()+": ", []any{"services", i})
 	}
-	l.logins(req, resolved)
-	return out
+	l.logins(l.req, resolved)
+	return l.out
 }
 
 // stillAgreed refuses files that request something else of the host than what the caller
 // agreed to.
-func stillAgreed(req *agboxv1.CreateSandboxRequest, result *spec.Result) error {
-	if req.GetAgreed() == nil {
+func (l *requestList) stillAgreed() error {
+	if l.req.GetAgreed() == nil {
 		return nil
 	}
-	before, now := req.GetAgreed().GetRequests(), HostRequests(req, result).GetRequests()
+	before, now := l.req.GetAgreed().GetRequests(), l.requests().GetRequests()
 	for i := range max(len(before), len(now)) {
 		switch {
 		case i >= len(now):
@@ -72,11 +76,47 @@ func requestsChanged(r *agboxv1.HostRequest, how string) error {
 		how, r.GetKind(), r.GetText())
 }
 
+// resolveSources replaces the sources of a spec by the paths to which they led when they
+// were checked, if files that the caller does not vouch for name some of them. Whoever can
+// write to the folder could let one lead elsewhere before it is used.
+func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
+	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil {
+		return
+	}
+	for _, m := range s.GetMounts() {
+		m.Source = l.resolved(m.GetSource())
+	}
+	for _, c := range s.GetCopies() {
+		c.Source = l.resolved(c.GetSource())
+	}
+	if w := s.GetWorkspace(); w != nil {
+		w.Source = l.resolved(w.GetSource())
+	}
+	s.SourcesResolved = true
+}
+
 // requestList collects requests.
 type requestList struct {
 	req    *agboxv1.CreateSandboxRequest
 	result *spec.Result
 	out    *agboxv1.HostRequests
+	// links has where each path led when it was first resolved. All decisions about a
+	// request use the same answer.
+	links map[string]string
+}
+
+func newRequestList(req *agboxv1.CreateSandboxRequest, result *spec.Result) *requestList {
+	return &requestList{req: req, result: result, links: make(map[string]string)}
+}
+
+// resolved is resolvedPath, with one answer per request.
+func (l *requestList) resolved(path string) string {
+	to, ok := l.links[path]
+	if !ok {
+		to = resolvedPath(path)
+		l.links[path] = to
+	}
+	return to
 }
 
 // origin returns where a field was written, or nil if no file sets it.
@@ -131,7 +171,7 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 // source returns a source with all symbolic links resolved, and whether it is inside the
 // folder of the file that names it. path is that of the field.
 func (l *requestList) source(name string, path ...any) (shown string, inside bool) {
-	folder, source := resolvedPath(l.folderOf(l.result.Origin(path...).File)), resolvedPath(name)
+	folder, source := l.resolved(l.folderOf(l.result.Origin(path...).File)), l.resolved(name)
 	inside = source == folder || folder != "/" && strings.HasPrefix(source, folder+"/")
 	if source != filepath.Clean(name) {
 		return fmt.Sprintf("%s (which is %s)", name, source), inside

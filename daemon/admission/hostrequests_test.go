@@ -18,7 +18,7 @@ func requests(t *testing.T, req *agboxv1.CreateSandboxRequest) string {
 	t.Helper()
 	c := bare(t)
 	result := c.merge(req)
-	c.hostSide(req, result)
+	c.hostSide(newRequestList(req, result))
 	var lines []string
 	for _, r := range HostRequests(req, result).GetRequests() {
 		mark := ""
@@ -97,18 +97,49 @@ func TestOnlyWhatWasAgreedToIsAdmitted(t *testing.T) {
 		c := bare(t)
 		resolve := func() *spec.Result { return c.Resolve(t.Context(), req) }
 		req.Agreed = c.HostRequests(req, resolve())
-		if err := stillAgreed(req, resolve()); err != nil {
+		if err := newRequestList(req, resolve()).stillAgreed(); err != nil {
 			t.Errorf("%s: unchanged: %v", yaml, err)
 		}
 		link(t)
-		if err := stillAgreed(req, resolve()); fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_REQUESTS_CHANGED || !strings.Contains(err.Error(), says) {
+		if err := newRequestList(req, resolve()).stillAgreed(); fault.ReasonOf(err) != agboxv1.ErrorReason_HOST_REQUESTS_CHANGED || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: swapped: %v, want %q", yaml, err, says)
 		}
 		req.Agreed = nil
-		if err := stillAgreed(req, resolve()); err != nil {
+		if err := newRequestList(req, resolve()).stillAgreed(); err != nil {
 			t.Errorf("%s: of a caller that agreed to nothing: %v", yaml, err)
 		}
 		if err := errors.Join(os.Remove(data), os.Mkdir(data, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSourcesOfUntrustedFilesAreStoredAsThePathsThatWereChecked(t *testing.T) {
+	outside, dir := folder(t), folder(t)
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, untrusted := range []bool{true, false} {
+		req := &agboxv1.CreateSandboxRequest{
+			ConfigYaml: []byte("image: x\nmounts: [\"link:/x\"]\ncopies: [\"link:/y\"]\nworkspace: link\n"), ConfigDir: dir, HomeDir: "/nowhere", UntrustedFiles: untrusted,
+		}
+		asked := newRequestList(req, bare(t).merge(req))
+		s := asked.result.Draft()
+		want := filepath.Join(dir, "link")
+		if untrusted {
+			want = outside
+		}
+		_ = asked.requests() // decides where they lead
+		if err := errors.Join(os.Remove(filepath.Join(dir, "link")), os.Symlink("/elsewhere", filepath.Join(dir, "link"))); err != nil {
+			t.Fatal(err)
+		}
+		asked.resolveSources(s)
+		for _, got := range []string{s.GetMounts()[0].GetSource(), s.GetCopies()[0].GetSource(), s.GetWorkspace().GetSource()} {
+			if got != want || s.GetSourcesResolved() != untrusted {
+				t.Errorf("untrusted %t: a source is %s, want %s (%t)", untrusted, got, want, s.GetSourcesResolved())
+			}
+		}
+		if err := errors.Join(os.Remove(filepath.Join(dir, "link")), os.Symlink(outside, filepath.Join(dir, "link"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +232,7 @@ func TestAFileGetsAToolWithoutItsCredentials(t *testing.T) {
 			c.req.ConfigDir, c.req.HomeDir = dir, me
 			ctl := bare(t)
 			result := ctl.merge(c.req)
-			ctl.hostSide(c.req, result)
+			ctl.hostSide(newRequestList(c.req, result))
 			if len(result.Problems) > 0 {
 				t.Fatal(result.Problems)
 			}

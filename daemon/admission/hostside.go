@@ -14,7 +14,8 @@ import (
 
 // hostSide adds the problems that this host has with a resolved spec: missing or refused
 // sources, and tools without any files here. It sets what the tools project.
-func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Result) {
+func (c *Controller) hostSide(asked *requestList) {
+	req, result := asked.req, asked.result
 	resolved := result.Draft()
 	if resolved == nil {
 		return
@@ -24,7 +25,7 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 	for _, p := range check.Spec(resolved) {
 		result.Problem(p.Path, "%s", strings.TrimSuffix(p.Err.Message, "."))
 	}
-	c.ownFolderOnly(req, result, resolved)
+	c.ownFolderOnly(asked, resolved)
 	c.forbidden(result, resolved)
 	host := projections.Host{Home: req.GetHomeDir(), Env: req.GetHostEnv(), Caches: c.paths.ToolCaches()}
 	var seen []string
@@ -42,17 +43,16 @@ func (c *Controller) hostSide(req *agboxv1.CreateSandboxRequest, result *spec.Re
 
 // ownFolderOnly refuses writable mounts that untrusted files ask for outside of their own
 // folder. The caller may ask for them.
-func (c *Controller) ownFolderOnly(req *agboxv1.CreateSandboxRequest, result *spec.Result, resolved *agboxv1.CreateSpec) {
-	if !req.GetUntrustedFiles() {
+func (c *Controller) ownFolderOnly(l *requestList, resolved *agboxv1.CreateSpec) {
+	if !l.req.GetUntrustedFiles() {
 		return
 	}
-	l := &requestList{req: req, result: result}
 	refuse := func(source, flag string, path ...any) {
 		if l.origin(path) == nil {
 			return
 		}
-		if _, inside := l.source(source, path...); !inside && !c.host.Bound().Opens(resolvedPath(source)) {
-			result.Problem(path, "A file may mount only its own folder writable, because anybody may have written it: mount %.200s read-only, or give the flag %s if you want it", source, flag)
+		if _, inside := l.source(source, path...); !inside && !c.host.Bound().Opens(l.resolved(source)) {
+			l.result.Problem(path, "A file may mount only its own folder writable, because anybody may have written it: mount %.200s read-only, or give the flag %s if you want it", source, flag)
 		}
 	}
 	for i, m := range resolved.GetMounts() {

@@ -37,6 +37,8 @@ type Checker struct {
 	Engine string
 	// Policy is the operator's upper bound; nil means none.
 	Policy *policy.Policy
+	// Resolved refuses sources that lead through a symbolic link, except those of tools.
+	Resolved bool
 }
 
 // Bound returns the operator's policy, which bounds nothing if there is none.

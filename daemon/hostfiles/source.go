@@ -94,7 +94,11 @@ func (c Checker) hold(source string, use Use, by rights) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.check(held, clean, use, by); err != nil {
+	err = c.check(held, clean, use, by)
+	if err == nil && c.Resolved && !by.tool && held.Path != clean {
+		err = refusal("%s %s is refused, because it has become a symbolic link to %s since the sandbox was requested: remove the sandbox and create it again.", use.doing(), clean, held.Path)
+	}
+	if err != nil {
 		held.Close()
 		return nil, err
 	}

@@ -38,20 +38,28 @@ type hostMount struct {
 	covered string
 }
 
+// hostOf returns the rules for sources of a sandbox.
+func (l *Loop) hostOf(sb ledger.Sandbox) hostfiles.Checker {
+	host := l.host
+	host.Resolved = sb.Spec.GetSourcesResolved()
+	return host
+}
+
 // hostMounts returns the paths of the host that the primary mounts. It checks them again,
 // because they may have changed since the sandbox was requested.
 func (l *Loop) hostMounts(sb ledger.Sandbox) ([]runtime.Mount, error) {
 	force := sb.Spec.GetSecurity().GetAllowDangerousMounts()
-	b := &binder{host: l.host, covers: !sb.Spec.GetSecurity().GetWritableConfig()}
+	host := l.hostOf(sb)
+	b := &binder{host: host, covers: !sb.Spec.GetSecurity().GetWritableConfig()}
 	for _, m := range sb.Spec.GetMounts() {
 		use := hostfiles.MountUse(m.GetWritable())
-		held, err := l.host.Hold(m.GetSource(), use, force)
+		held, err := host.Hold(m.GetSource(), use, force)
 		if err := b.bind(held, err, m.GetTarget(), use); err != nil {
 			return nil, err
 		}
 	}
 	if w := sb.Spec.GetWorkspace(); w.GetMount() {
-		held, err := l.host.Workspace(w, force)
+		held, err := host.Workspace(w, force)
 		if err := b.bind(held, err, workspaceTarget(sb.Spec), hostfiles.Writable); err != nil {
 			return nil, err
 		}
@@ -182,7 +190,7 @@ func (l *Loop) copyIn(ctx context.Context, sb ledger.Sandbox, o *machine.Observa
 	l.announce(ctx, sb, "copy", "")
 	said, field := l.now(), ""
 	var files, bytes int64
-	err := l.files.CopyIn(ctx, sb.ID, l.host, hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
+	err := l.files.CopyIn(ctx, sb.ID, l.hostOf(sb), hostfiles.Copies(sb.Spec), func(one hostfiles.Copy, moreFiles, moreBytes int64) {
 		if one.Field != field {
 			field, files, bytes = one.Field, 0, 0
 		}

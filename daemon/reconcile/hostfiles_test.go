@@ -115,6 +115,25 @@ func TestASourceThatWasSwappedAfterTheRequestIsNotMounted(t *testing.T) {
 	l.nothingLeft()
 }
 
+func TestASourceThatBecameALinkAfterTheRequestIsNotMounted(t *testing.T) {
+	t.Parallel()
+	other := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	l := begin(t, runtimetest.NewFake(), t.TempDir())
+	mounts := []*agboxv1.MountSpec{{Source: link, Target: "/x"}}
+	l.createSpec("a", &agboxv1.CreateSpec{Mounts: mounts, SourcesResolved: true})
+	if r := l.await("a", machine.Failed); !strings.Contains(r.ErrorMessage, "has become a symbolic link to "+other) {
+		t.Errorf("it failed by %s", r.ErrorMessage)
+	}
+	l.nothingLeft()
+	// A caller that named the link itself gets what it leads to.
+	l.createSpec("b", &agboxv1.CreateSpec{Mounts: mounts})
+	l.await("b", machine.Ready)
+}
+
 func TestWhatThePrimaryMounts(t *testing.T) {
 	t.Parallel()
 	dir, cache := t.TempDir(), filepath.Join(t.TempDir(), "caches", "npm")

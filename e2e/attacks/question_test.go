@@ -38,3 +38,26 @@ func TestWhatIsSwappedDuringTheQuestionIsNotGranted(t *testing.T) {
 	from(t, in, dir, "create", "demo").Want(t, 0)
 	harness.WantSame(t, "the sandbox", inside(t, in, "demo", "cat /data/a /copy/a"), "mine\nmine\n")
 }
+
+func TestWhatIsSwappedAfterTheRequestIsNotGranted(t *testing.T) {
+	t.Parallel()
+	Row(t, 12, "a source inside the folder is swapped after the sandbox was accepted")
+	proxy, in := behindProxy(t)
+	write(t, in, "secret", map[string]string{"key": "secret\n"})
+	for name, field := range map[string]string{"mount": "mounts", "copy": "copies"} {
+		dir := write(t, in, name, map[string]string{"agbox.yaml": "image: " + harness.ImageBusybox + "\n" + field + ": [\"./data:/data\"]\n", "data/a": "mine\n"})
+		data := filepath.Join(dir, "data")
+		// The network is made after the acceptance and before any source is opened.
+		atRequest(t, proxy, "/networks/create", replaced(data, "../secret"))
+		r := from(t, in, dir, "create", name, "--trust")
+		if r.Code == 0 || !strings.Contains(r.Stderr, "has become a symbolic link to "+in.Home+"/secret") {
+			t.Errorf("%s: create gives %d: %s", name, r.Code, r.Stderr)
+		}
+		if r := in.Agbox(t, "exec", name, "--", "cat", "/data/key"); r.Stdout != "" {
+			t.Errorf("%s: the sandbox has %q", name, r.Stdout)
+		}
+		if target, err := os.Readlink(data); err != nil || target != "../secret" {
+			t.Errorf("%s: nothing was swapped: %q, %v", name, target, err)
+		}
+	}
+}

@@ -24,9 +24,15 @@ func behindProxy(t *testing.T) (*engine.Proxy, *harness.Install) {
 // atStart runs a function once, after the daemon has checked the mounts of a container and
 // before the engine makes them.
 func atStart(t *testing.T, proxy *engine.Proxy, swap func() error) {
+	atRequest(t, proxy, "/start", swap)
+}
+
+// atRequest runs a function once, before the engine gets a POST request to a path that ends
+// with a suffix.
+func atRequest(t *testing.T, proxy *engine.Proxy, suffix string, swap func() error) {
 	var once sync.Once
 	proxy.Choose(func(r *http.Request) engine.Fault {
-		if r.Method == http.MethodPost && strings.HasSuffix(engine.Path(r), "/start") {
+		if r.Method == http.MethodPost && strings.HasSuffix(engine.Path(r), suffix) {
 			once.Do(func() {
 				if err := swap(); err != nil {
 					t.Error(err)

@@ -432,6 +432,10 @@ type CreateSpec struct {
 	SecretEnvs []string `protobuf:"bytes,68,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
 	// The resolved builtin_tools. Set by the daemon; a request must not set it.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
+	// True if the sources of mounts, copies and workspace are paths without symbolic links,
+	// because untrusted files name some of them. One that leads through a link by now is
+	// refused. Set by the daemon; a request must not set it.
+	SourcesResolved bool `protobuf:"varint,69,opt,name=sources_resolved,json=sourcesResolved,proto3" json:"sources_resolved,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -695,6 +699,13 @@ func (x *CreateSpec) GetToolProjections() []*ToolProjection {
 		return x.ToolProjections
 	}
 	return nil
+}
+
+func (x *CreateSpec) GetSourcesResolved() bool {
+	if x != nil {
+		return x.SourcesResolved
+	}
+	return false
 }
 
 // ToolProjection is a file, folder or environment that a built-in tool adds.
@@ -1826,7 +1837,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\x8b\x0f\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x0f\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1874,7 +1885,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"entrypoint\x12*\n" +
 	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
 	"secretEnvs\x12C\n" +
-	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x1a9\n" +
+	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
+	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a7\n" +
