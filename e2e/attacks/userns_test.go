@@ -43,6 +43,15 @@ func TestMountsInUserNamespacesGiveTheRightsOfEverybody(t *testing.T) {
 	if said := in.Must(t, "exec", box, "--", "sh", "-c", "cat /w/open; cat /w/closed || echo; rm -f /w/open; echo x > /w/new; ls /w"); said != "all may read\nclosed\nopen" {
 		t.Errorf("the sandbox says %q", said)
 	}
+	// Root in there cannot make a cover in a folder that it may not enter.
+	shut := write(t, in, "shut", map[string]string{"agbox.yaml": "image: x\n"})
+	if err := os.Chmod(shut, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := in.Agbox(t, "create", "shut", "--image", harness.ImageBusybox, "--mount-workspace", shut+":/w")
+	if r.Code == 0 || !strings.Contains(r.Stderr, "Docker may not mount "+shut+"/agbox.yaml in the container") {
+		t.Errorf("a folder that root may not look into gives %d: %s", r.Code, r.Stderr)
+	}
 }
 
 func TestSandboxesWorkInUserNamespaces(t *testing.T) {

@@ -191,3 +191,14 @@ func portFault(err error) error {
 	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_PORT_TAKEN,
 		"The port %s of the host was taken by something else in the meantime: choose another host_port, or 0 for a free one.", address).Because(errors.New(engineText(err)))
 }
+
+// deniedMount finds the source of a mount that the runtime may not make.
+var deniedMount = regexp.MustCompile(`error mounting \\*"([^"\\]+)\\*" to rootfs at .*: permission denied`)
+
+// mountFault says what to do about such a mount. The runtime makes mounts with the rights
+// of root in the container, who is an ordinary user of the host with user namespaces.
+func mountFault(err error) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_HOST_PATH_UNUSABLE,
+		"Docker may not mount %s in the container, because it gives containers user namespaces, and root in them enters only folders that are open to all users: open the folders above it (chmod o+x), or copy them instead of mounting them.",
+		deniedMount.FindStringSubmatch(err.Error())[1]).Because(errors.New(engineText(err)))
+}

@@ -107,8 +107,12 @@ func (e *Engine) StartContainer(ctx context.Context, id string) error {
 			return unsupported
 		}
 		switch {
+		case err == nil:
+			return nil
 		case isPortError(err):
 			return portFault(err)
+		case deniedMount.MatchString(err.Error()):
+			return mountFault(err)
 		case errdefs.IsInvalidArgument(err) && !versionRefused(err):
 			// The runtime reports a command that it cannot run as an invalid argument.
 			return engineFailed("start the container", err)
