@@ -78,7 +78,8 @@ func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 
 // WatchAgents replays and follows the events of all agents, or of one, in commit order and
 // without gaps or duplicates, even if the daemon restarts. It starts after a position; 0
-// means everything that is kept. It ends with an error, or when the caller ends its loop.
+// means everything that is kept. It ends with an error, or when the caller ends its loop. If
+// it would skip events that are no longer kept, the error is ErrOutOfRange.
 func (c *Client) WatchAgents(ctx context.Context, agent string, after uint64) iter.Seq2[*agboxv1.AgentEvent, error] {
 	return func(yield func(*agboxv1.AgentEvent, error) bool) {
 		f := feed[agboxv1.WatchAgentsResponse]{

@@ -65,8 +65,8 @@ type Config struct {
 	PendingRecovery machine.PendingRecovery
 	// Resync is the maximum pause between two full looks at the engine. 0 means 10 s.
 	Resync time.Duration
-	// Retention says what is kept for how long. A field that is 0 has its default: 24 h,
-	// 24 h, 1000 execs and 10000 events.
+	// Retention says what is kept for how long. A field that is 0 has its default: 24 h
+	// each, 1000 execs and 10000 events.
 	Retention machine.Retention
 	// OrphanGrace is how long an orphan in the engine is left alone. 0 means 10 min.
 	OrphanGrace time.Duration
@@ -191,7 +191,7 @@ func notStarted(ctx context.Context, log *slog.Logger, err error) error {
 func withDefaults(r machine.Retention) machine.Retention {
 	const day = 24 * time.Hour
 	return machine.Retention{
-		KeepDeleted: cmp.Or(r.KeepDeleted, day), KeepExecs: cmp.Or(r.KeepExecs, day),
+		KeepDeleted: cmp.Or(r.KeepDeleted, day), KeepExecs: cmp.Or(r.KeepExecs, day), KeepAgents: cmp.Or(r.KeepAgents, day),
 		MaxExecs: cmp.Or(r.MaxExecs, 1000), MaxEvents: cmp.Or(r.MaxEvents, 10000),
 	}
 }

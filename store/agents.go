@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -120,3 +121,49 @@ func (t *Tx) LastAgentPosition() uint64 {
 // FirstAgentPosition is the position of the oldest event of an agent that is still
 // stored; 0 if there is none.
 func (t *Tx) FirstAgentPosition() uint64 { return t.edge(bucketAgentOrder, false) }
+
+// DropAgent removes everything of an agent except the reservation of its id.
+func (t *Tx) DropAgent(agentID string) error {
+	order := t.trimmed(keyAgentsTrimmed)
+	unreadable := false
+	var positions []uint64 // collected first: a bbolt cursor is invalid after a removal
+	t.eachNumber(bucketAgentEvents(agentID), 0, func(_ uint64, key, raw []byte) bool {
+		ev := &agboxv1.AgentEvent{}
+		if decode(bucketAgentEvents(agentID), key, raw, ev) != nil || ev.GetPosition() == 0 {
+			unreadable = true
+		} else {
+			positions = append(positions, ev.GetPosition())
+		}
+		return true
+	})
+	if unreadable {
+		positions = t.agentPositions(agentID)
+	}
+	for _, position := range positions {
+		order.add(position)
+		if err := t.remove(bucketAgentOrder, number(position)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		t.drop(bucketAgentEvents(agentID)),
+		t.remove(bucketAgentConfig, []byte(agentID)),
+		t.putTrimmed(keyAgentsTrimmed, order))
+}
+
+// agentPositions finds the positions of an agent's events in the order of all events. It
+// reads the whole order, which only an agent with a damaged event needs.
+func (t *Tx) agentPositions(agentID string) []uint64 {
+	var positions []uint64
+	t.eachNumber(bucketAgentOrder, 0, func(position uint64, key, raw []byte) bool {
+		ref := &storev1.AgentEventRef{}
+		if decode(bucketAgentOrder, key, raw, ref) == nil && ref.GetAgentId() == agentID {
+			positions = append(positions, position)
+		}
+		return true
+	})
+	return positions
+}
+
+// AgentsTrimmed returns what was removed from the order of all events of agents.
+func (t *Tx) AgentsTrimmed() Trimmed { return t.trimmed(keyAgentsTrimmed) }

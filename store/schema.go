@@ -42,6 +42,7 @@ const SchemaVersion uint32 = 2
 //	events-trimmed                   what was removed from the streams of events
 //	  {sandbox_id}                   -> store.v1.Trimmed, of events:{sandbox_id}
 //	  "*"                            -> store.v1.Trimmed, of event-order
+//	  "agents:*"                     -> store.v1.Trimmed, of agent-event-order
 //	agent-ids                        reserved agent ids, never removed
 //	  {agent_id}                     -> int64, UnixNano of the reservation
 //	agent-config                     one per agent that has a history
@@ -77,6 +78,8 @@ var (
 	keyMeta               = []byte("meta")
 	// keyAllTrimmed is not a valid sandbox id, so it cannot collide with one.
 	keyAllTrimmed = []byte("*")
+	// keyAgentsTrimmed is none either.
+	keyAgentsTrimmed = []byte("agents:*")
 )
 
 // Name prefixes of the buckets of one sandbox or agent; its id follows. Ids never contain

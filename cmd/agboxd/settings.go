@@ -52,7 +52,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	c := &s.cfg
 	c.Revival = agboxv1.RevivalPolicy_REVIVAL_POLICY_FAIL
 	c.Resync, c.OrphanGrace = 10*time.Second, 10*time.Minute
-	c.Retention.KeepDeleted, c.Retention.KeepExecs = 24*time.Hour, 24*time.Hour
+	c.Retention.KeepDeleted, c.Retention.KeepExecs, c.Retention.KeepAgents = 24*time.Hour, 24*time.Hour, 24*time.Hour
 	c.Retention.MaxExecs, c.Retention.MaxEvents = 1000, 10000
 	c.MaxExecLog, c.MaxSandboxLog = defaultExecLog, defaultSandboxLog
 	c.MaxSandboxFiles = room.DefaultFiles
@@ -66,6 +66,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(timeValue{&c.Resync, time.Millisecond}, "resync", "pause between two full scans of the engine")
 	f.Var(timeValue{&c.Retention.KeepDeleted, time.Second}, "keep-deleted", "how long the history and the logs of a deleted sandbox are kept")
 	f.Var(timeValue{&c.Retention.KeepExecs, time.Second}, "keep-execs", "how long a finished command of an existing sandbox and its logs are kept")
+	f.Var(timeValue{&c.Retention.KeepAgents, time.Second}, "keep-agents", "how long an agent that has ended and its history are kept")
 	f.Var(countValue{&c.Retention.MaxExecs}, "max-execs", "how many finished commands of a sandbox are kept; the oldest are removed first")
 	f.Var(countValue{&c.Retention.MaxEvents}, "max-events", "how many events of a sandbox are kept; those of the oldest commands are removed first")
 	f.Var(timeValue{&c.OrphanGrace, time.Second}, "orphan-grace", "how long to wait before removing a container or network of this install that belongs to no sandbox")
@@ -76,7 +77,7 @@ func addSettings(cmd *cobra.Command) *settings {
 	f.Var(fenceValue{&c.HostFence}, "host-fence", "rules that keep sandboxes from the addresses of the host: auto makes them if the daemon can, require fails sandboxes if it cannot, off makes none")
 	f.StringVar(&s.policy, "policy", "", "path of the operator's policy, if it is not "+policy.Path+"; only for a daemon of root")
 	f.TextVar(&s.level, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "max-execs", "max-events",
+	s.names = append(s.names, "subnets", "revival", "pending-recovery", "resync", "keep-deleted", "keep-execs", "keep-agents", "max-execs", "max-events",
 		"orphan-grace", "max-exec-log", "max-sandbox-log", "max-sandbox-files", "sandbox-memory", "host-fence", "policy", "log-level")
 	return s
 }

@@ -176,31 +176,6 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	}
 }
 
-// AgentEvents returns the events of all agents after a position, at most limit, and the
-// position up to which they were read. more means that there are further ones already.
-func (l *Ledger) AgentEvents(ctx context.Context, after uint64, limit int) (events []*agboxv1.AgentEvent, at uint64, more bool, err error) {
-	var page store.AgentPage
-	var last uint64
-	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page, last = tx.OrderedAgentEvents(after, limit), tx.LastAgentPosition()
-		return nil
-	})
-	if err != nil {
-		return nil, after, false, err
-	}
-	if after > last {
-		return nil, after, false, fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
-			"There is no event of an agent at position %d (the newest is %d); start again from 0.", after, last)
-	}
-	published := l.NewestOfAgents()
-	for i, ev := range page.Events {
-		if ev.GetPosition() > published {
-			return page.Events[:i], max(after, published), false, nil
-		}
-	}
-	return page.Events, page.Next, page.More, nil
-}
-
 // NewestOfAgents is the position of the newest event of an agent that the records include.
 func (l *Ledger) NewestOfAgents() uint64 {
 	l.agents.mu.RLock()

@@ -172,20 +172,23 @@ func TestTheEventsOfAgentsAreReadInTheirOrder(t *testing.T) {
 	}
 	<-changed
 	var seen []string
-	for at, more := uint64(0), true; more; {
-		events, next, again, err := l.AgentEvents(t.Context(), at, 2)
-		if err != nil {
+	c, err := l.OpenAgentEvents(t.Context(), "", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for more := true; more; {
+		var events []*agboxv1.AgentEvent
+		if events, more, err = l.NextAgentEvents(t.Context(), c, 2); err != nil {
 			t.Fatal(err)
 		}
 		for _, ev := range events {
 			seen = append(seen, ev.GetAgentId())
 		}
-		at, more = next, again
 	}
 	if want := []string{"a-0", "a-1", "a-2", "a-3", "a-4"}; !reflect.DeepEqual(seen, want) {
 		t.Errorf("events of %v; want %v", seen, want)
 	}
-	_, _, _, err := l.AgentEvents(t.Context(), 99, 1)
+	_, err = l.OpenAgentEvents(t.Context(), "", 99)
 	wantReason(t, err, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE)
 }
 

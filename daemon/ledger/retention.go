@@ -120,3 +120,35 @@ func (l *Ledger) Owns(ctx context.Context, id, nonce string) (bool, error) {
 	}
 	return !sb.Over(), nil
 }
+
+// PastAgents lists the deleted agents of which something is stored, and those whose record
+// could not be read.
+func (l *Ledger) PastAgents(ctx context.Context) ([]string, error) {
+	var all []string
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		all = tx.AgentIDs()
+		return nil
+	})
+	past := all[:0]
+	for _, id := range all {
+		if _, exists := l.Agent(id); !exists {
+			past = append(past, id)
+		}
+	}
+	return past, err
+}
+
+// PastAgent reads the record of an agent, deleted or not.
+func (l *Ledger) PastAgent(ctx context.Context, id string) (Agent, error) {
+	return l.loadAgent(ctx, id)
+}
+
+// DropAgent removes everything about a deleted agent except its id. It does nothing to one
+// that is not deleted.
+func (l *Ledger) DropAgent(ctx context.Context, id string) error {
+	a, err := l.loadAgent(ctx, id)
+	if err != nil || !a.Deleted {
+		return err
+	}
+	return l.store.Update(ctx, func(tx *store.Tx) error { return tx.DropAgent(id) })
+}

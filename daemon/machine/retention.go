@@ -15,6 +15,8 @@ type Retention struct {
 	// KeepExecs is how long a finished exec of a living sandbox is kept, and a service's
 	// event that is not its newest.
 	KeepExecs time.Duration
+	// KeepAgents is how long an agent that has ended is kept, with its history.
+	KeepAgents time.Duration
 	// MaxExecs is how many finished execs of a living sandbox are kept, besides those
 	// that ended in the last minute.
 	MaxExecs int

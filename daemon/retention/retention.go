@@ -1,5 +1,5 @@
 // Package retention removes what has been kept long enough: deleted sandboxes, finished
-// execs, old events, and their logs. Package machine has the rules for what to remove;
+// execs, old events, and their logs, and agents that have ended. Package machine has the rules for what to remove;
 // this package removes it in the background, a little at a time.
 //
 // Logs are removed before their record. If a crash happens in between, the next pass
@@ -46,6 +46,8 @@ type Keeper struct {
 	// checked has the result of the last check of each sandbox. A sandbox without
 	// new events in which nothing is due is not read again.
 	checked map[string]checkResult
+	// agents has the same for deleted agents.
+	agents map[string]checkResult
 }
 
 type checkResult struct {
@@ -67,13 +69,13 @@ const page = 64
 func New(o Options) *Keeper {
 	return &Keeper{
 		ledger: o.Ledger, logs: o.Logs, rules: o.Rules, now: o.Now, log: o.Log,
-		checked: make(map[string]checkResult),
+		checked: make(map[string]checkResult), agents: make(map[string]checkResult),
 	}
 }
 
 // Run makes passes until ctx is cancelled.
 func (k *Keeper) Run(ctx context.Context) {
-	every := min(passEvery, max(k.rules.KeepDeleted/4, 100*time.Millisecond), max(k.rules.KeepExecs/4, 100*time.Millisecond))
+	every := min(passEvery, max(k.rules.KeepDeleted/4, 100*time.Millisecond), max(k.rules.KeepExecs/4, 100*time.Millisecond), max(k.rules.KeepAgents/4, 100*time.Millisecond))
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for { // the first pass waits too, to leave the machine to the daemon's start
@@ -86,9 +88,10 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Pass checks every sandbox once. A failure for one sandbox is logged once, retried in
-// the next pass, and does not affect the other sandboxes.
+// Pass checks every sandbox and every agent once. A failure for one of them is logged once,
+// retried in the next pass, and does not affect the others.
 func (k *Keeper) Pass(ctx context.Context) {
+	k.passAgents(ctx)
 	checked := make(map[string]checkResult, len(k.checked))
 	for _, sb := range k.ledger.Sandboxes() {
 		before := k.checked[sb.ID]

@@ -204,31 +204,26 @@ func (s *agentCalls) WatchAgents(req *agboxv1.WatchAgentsRequest, stream grpc.Se
 		}
 		only = a.ID
 	}
-	at := req.GetAfterPosition()
-	_, _, _, err := s.ledger.AgentEvents(ctx, at, 1)
+	at, err := s.ledger.OpenAgentEvents(ctx, only, req.GetAfterPosition())
 	if err != nil {
 		return err
 	}
 	begun := s.ledger.NewestOfAgents()
-	if err := stream.Send(&agboxv1.WatchAgentsResponse{Position: at}); err != nil {
+	if err := stream.Send(&agboxv1.WatchAgentsResponse{Position: at.At}); err != nil {
 		return err
 	}
 	for {
 		changed := s.ledger.AgentChanged(only)
-		events, next, more, err := s.ledger.AgentEvents(ctx, at, eventPage)
+		events, more, err := s.ledger.NextAgentEvents(ctx, at, eventPage)
 		if err != nil {
 			return err
 		}
 		for _, ev := range events {
-			if only != "" && ev.GetAgentId() != only {
-				continue
-			}
 			ev.Replay = ev.GetPosition() <= begun
 			if err := stream.Send(&agboxv1.WatchAgentsResponse{Position: ev.GetPosition(), Event: ev}); err != nil {
 				return err
 			}
 		}
-		at = next
 		if more {
 			continue
 		}

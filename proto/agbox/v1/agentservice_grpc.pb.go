@@ -54,7 +54,9 @@ type AgentServiceClient interface {
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
-	// without a gap or a duplicate in between.
+	// without a gap or a duplicate in between. The events of an agent are removed some time
+	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
+	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error)
 }
 
@@ -168,7 +170,9 @@ type AgentServiceServer interface {
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
-	// without a gap or a duplicate in between.
+	// without a gap or a duplicate in between. The events of an agent are removed some time
+	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
+	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error
 	mustEmbedUnimplementedAgentServiceServer()
 }

@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"context"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
+)
+
+// AgentCursor is a place in the events of all agents, or of one. Only one goroutine may
+// use it.
+type AgentCursor struct {
+	// At is the position up to which events were read.
+	At uint64
+
+	agentID string // empty for all agents
+	trimmed store.Trimmed
+}
+
+// OpenAgentEvents starts a stream of the events of an agent, or of all if agentID is empty,
+// after a position. It is OUT_OF_RANGE if the stream would skip an event that was removed,
+// or if the position never existed. 0 requests everything that is kept. The events of one
+// agent are removed only all together, after its deletion, so its stream never skips any.
+func (l *Ledger) OpenAgentEvents(ctx context.Context, agentID string, after uint64) (*AgentCursor, error) {
+	c := &AgentCursor{At: after, agentID: agentID}
+	var last uint64
+	err := l.store.View(ctx, func(tx *store.Tx) error {
+		last, c.trimmed = tx.LastAgentPosition(), tx.AgentsTrimmed()
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case after > last:
+		return nil, fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+			"There is no event of an agent at position %d (the newest is %d); start again from 0.", after, last)
+	case after > 0 && agentID == "" && after < c.trimmed.UpTo:
+		return nil, c.outOfRange()
+	}
+	return c, nil
+}
+
+func (c *AgentCursor) outOfRange() error {
+	return fault.New(errdefs.ErrOutOfRange, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE,
+		"The events of agents after position %d are not all kept; start again from 0.", c.At)
+}
+
+// NextAgentEvents reads the next events, of at most limit positions, and advances the
+// cursor. more means that there are further ones already. Events that the records do not
+// include yet are left for the next call. It is OUT_OF_RANGE if events ahead of the cursor
+// were removed since the call before.
+func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int) (events []*agboxv1.AgentEvent, more bool, err error) {
+	var page store.AgentPage
+	var trimmed store.Trimmed
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page, trimmed = tx.OrderedAgentEvents(c.At, limit), tx.AgentsTrimmed()
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	moved := trimmed.Count != c.trimmed.Count
+	c.trimmed = trimmed
+	if moved && c.agentID == "" && trimmed.UpTo > c.At {
+		return nil, false, c.outOfRange()
+	}
+	published := l.NewestOfAgents()
+	for _, ev := range page.Events {
+		switch {
+		case ev.GetPosition() > published:
+			c.At = max(c.At, published)
+			return events, false, nil
+		case c.agentID == "" || ev.GetAgentId() == c.agentID:
+			events = append(events, ev)
+		}
+	}
+	c.At = page.Next
+	return events, page.More, nil
+}

@@ -1,0 +1,119 @@
+package retention
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// spawn makes an agent in a sandbox, or with an own one.
+func (b *box) spawn(id, sandboxID string) {
+	b.t.Helper()
+	n := ledger.NewAgent{ID: id, SandboxID: sandboxID, Spec: &agboxv1.AgentSpec{Command: []string{"true"}}}
+	if sandboxID == "" {
+		n.SandboxID, n.Own = "agent-"+id, &agboxv1.CreateSpec{Image: "img"}
+	}
+	_, err := b.book.SpawnAgent(b.t.Context(), n)
+	b.must(err)
+}
+
+func (b *box) endAgent(id string) {
+	b.t.Helper()
+	a, _ := b.book.Agent(id)
+	_, err := b.book.EmitAgent(b.t.Context(), a.Record, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Completed, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+	})
+	b.must(err)
+}
+
+// agents lists the agents that are not deleted.
+func (b *box) agents() string {
+	var ids []string
+	for _, a := range b.book.Agents(nil) {
+		ids = append(ids, a.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// stored lists the events of agents that are kept.
+func (b *box) stored() string {
+	b.t.Helper()
+	c, err := b.book.OpenAgentEvents(b.t.Context(), "", 0)
+	b.must(err)
+	events, _, err := b.book.NextAgentEvents(b.t.Context(), c, 100)
+	b.must(err)
+	var list []string
+	for _, ev := range events {
+		list = append(list, fmt.Sprint(ev.GetPosition(), "=", ev.GetEventId()))
+	}
+	return strings.Join(list, " ")
+}
+
+func TestAnAgentIsRemovedSomeTimeAfterItsEnd(t *testing.T) {
+	b := newBox(t)
+	b.ready("s")
+	b.spawn("ended", "s")
+	b.spawn("living", "s")
+	b.endAgent("ended")
+	b.pass(59 * time.Minute)
+	b.want("agents before the time", b.agents(), "ended living")
+	slow, err := b.book.OpenAgentEvents(t.Context(), "", 1)
+	b.must(err)
+	b.pass(time.Minute)
+	b.want("agents", b.agents(), "living")
+	b.want("events after the deletion", b.stored(), "1=ended/1 2=living/1 3=ended/2 4=ended/3")
+	b.restart()
+	b.pass(0)
+	b.want("events in the end", b.stored(), "2=living/1")
+	b.want("agents in the end", b.agents(), "living")
+	_, err = b.book.SpawnAgent(t.Context(), ledger.NewAgent{ID: "ended", SandboxID: "s", Spec: &agboxv1.AgentSpec{Command: []string{"true"}}})
+	if !errdefs.IsAlreadyExists(err) {
+		t.Errorf("the id of a removed agent can be used again: %v", err)
+	}
+	for after, gap := range []bool{false, true, true, true, false} {
+		_, err := b.book.OpenAgentEvents(t.Context(), "", uint64(after))
+		if errdefs.IsOutOfRange(err) != gap {
+			t.Errorf("a watch after position %d: %v", after, err)
+		}
+	}
+	if _, err := b.book.OpenAgentEvents(t.Context(), "living", 2); err != nil {
+		t.Errorf("a watch of one agent: %v", err)
+	}
+	if _, _, err := b.book.NextAgentEvents(t.Context(), slow, 100); !errdefs.IsOutOfRange(err) {
+		t.Errorf("a watch under way that was overtaken: %v", err)
+	}
+	b.endAgent("living")
+	b.want("events after the removal", b.stored(), "2=living/1 5=living/2")
+}
+
+func TestAnAgentThatAUserRemovedIsKeptAsLong(t *testing.T) {
+	b := newBox(t)
+	b.ready("s")
+	b.spawn("a", "s")
+	b.endAgent("a")
+	_, err := b.book.DeleteAgent(t.Context(), "a")
+	b.must(err)
+	b.pass(59 * time.Minute)
+	b.want("events before the time", b.stored(), "1=a/1 2=a/2 3=a/3")
+	b.pass(time.Minute)
+	b.want("events", b.stored(), "")
+}
+
+func TestAnAgentStaysUntilItsSandboxIsToGo(t *testing.T) {
+	b := newBox(t)
+	b.spawn("a", "")
+	b.endAgent("a")
+	b.pass(2 * time.Hour)
+	b.want("agents while the sandbox stays", b.agents(), "a")
+	_, err := b.book.RequestDelete(t.Context(), "agent-a")
+	b.must(err)
+	b.pass(0)
+	b.want("agents after the sandbox", b.agents(), "")
+}
