@@ -71,12 +71,14 @@ const (
 	suffixStderr = ".stderr.log"
 	suffixIndex  = ".index"
 	suffixStatus = ".status"
+	// suffixJournal is the journal of an incarnation of an agent.
+	suffixJournal = ".journal.jsonl"
 )
 
 // Suffixes returns the suffixes of the names of an exec's files. The rest of the name is
 // the exec id.
 func Suffixes() []string {
-	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus}
+	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus, suffixJournal}
 }
 
 // StdoutName is the file name of an exec's raw stdout. The id must be valid.
@@ -90,6 +92,9 @@ func IndexName(execID string) string { return execID + suffixIndex }
 
 // StatusName is the file name of an exec's status. The id must be valid.
 func StatusName(execID string) string { return execID + suffixStatus }
+
+// JournalName is the file name of an exec's journal. The id must be valid.
+func JournalName(execID string) string { return execID + suffixJournal }
 
 // checkID is the only check that keeps slashes, dots and NUL out of the paths that this
 // package builds.

@@ -16,8 +16,8 @@ import (
 // recount is the minimum time between two counts of the files when the quota is full.
 const recount = time.Second
 
-// Quota limits the total size of the output of all execs of a directory, with its index:
-// the index of short writes is longer than their output. Files that existed before count
+// Quota limits the total size of the output of all execs of a directory, with its index and
+// journals: the index of short writes is longer than their output. Files that existed before count
 // too. Removed files free their space: when the quota is full, the
 // files are counted again. That happens at most once a second, and only if output would
 // be dropped. A nil Quota has no limit.
@@ -77,7 +77,7 @@ func (q *Quota) commit(taken, written int) {
 	q.used -= min(q.used, uint64(taken-written))
 }
 
-// outputBytes returns the total size of the output and its index in the directory.
+// outputBytes returns the total size of the output, its index and the journals in the directory.
 func (d *Dir) outputBytes() (sum uint64, err error) {
 	var list *os.File
 	if err := d.at(func(dirfd int) (err error) {
@@ -89,7 +89,7 @@ func (d *Dir) outputBytes() (sum uint64, err error) {
 	defer func() { _ = list.Close() }()
 	fd := int(list.Fd())
 	err = trees.Names(context.Background(), list, func(name string) error {
-		if !slices.ContainsFunc([]string{suffixStdout, suffixStderr, suffixIndex}, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
+		if !slices.ContainsFunc([]string{suffixStdout, suffixStderr, suffixIndex, suffixJournal}, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
 			return nil
 		}
 		var st unix.Stat_t

@@ -245,6 +245,9 @@ func TestGroupAccessHoldsForEveryNewFile(t *testing.T) {
 	options.Owner = owner
 	must(t, create(t, d, "e1", options).Close())
 	must(t, d.WriteStatus("e1", []byte("x"), StatusOptions{Owner: owner, NoSync: true}))
+	journal, err := d.CreateJournal("e1", 1, nil, owner)
+	must(t, err)
+	must(t, journal.Close())
 	for _, suffix := range Suffixes() {
 		info, err := os.Stat(filepath.Join(path, "e1"+suffix))
 		must(t, err)

@@ -1,5 +1,6 @@
 // Command agbox-init is PID 1 of a sandbox's primary container: it starts execs,
-// writes their output to log files and tells the daemon how they end.
+// writes their output to log files and tells the daemon how they end. Under the name
+// agbox-agent it is the command that agents report with.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/internal/version"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/agentcli"
 	"github.com/agbox/agbox/runtime/supervisor"
 )
 
@@ -25,6 +27,9 @@ import (
 const gcPercent = 50
 
 func main() {
+	if agentcli.Is(os.Args[0]) {
+		os.Exit(agentcli.Run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "agbox-init:", err)
 		if differs, ok := errors.AsType[mountError](err); ok {
@@ -41,6 +46,7 @@ func run() error {
 	boot := flag.String("boot", paths.InContainerBoot, "boot configuration written by the daemon")
 	link := flag.String("link", paths.InContainerLink, "folder for the socket")
 	logs := flag.String("logs", paths.InContainerLogs, "folder for log and status files")
+	run := flag.String("run", paths.InContainerRun, "folder for the agent socket")
 	passwd := flag.String("passwd", "/etc/passwd", "user file of the container")
 	group := flag.String("group", "/etc/group", "group file of the container")
 	grace := flag.Duration("grace", supervisor.DefaultGrace, "time between SIGTERM and SIGKILL at the end")
@@ -53,7 +59,7 @@ func run() error {
 		return os.NewSyscallError("prctl", err)
 	}
 	cfg := supervisor.Config{
-		LinkDir: *link, LogDir: *logs,
+		LinkDir: *link, LogDir: *logs, RunDir: *run, Helper: paths.InContainerInit,
 		Passwd: *passwd, Group: *group, Version: version.Version, Grace: *grace,
 	}
 	var err error

@@ -101,12 +101,26 @@ func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus,
 	return r.ledger.Exec(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID)
 }
 
-// End describes how the agent's incarnation ended, whose exec has ended.
-func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) *agboxv1.IncarnationEnd {
+// End returns the events that record the end of the agent's incarnation, whose exec has
+// ended: first what its program reported, then how it ended. They must be recorded
+// together.
+func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent {
+	reports := r.reports(a, exec)
+	return append(reports.events(a), &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
+		Details: &agboxv1.AgentEvent_End{End: r.describe(a, exec, reports)},
+	})
+}
+
+// describe describes how the agent's incarnation ended.
+func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports reports) *agboxv1.IncarnationEnd {
 	end := &agboxv1.IncarnationEnd{
 		Kind: kindOf(a, exec), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
-		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: a.Progress.GetIncarnation(),
-		Spoke: a.Incarnation.JournalUpto > 0,
+		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.sum.Used),
+		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
+	}
+	if reports.sum.Steps > 0 {
+		end.Step = &reports.sum.Steps
 	}
 	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
 		end.DrainedFor = agboxv1.PauseReason_PAUSE_REASON_DRAINED

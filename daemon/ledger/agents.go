@@ -112,6 +112,17 @@ func (l *Ledger) AgentsIn(sandboxID string) []Agent {
 	return l.Agents(func(a Agent) bool { return a.SandboxID == sandboxID })
 }
 
+// AgentOf returns the agent whose current incarnation is that exec.
+func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
+	all := l.Agents(func(a Agent) bool {
+		return a.Incarnation != nil && a.Incarnation.SandboxID == sandboxID && a.Incarnation.ExecID == execID
+	})
+	if len(all) == 0 {
+		return Agent{}, false
+	}
+	return all[0], true
+}
+
 // FindAgent resolves an id, a name or a unique prefix of an id, in this order. Of several
 // agents with a name, the one that has not ended is meant, else the newest.
 func (l *Ledger) FindAgent(ref string) (Agent, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -205,14 +206,20 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 	return nil
 }
 
-// EmitAgent appends an event that was decided from the record seen. If the agent has
-// changed since so that another decision is due, it appends nothing.
-func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, ev *agboxv1.AgentEvent) (Agent, error) {
+// EmitAgent appends events that were decided from the record seen, all or none. If the
+// agent has changed since so that another decision is due, it appends nothing.
+func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
 	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
-		if t.a.decided() != decidedFrom(seen) || !t.admits(ev) {
+		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
+		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(events, refused) {
 			return errNothing
 		}
-		return t.append(seen.ID, ev)
+		for _, ev := range events {
+			if err := t.append(seen.ID, ev); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 

@@ -143,10 +143,7 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, 
 	case agent.Start:
 		return false, l.agents.Start(ctx, a)
 	case agent.Collect:
-		_, err = l.ledger.EmitAgent(ctx, a.Record, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
-			Details: &agboxv1.AgentEvent_End{End: l.agents.End(ctx, a, exec)},
-		})
+		_, err = l.ledger.EmitAgent(ctx, a.Record, l.agents.End(ctx, a, exec)...)
 	case agent.Kill:
 		return true, l.agents.Kill(ctx, a, a.Kill.GetMode())
 	case agent.RemoveSandbox:

@@ -136,6 +136,7 @@ type Agents interface {
 	// Exec returns the exec of the incarnation. It returns errdefs.ErrNotFound if that was
 	// never accepted.
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)
-	// End describes how an incarnation ended, whose exec has ended.
-	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) *agboxv1.IncarnationEnd
+	// End returns the events that record the end of an incarnation, whose exec has ended.
+	// They must be recorded together.
+	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent
 }

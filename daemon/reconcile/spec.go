@@ -34,6 +34,9 @@ func (l *Loop) volumeSpec(sb ledger.Sandbox, name string) runtime.VolumeSpec {
 	return runtime.VolumeSpec{Identity: id, Name: runtime.VolumeName(sb.ID, name)}
 }
 
+// runSize is the size of the directory in memory that the supervisor uses, in bytes.
+const runSize = 64 << 20
+
 // primarySpec describes the primary. Its PID 1 is the supervisor, which runs as root and
 // starts every exec as the requested user. home is what "~" stands for in targets.
 func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runtime.Network, home string) (runtime.ContainerSpec, error) {
@@ -55,6 +58,7 @@ func (l *Loop) primarySpec(sb ledger.Sandbox, image runtime.Image, network runti
 			{Source: l.paths.GuestLink(sb.ID), Target: paths.InContainerLink},
 			{Source: l.paths.SandboxLogs(sb.ID), Target: paths.InContainerLogs},
 		},
+		Tmpfs: []runtime.Tmpfs{{Target: paths.InContainerRun, Size: runSize, Mode: 0o755}},
 	}
 	mounts, err := l.hostMounts(sb)
 	if err != nil {

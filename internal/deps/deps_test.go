@@ -64,6 +64,8 @@ func TestPackagesDependOnlyOnWhatTheyMay(t *testing.T) {
 		{"runtime/docker", []string{bboltPath, module + "daemon", module + "store"}},
 		{"runtime/supervisor", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto/agbox"}},
 		{"runtime/supervisor/output", []string{dockerPath, bboltPath, module + "daemon", module + "store", module + "proto", module + "runtime/guest", module + "runtime/supervisor/files"}},
+		{"runtime/supervisor/agents", []string{dockerPath, bboltPath, "net/http", module + "daemon", module + "store", module + "proto", module + "runtime/guest"}},
+		{"runtime/agentcli", []string{dockerPath, bboltPath, "net/http", module + "daemon", module + "store", module + "proto", module + "runtime/guest", module + "logs"}},
 		{"daemon/machine", []string{dockerPath, bboltPath, module + "store", module + "logs", module + "daemon/ledger", module + "runtime/docker", module + "runtime/guest"}},
 		{"daemon/reconcile", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},
 		{"daemon/doctor", []string{dockerPath, module + "runtime/docker", module + "runtime/guest", module + "daemon/server"}},

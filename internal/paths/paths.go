@@ -174,6 +174,9 @@ const (
 	InContainerBoot = "/.agbox/boot.pb"
 	// InContainerLink is the directory of the supervisor's socket.
 	InContainerLink = "/.agbox/link"
+	// InContainerRun is a directory in memory with the agent socket and the link to the
+	// helper of agents.
+	InContainerRun = "/.agbox/run"
 	// InContainerLogs is the log directory, as the state contract names it.
 	InContainerLogs = "/var/log/agents-sandbox"
 	// LinkSocket is the name of the supervisor's socket in the link directory.

@@ -16,6 +16,7 @@ import (
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
+	"github.com/agbox/agbox/runtime/supervisor/agents"
 )
 
 // start starts an exec, or returns the record of an existing exec with its id.
@@ -113,8 +114,11 @@ func (s *Supervisor) owner() logs.Owner {
 // launch records the exec in the journal and starts its process.
 func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *guestv1.RecordedRequest, writer *logs.Writer, supervised *bool) *startError {
 	var p *plan
-	var fail *startError
-	s.files.do(func() { p, fail = s.plan(req) })
+	access, fail := s.admit(req)
+	if fail != nil {
+		return fail
+	}
+	s.files.do(func() { p, fail = s.plan(req, access) })
 	if fail != nil {
 		return fail
 	}
@@ -157,6 +161,22 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 	return nil
 }
 
+// admit makes the agent socket available to an incarnation of an agent. For any other exec
+// it returns no access.
+func (s *Supervisor) admit(req *guestv1.StartRequest) (*agents.Access, *startError) {
+	boot := req.GetAgent()
+	if boot == nil {
+		return nil, nil
+	}
+	var access *agents.Access
+	var err error
+	s.files.do(func() { access, err = s.agents.Begin(req.GetExecId(), boot.GetAgentId(), boot.GetIncarnation()) })
+	if err != nil {
+		return nil, other("The agent socket cannot be made (%v): see that %s in the sandbox is writable, or make the sandbox anew.", err, s.cfg.RunDir)
+	}
+	return access, nil
+}
+
 // run is an exec whose process was started.
 type run struct {
 	exec   *execution
@@ -183,6 +203,7 @@ func (s *Supervisor) supervise(r *run) {
 	r.sampler.stop()
 	r.streams.input.shut()
 	r.streams.out.Drain()
+	s.agents.End(r.exec.id) // what is reported later could miss the daemon
 	record := s.exitRecord(r, end)
 	// The names of empty files need no sync of their own: they are in the same file
 	// system commit as the status.
@@ -236,6 +257,7 @@ func (s *Supervisor) exitRecord(of *run, end exit) *guestv1.ExecRecord {
 
 // failed ends an exec whose process did not start.
 func (s *Supervisor) failed(e *execution, asked *guestv1.RecordedRequest, fail *startError) {
+	s.agents.End(e.id)
 	record := s.failureRecord(e.id, fail)
 	s.writeStatus(record, asked, logs.StatusOptions{Owner: s.owner()})
 	s.registry.finish(e, record)

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/supervisor/agents"
 )
 
 // defaultPath is searched if neither the container nor the request has PATH.
@@ -30,8 +31,9 @@ type plan struct {
 	who string
 }
 
-// plan resolves a request with the container's files.
-func (s *Supervisor) plan(req *guestv1.StartRequest) (*plan, *startError) {
+// plan resolves a request with the container's files. access is what an incarnation of an
+// agent gets, or nil.
+func (s *Supervisor) plan(req *guestv1.StartRequest, access *agents.Access) (*plan, *startError) {
 	who, fail := s.lookupUser(req.GetUser())
 	if fail != nil {
 		return nil, fail
@@ -43,7 +45,7 @@ func (s *Supervisor) plan(req *guestv1.StartRequest) (*plan, *startError) {
 	if fail := checkDir(dir); fail != nil {
 		return nil, fail
 	}
-	env := buildEnv(s.cfg.Env, who, req.GetEnv(), req.GetExecId())
+	env := access.Extend(buildEnv(s.cfg.Env, who, req.GetEnv(), req.GetExecId()))
 	if req.GetTty() && !slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "TERM=") }) {
 		env = append(env, "TERM="+defaultTerm)
 	}

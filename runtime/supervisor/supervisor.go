@@ -31,6 +31,7 @@ import (
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/supervisor/agents"
 	"github.com/agbox/agbox/runtime/supervisor/output"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	LinkDir string
 	// LogDir is the existing folder of log and status files.
 	LogDir string
+	// RunDir is the folder for the agent socket and the link to the helper of agents. Helper
+	// is the program that the link leads to.
+	RunDir, Helper string
 	// Env is the environment of the container. Every exec inherits it.
 	Env []string
 	// Passwd and Group are the container's user and group files.
@@ -87,6 +91,8 @@ type Supervisor struct {
 	typing bulk.Flow
 	// quota bounds the total output of all execs.
 	quota *logs.Quota
+	// agents takes the reports of incarnations.
+	agents *agents.Server
 	// refill wakes keepSpares.
 	refill chan struct{}
 	// work counts the goroutines of all execs, and keepSpares.
@@ -143,6 +149,9 @@ func New(cfg Config) (*Supervisor, error) {
 		stopping: make(chan struct{}),
 	}
 	s.output = output.New(s.disk.do)
+	s.agents = agents.New(agents.Config{
+		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.disk.do,
+	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil
 }
@@ -214,6 +223,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	}
 	endTransfers()
 	s.stopAll()
+	s.agents.Close()
 	s.registry.dismissWatchers()
 	ln.finishTransfers(clearing)
 	ln.finish(farewell)

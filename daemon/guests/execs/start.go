@@ -66,7 +66,11 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateExecRequest) {
 	call, cancel := context.WithTimeout(ctx, links.CallTimeout)
 	defer cancel()
-	rec, err := lk.Conn.Start(call, startRequest(req, lk.Boot))
+	what := startRequest(req, lk.Boot)
+	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
+		what.Agent = &guestv1.AgentBoot{AgentId: a.ID, Incarnation: a.Incarnation.N}
+	}
+	rec, err := lk.Conn.Start(call, what)
 	if err != nil && ctx.Err() != nil {
 		return // the next daemon queries it and sends it if necessary
 	}

@@ -1,0 +1,215 @@
+// Package journal has the rows of an agent's journal and the rules for them. The
+// supervisor accepts a report only if its row follows the rows before it. The daemon
+// applies the same rules when it reads the journal, because root in a sandbox can write
+// the file.
+package journal
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// The bounds of a journal. A row includes its line end.
+const (
+	MaxRow     = 64 << 10
+	MaxJournal = 64 << 20
+	// MaxText bounds what an agent says, and the message of its outcome, in bytes.
+	MaxText = 1 << 10
+	// maxCount bounds every number, so that sums over incarnations cannot overflow.
+	maxCount = 1 << 50
+)
+
+// What a row reports.
+const (
+	Hello = "hello"
+	State = "state"
+	Beat  = "beat"
+	Usage = "usage"
+	Step  = "step"
+	Say   = "say"
+	Done  = "done"
+)
+
+// The states of the life of an incarnation.
+const (
+	Booting    = "BOOTING"
+	Hydrating  = "HYDRATING"
+	Ready      = "READY"
+	Executing  = "EXECUTING"
+	Draining   = "DRAINING"
+	Terminated = "TERMINATED"
+)
+
+// follows has the states that may follow a state.
+var follows = map[string][]string{
+	Booting:   {Hydrating, Draining, Terminated},
+	Hydrating: {Ready, Draining, Terminated},
+	Ready:     {Executing, Draining},
+	Executing: {Draining, Terminated},
+	Draining:  {Terminated},
+}
+
+// The outcomes that an agent can report.
+const (
+	Complete = "complete"
+	Abort    = "abort"
+	Fail     = "fail"
+)
+
+// Row is one report.
+type Row struct {
+	// At is when it was accepted, in milliseconds since 1970.
+	At int64  `json:"at"`
+	Op string `json:"op"`
+	// State is for State.
+	State string `json:"state,omitempty"`
+	// Used is for Usage: what the incarnation has used since its start.
+	Used *Used `json:"used,omitempty"`
+	// Steps is for Step: how many steps the incarnation has completed.
+	Steps uint64 `json:"steps,omitempty"`
+	// Outcome is for Done.
+	Outcome string `json:"outcome,omitempty"`
+	// Text is for Say and Done.
+	Text string `json:"text,omitempty"`
+}
+
+// Used is what an incarnation has used since its start.
+type Used struct {
+	InputTokens  uint64 `json:"input_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	// CostMicroUSD is in millionths of a US dollar.
+	CostMicroUSD uint64 `json:"cost_micro_usd"`
+}
+
+// Summary is what the rows of an incarnation come to.
+type Summary struct {
+	// Rows is the number of rows.
+	Rows uint64
+	// Lifecycle is the newest state; Booting before any was reported.
+	Lifecycle string
+	Used      Used
+	Steps     uint64
+	// Said is the last thing that the agent said.
+	Said string
+	// Outcome is empty until one is reported. Message explains it.
+	Outcome, Message string
+}
+
+// Start is the Summary before the first row.
+func Start() Summary { return Summary{Lifecycle: Booting} }
+
+// Refusal is a sentence that says why a report is refused.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(format, args...)) }
+
+// Next returns the summary with one more row. The error is a Refusal if the row may not
+// follow.
+func (s Summary) Next(r Row) (Summary, error) {
+	if len(r.Text) > MaxText || !printable(r.Text) {
+		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
+	}
+	switch r.Op {
+	case Hello, Beat:
+	case State:
+		if !slices.Contains(follows[s.Lifecycle], r.State) {
+			return s, refuse("The state %.32q may not follow %s; possible are: %s.", r.State, s.Lifecycle, orNone(follows[s.Lifecycle]))
+		}
+		s.Lifecycle = r.State
+	case Usage:
+		if r.Used == nil || !s.Used.mayBecome(*r.Used) {
+			return s, refuse("A usage is the total of this incarnation: it may not go down (it is %d input tokens, %d output tokens, %d millionths of a dollar) and is at most %d.",
+				s.Used.InputTokens, s.Used.OutputTokens, s.Used.CostMicroUSD, uint64(maxCount))
+		}
+		s.Used = *r.Used
+	case Step:
+		if r.Steps < s.Steps || r.Steps > maxCount {
+			return s, refuse("The number of completed steps may not go down (it is %d) and is at most %d.", s.Steps, uint64(maxCount))
+		}
+		s.Steps = r.Steps
+	case Say:
+		s.Said = r.Text
+	case Done:
+		switch {
+		case r.Outcome != Complete && r.Outcome != Abort && r.Outcome != Fail:
+			return s, refuse("The outcome %.32q is none of: %s, %s, %s.", r.Outcome, Complete, Abort, Fail)
+		case s.Outcome != "" && s.Outcome != r.Outcome:
+			return s, refuse("The outcome %s was reported before and cannot change.", s.Outcome)
+		}
+		s.Outcome, s.Message = r.Outcome, r.Text
+	default:
+		return s, refuse("There is no report %.32q.", r.Op)
+	}
+	s.Rows++
+	return s, nil
+}
+
+func (u Used) mayBecome(next Used) bool {
+	return next.InputTokens >= u.InputTokens && next.OutputTokens >= u.OutputTokens && next.CostMicroUSD >= u.CostMicroUSD &&
+		max(next.InputTokens, next.OutputTokens, next.CostMicroUSD) <= maxCount
+}
+
+func orNone(states []string) string {
+	if len(states) == 0 {
+		return "none"
+	}
+	return strings.Join(states, ", ")
+}
+
+// printable reports whether a text can be shown on a terminal as it is.
+func printable(text string) bool {
+	return strings.ToValidUTF8(text, "") == text && !strings.ContainsFunc(text, func(c rune) bool {
+		return unicode.IsControl(c) && c != '\n' && c != '\t'
+	})
+}
+
+// Encode writes a row as a line.
+func Encode(r Row) ([]byte, error) {
+	line, err := json.Marshal(r)
+	return append(line, '\n'), err
+}
+
+// Read summarizes a journal. It reads at most MaxJournal bytes. Lines that are no rows, or
+// may not follow the rows before them, are left out and counted in bad. A last line without
+// an end was never acknowledged and does not count.
+func Read(r io.Reader) (s Summary, bad int, err error) {
+	s = Start()
+	in := bufio.NewReaderSize(io.LimitReader(r, MaxJournal), MaxRow)
+	for {
+		line, err := in.ReadSlice('\n')
+		for tooLong := false; ; tooLong = true {
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				if tooLong {
+					line = nil
+				}
+				break
+			}
+			_, err = in.ReadSlice('\n')
+		}
+		if errors.Is(err, io.EOF) {
+			return s, bad, nil
+		}
+		if err != nil {
+			return s, bad, err
+		}
+		var row Row
+		next := s
+		if err = json.Unmarshal(bytes.TrimSpace(line), &row); err == nil {
+			next, err = s.Next(row)
+		}
+		if err != nil {
+			bad++
+			continue
+		}
+		s = next
+	}
+}

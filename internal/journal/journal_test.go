@@ -1,0 +1,141 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestStatesFollowEachOther(t *testing.T) {
+	all := []string{Booting, Hydrating, Ready, Executing, Draining, Terminated}
+	may := map[string]string{
+		Booting: "HYDRATING DRAINING TERMINATED", Hydrating: "READY DRAINING TERMINATED", Ready: "EXECUTING DRAINING",
+		Executing: "DRAINING TERMINATED", Draining: "TERMINATED", Terminated: "",
+	}
+	for _, from := range all {
+		for _, to := range append(all, "", "SLEEPING") {
+			s := Start()
+			s.Lifecycle = from
+			next, err := s.Next(Row{Op: State, State: to})
+			want := to != "" && strings.Contains(" "+may[from]+" ", " "+to+" ")
+			if (err == nil) != want {
+				t.Errorf("%s after %s: %v; want it allowed: %v", to, from, err, want)
+			}
+			if err == nil && next.Lifecycle != to || err != nil && next != s {
+				t.Errorf("%s after %s leads to %+v", to, from, next)
+			}
+		}
+	}
+}
+
+func TestRowsThatMayNotFollow(t *testing.T) {
+	s := Start()
+	for _, r := range []Row{
+		{Op: Usage, Used: &Used{InputTokens: 5, OutputTokens: 6, CostMicroUSD: 7}},
+		{Op: Step, Steps: 3}, {Op: Say, Text: "so far\n\tso good"}, {Op: Done, Outcome: Complete, Text: "done"},
+		{Op: Hello}, {Op: Beat}, {Op: Done, Outcome: Complete, Text: "done twice"},
+	} {
+		next, err := s.Next(r)
+		if err != nil {
+			t.Fatalf("%+v: %v", r, err)
+		}
+		s = next
+	}
+	want := Summary{7, Booting, Used{5, 6, 7}, 3, "so far\n\tso good", Complete, "done twice"}
+	if s != want {
+		t.Errorf("the summary is %+v; want %+v", s, want)
+	}
+	for _, r := range []Row{
+		{}, {Op: "dance"}, {Op: Usage},
+		{Op: Usage, Used: &Used{4, 6, 7}}, {Op: Usage, Used: &Used{5, 5, 7}}, {Op: Usage, Used: &Used{5, 6, 6}},
+		{Op: Usage, Used: &Used{maxCount + 1, 6, 7}}, {Op: Step, Steps: 2}, {Op: Step, Steps: maxCount + 1},
+		{Op: Say, Text: strings.Repeat("x", MaxText+1)}, {Op: Say, Text: "\x1b[2J"}, {Op: Say, Text: "\xff"},
+		{Op: Done, Outcome: Fail}, {Op: Done, Outcome: "perhaps"}, {Op: Done},
+	} {
+		next, err := s.Next(r)
+		if refusal := Refusal(""); !errors.As(err, &refusal) || next != s {
+			t.Errorf("%+v: %v, and the summary is %+v", r, err, next)
+		}
+	}
+}
+
+func TestReadLeavesOutWhatIsNoRow(t *testing.T) {
+	long := strings.Repeat("x", 3*MaxRow)
+	for _, row := range []struct {
+		name, text string
+		rows       uint64
+		bad        int
+	}{
+		{"nothing", "", 0, 0},
+		{"two rows", "{\"op\":\"hello\"}\n{\"op\":\"beat\"}\n", 2, 0},
+		{"a torn end", "{\"op\":\"hello\"}\n{\"op\":\"be", 1, 0},
+		{"a row without its line end", "{\"op\":\"hello\"}\n{\"op\":\"beat\"}", 1, 0},
+		{"no JSON", "x\n{\"op\":\"hello\"}\n\n[]\n", 1, 3},
+		{"a long line", long + "\n{\"op\":\"hello\"}\n", 1, 1},
+		{"an endless line", long, 0, 0},
+		{"a negative usage", "{\"op\":\"usage\",\"used\":{\"input_tokens\":-1}}\n", 0, 1},
+	} {
+		s, bad, err := Read(strings.NewReader(row.text))
+		if err != nil || s.Rows != row.rows || bad != row.bad {
+			t.Errorf("%s: %d rows, %d bad, %v; want %d and %d", row.name, s.Rows, bad, err, row.rows, row.bad)
+		}
+	}
+}
+
+func TestReadIsBounded(t *testing.T) {
+	in := &endless{line: []byte("{\"op\":\"beat\"" + strings.Repeat(" ", 4000) + "}\n")}
+	if _, _, err := Read(in); err != nil {
+		t.Fatal(err)
+	}
+	if in.read > MaxJournal {
+		t.Errorf("%d bytes of an endless journal were read; want at most %d", in.read, MaxJournal)
+	}
+}
+
+type endless struct {
+	line []byte
+	read int
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	n := copy(p, e.line)
+	e.read += n
+	return n, nil
+}
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	var file bytes.Buffer
+	want := Start()
+	for _, r := range []Row{{Op: State, State: Hydrating, At: 1}, {Op: Usage, Used: &Used{1, 2, 3}}, {Op: Done, Outcome: Fail, Text: "ä\n"}} {
+		line, err := Encode(r)
+		if err != nil || bytes.Count(line, []byte("\n")) != 1 {
+			t.Fatalf("%q, %v", line, err)
+		}
+		file.Write(line)
+		if want, err = want.Next(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, bad, err := Read(&file); got != want || bad != 0 || err != nil {
+		t.Errorf("read %+v, %d bad, %v; want %+v", got, bad, err, want)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("{\"op\":\"usage\",\"used\":{\"input_tokens\":5}}\n{\"op\":\"done\",\"outcome\":\"complete\"}\n{\"op\":\"state\",\"state\":\"DRAINING\"}\n"))
+	f.Add([]byte("\x00\n{\"op\":\"say\",\"text\":\"\\u001b\"}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, bad, err := Read(bytes.NewReader(text))
+		lines := bytes.Count(text, []byte("\n"))
+		if err != nil || int(s.Rows)+bad != lines {
+			t.Fatalf("%d rows and %d bad of %d lines, %v", s.Rows, bad, lines, err)
+		}
+		if len(s.Said) > MaxText || len(s.Message) > MaxText || !printable(s.Said+s.Message) || max(s.Used.InputTokens, s.Used.OutputTokens, s.Used.CostMicroUSD, s.Steps) > maxCount {
+			t.Fatalf("out of bounds: %+v", s)
+		}
+		if _, known := follows[s.Lifecycle]; !known && s.Lifecycle != Terminated {
+			t.Fatalf("unknown state %q", s.Lifecycle)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+// Package agentcli is the command agbox-agent, with which an agent reports to its
+// supervisor from inside its sandbox.
+package agentcli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Exit codes. 2 is left free: what hooks of coding agents take for "block this call".
+const (
+	exitOK      = 0
+	exitFailed  = 1
+	exitUnknown = 3
+	exitRefused = 4
+)
+
+// timeout bounds a request. A report waits for the disk of the host.
+const timeout = 30 * time.Second
+
+const help = `agbox-agent reports what an agent does to agbox. It works in the program of an agent.
+
+  agbox-agent hello                       say that the program uses agbox-agent, and print what is known
+  agbox-agent state STATE                 HYDRATING, READY, EXECUTING, DRAINING or TERMINATED
+  agbox-agent beat                        say that the program is alive
+  agbox-agent usage INPUT OUTPUT [USD]    tokens, and cost as "0.0125", of this incarnation since its start
+  agbox-agent step [N]                    say that N steps are complete, or one more
+  agbox-agent say TEXT                    say what the agent is doing
+  agbox-agent done complete|abort|fail [MESSAGE]
+                                          report the outcome, which ends the agent when its program ends
+  agbox-agent api OP [JSON]               send any request, and print the answer
+
+Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 3 there is no such request, or this is
+no agent; 4 refused, with the reason on standard error.
+`
+
+// Is reports whether the name that a program was started with is that of this command.
+func Is(name string) bool { return path.Base(name) == "agbox-agent" }
+
+// Run executes the command and returns its exit code.
+func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 || slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
+		_, _ = io.WriteString(stdout, help)
+		return exitOK
+	}
+	request, err := parse(args)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+		return exitFailed
+	}
+	socket, token := variable(env, "AGBOX_AGENT_SOCKET"), variable(env, "AGBOX_TOKEN")
+	if socket == "" || token == "" {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: This is not the program of an agent: AGBOX_AGENT_SOCKET or AGBOX_TOKEN is not set. \"agbox agent spawn\" starts an agent. In a sandbox that an older agbox made, stop the agent and make the sandbox anew.")
+		return exitUnknown
+	}
+	request["token"] = token
+	got, raw, err := ask(ctx, socket, request)
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: The supervisor cannot be asked:", err)
+		return exitFailed
+	}
+	if request["op"] == "hello" || args[0] == "api" {
+		_, _ = stdout.Write(raw)
+	}
+	if got.OK {
+		return exitOK
+	}
+	_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
+	if got.Error.Code == "UNKNOWN_OP" || got.Error.Code == "WRONG_TOKEN" {
+		return exitUnknown
+	}
+	return exitRefused
+}
+
+// variable returns the value of a variable.
+func variable(env []string, key string) string {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// arguments has, for each command, the names of its arguments and how many are needed.
+var arguments = map[string]struct {
+	names  []string
+	needed int
+}{
+	"hello": {},
+	"state": {[]string{"state"}, 1},
+	"beat":  {},
+	"usage": {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
+	"step":  {[]string{"steps"}, 0},
+	"say":   {[]string{"text"}, 1},
+	"done":  {[]string{"outcome", "message"}, 1},
+}
+
+// parse makes a request of the command line.
+func parse(args []string) (map[string]any, error) {
+	op, rest := args[0], args[1:]
+	if op == "api" {
+		return parseAPI(rest)
+	}
+	want, known := arguments[op]
+	if !known {
+		return nil, fmt.Errorf("there is no command %q; \"agbox-agent help\" lists all", op)
+	}
+	if len(rest) < want.needed || len(rest) > len(want.names) {
+		return nil, fmt.Errorf("%s needs %d to %d arguments and has %d; \"agbox-agent help\" shows them", op, want.needed, len(want.names), len(rest))
+	}
+	request := map[string]any{"op": op}
+	for i, text := range rest {
+		name := want.names[i]
+		switch name {
+		case "input_tokens", "output_tokens", "steps":
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q is no number", text)
+			}
+			request[name] = n
+		default:
+			request[name] = text
+		}
+	}
+	return request, nil
+}
+
+func parseAPI(args []string) (map[string]any, error) {
+	if len(args) == 0 || len(args) > 2 {
+		return nil, errors.New("api needs an OP and, if the OP does, a JSON object")
+	}
+	request := map[string]any{}
+	if len(args) == 2 {
+		if err := json.Unmarshal([]byte(args[1]), &request); err != nil || request == nil {
+			return nil, fmt.Errorf("%q is no JSON object", args[1])
+		}
+	}
+	request["op"] = args[0]
+	return request, nil
+}
+
+// answer is the answer of the supervisor.
+type answer struct {
+	OK    bool `json:"ok"`
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// ask sends a request and returns its answer, also as it came.
+func ask(ctx context.Context, socket string, request map[string]any) (got answer, raw []byte, err error) {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return got, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return got, nil, err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return got, nil, err
+	}
+	_, sent := c.Write(append(line, '\n'))
+	// The supervisor may have refused before it read everything; then its answer says why.
+	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {
+		return got, nil, errors.Join(sent, err)
+	}
+	return got, raw, json.Unmarshal(raw, &got)
+}

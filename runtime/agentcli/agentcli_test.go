@@ -1,0 +1,111 @@
+package agentcli
+
+import (
+	"bufio"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// listen answers each request with the same line, and passes the requests on.
+func listen(t *testing.T, answer string) (env []string, requests <-chan string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 16)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			got <- line
+			_, _ = c.Write([]byte(answer))
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return []string{"X=y", "AGBOX_AGENT_SOCKET=" + path, "AGBOX_TOKEN=tok"}, got
+}
+
+func run(t *testing.T, env []string, args ...string) (code int, out, errs string) {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	code = Run(t.Context(), args, env, &stdout, &stderr)
+	return code, stdout.String(), stderr.String()
+}
+
+func TestRequests(t *testing.T) {
+	env, requests := listen(t, `{"ok":true,"result":{}}`+"\n")
+	for _, row := range []struct {
+		args []string
+		want string
+		out  bool
+	}{
+		{[]string{"hello"}, `{"op":"hello","token":"tok"}`, true},
+		{[]string{"state", "READY"}, `{"op":"state","state":"READY","token":"tok"}`, false},
+		{[]string{"beat"}, `{"op":"beat","token":"tok"}`, false},
+		{[]string{"usage", "5", "6"}, `{"input_tokens":5,"op":"usage","output_tokens":6,"token":"tok"}`, false},
+		{[]string{"usage", "5", "6", "0.5"}, `{"cost_usd":"0.5","input_tokens":5,"op":"usage","output_tokens":6,"token":"tok"}`, false},
+		{[]string{"step"}, `{"op":"step","token":"tok"}`, false},
+		{[]string{"step", "3"}, `{"op":"step","steps":3,"token":"tok"}`, false},
+		{[]string{"say", "hi\n"}, `{"op":"say","text":"hi\n","token":"tok"}`, false},
+		{[]string{"done", "fail", "no"}, `{"message":"no","op":"done","outcome":"fail","token":"tok"}`, false},
+		{[]string{"api", "say", `{"text":"x","op":"y","token":"z"}`}, `{"op":"say","text":"x","token":"tok"}`, true},
+	} {
+		code, out, errs := run(t, env, row.args...)
+		if got := <-requests; code != exitOK || got != row.want+"\n" || errs != "" || (out != "") != row.out {
+			t.Errorf("%q: %d, request %s, output %q, errors %q; want %s", row.args, code, got, out, errs, row.want)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, row := range []struct {
+		answer string
+		code   int
+	}{
+		{`{"ok":false,"error":{"code":"NOT_ALLOWED","message":"No."}}` + "\n", exitRefused},
+		{`{"ok":false,"error":{"code":"UNKNOWN_OP","message":"No."}}` + "\n", exitUnknown},
+		{`{"ok":false,"error":{"code":"WRONG_TOKEN","message":"No."}}` + "\n", exitUnknown},
+		{"no JSON\n", exitFailed},
+		{"", exitFailed},
+	} {
+		env, _ := listen(t, row.answer)
+		if code, _, errs := run(t, env, "beat"); code != row.code || errs == "" {
+			t.Errorf("the answer %q gives %d, %q; want %d", row.answer, code, errs, row.code)
+		}
+	}
+	for _, row := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, exitOK, ""},
+		{[]string{"--help"}, exitOK, ""},
+		{[]string{"hello"}, exitUnknown, "not the program of an agent"},
+		{[]string{"dance"}, exitFailed, "no command"},
+		{[]string{"state"}, exitFailed, "1 to 1 arguments"},
+		{[]string{"usage", "a", "1"}, exitFailed, "no number"},
+		{[]string{"beat", "x"}, exitFailed, "0 to 0 arguments"},
+		{[]string{"api"}, exitFailed, "needs an OP"},
+		{[]string{"api", "x", "null"}, exitFailed, "no JSON object"},
+	} {
+		if code, _, errs := run(t, nil, row.args...); code != row.code || !strings.Contains(errs, row.says) {
+			t.Errorf("%q: %d, %q; want %d, %q", row.args, code, errs, row.code, row.says)
+		}
+	}
+	if code, _, errs := run(t, []string{"AGBOX_AGENT_SOCKET=/nowhere", "AGBOX_TOKEN=x"}, "beat"); code != exitFailed || !strings.Contains(errs, "cannot be asked") {
+		t.Errorf("without a socket: %d, %q", code, errs)
+	}
+	if !Is("/.agbox/run/bin/agbox-agent") || Is("/.agbox/init") {
+		t.Error("the name of the command is not recognized")
+	}
+}

@@ -1,0 +1,274 @@
+// Package agents takes the reports of agents in a sandbox. It listens on the agent socket,
+// checks each report and appends it to the journal of the incarnation, in a file that the
+// daemon reads. So what was acknowledged outlasts the program, the container and the
+// daemon.
+//
+// A request is a JSON object on a line of its own, and so is its answer. Who reports is
+// known by a token that is made for each incarnation and that only the environment of its
+// program has.
+package agents
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/logs"
+)
+
+// Names in the folder of the socket, and in the environment of an incarnation.
+const (
+	socketName = "agent.sock"
+	binName    = "bin"
+	helperName = "agbox-agent"
+
+	socketVariable = "AGBOX_AGENT_SOCKET"
+	tokenVariable  = "AGBOX_TOKEN"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Dir is the folder of the socket. It is made if it does not exist.
+	Dir string
+	// Helper is the program that is in the PATH of incarnations as agbox-agent.
+	Helper string
+	// Logs is where the journals are, which belong to Owner and count towards Quota.
+	Logs  *logs.Dir
+	Owner logs.Owner
+	Quota *logs.Quota
+	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
+	Disk func(fn func())
+}
+
+// Server takes the reports of all incarnations of a sandbox. It listens from the first
+// incarnation on, so that other sandboxes pay nothing for it.
+type Server struct {
+	cfg Config
+	// work counts the goroutines of the listener and its connections.
+	work sync.WaitGroup
+
+	// starting makes callers of Begin wait until the socket is there.
+	// Held across I/O: an incarnation must not start before it can connect.
+	starting sync.Mutex
+
+	// mu guards the fields below. It is never held across I/O.
+	mu       sync.Mutex
+	listener *net.UnixListener
+	closed   bool
+	byToken  map[string]*incarnation
+	byExec   map[string]string // the tokens
+	conns    map[*conn]struct{}
+}
+
+// New makes a Server. It does not listen yet.
+func New(cfg Config) *Server {
+	return &Server{
+		cfg: cfg, byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: make(map[*conn]struct{}),
+	}
+}
+
+// Access is what the program of an incarnation needs to report.
+type Access struct {
+	socket, token, bin string
+}
+
+// Extend returns the environment with the access, which overrides what is there. A nil
+// Access adds nothing.
+func (a *Access) Extend(env []string) []string {
+	if a == nil {
+		return env
+	}
+	extended := make([]string, 0, len(env)+2)
+	for _, entry := range env {
+		switch key, value, _ := strings.Cut(entry, "="); key {
+		case socketVariable, tokenVariable:
+		case "PATH":
+			extended = append(extended, key+"="+value+string(filepath.ListSeparator)+a.bin)
+		default:
+			extended = append(extended, entry)
+		}
+	}
+	return append(extended, socketVariable+"="+a.socket, tokenVariable+"="+a.token)
+}
+
+// Begin admits an incarnation of an agent, which runs as that exec. End must be called when
+// it has ended.
+func (s *Server) Begin(execID, agentID string, number uint32) (*Access, error) {
+	if err := s.listen(); err != nil {
+		return nil, err
+	}
+	in := &incarnation{server: s, execID: execID, agentID: agentID, number: number, sum: journal.Start()}
+	access := &Access{socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byToken[access.token], s.byExec[execID] = in, access.token
+	return access, nil
+}
+
+// End refuses further reports of an exec. When it returns, all acknowledged ones are in the
+// journal. An exec that is no incarnation is ignored.
+func (s *Server) End(execID string) {
+	s.mu.Lock()
+	token, ok := s.byExec[execID]
+	in := s.byToken[token]
+	delete(s.byExec, execID)
+	delete(s.byToken, token)
+	s.mu.Unlock()
+	if ok {
+		in.end()
+	}
+}
+
+// find returns the running incarnation with that token, or nil.
+func (s *Server) find(token string) *incarnation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byToken[token]
+}
+
+// listen makes the folder with the socket and the link to the helper, once.
+func (s *Server) listen() error {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.listening() {
+		return nil
+	}
+	bin := filepath.Join(s.cfg.Dir, binName)
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	if err := os.Symlink(s.cfg.Helper, filepath.Join(bin, helperName)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	path := filepath.Join(s.cfg.Dir, socketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	// Every user of the sandbox may connect; the token says who reports.
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // see above
+		return errors.Join(err, l.Close())
+	}
+	if !s.serveFrom(l) {
+		return errors.Join(net.ErrClosed, l.Close())
+	}
+	return nil
+}
+
+// serveFrom begins to accept connections. It returns false if the server is closed.
+func (s *Server) serveFrom(l *net.UnixListener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.listener = l
+	s.work.Go(func() { s.accept(l) })
+	return true
+}
+
+func (s *Server) listening() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listener != nil
+}
+
+// Close ends the server and waits for all its goroutines.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true // nothing is added from now on
+	listener, conns := s.listener, slices.Collect(maps.Keys(s.conns))
+	s.mu.Unlock()
+	if listener != nil {
+		_ = listener.Close()
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	s.work.Wait()
+}
+
+// incarnation is a running incarnation.
+type incarnation struct {
+	server          *Server
+	execID, agentID string
+	number          uint32
+
+	// mu guards the fields below.
+	// Held across I/O: each row is written after the rows that it follows, and end must
+	// wait for a row that is being written.
+	mu   sync.Mutex
+	sum  journal.Summary
+	file *logs.Journal // nil before the first row
+	over bool
+	beat time.Time // of the newest beat in the journal
+}
+
+// beatEvery is how often a beat gets a row of its own at most.
+const beatEvery = 30 * time.Second
+
+// report checks a row and appends it to the journal.
+func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.over {
+		return in.sum, refused(codeToken)
+	}
+	if r.Op == journal.Beat && !in.beat.IsZero() && now.Sub(in.beat) < beatEvery {
+		return in.sum, nil
+	}
+	if r.Op == journal.Step && r.Steps == 0 {
+		r.Steps = in.sum.Steps + 1
+	}
+	r.At = now.UnixMilli()
+	next, err := in.sum.Next(r)
+	if err != nil {
+		return in.sum, &refusal{codeReport, err.Error()}
+	}
+	line, err := journal.Encode(r)
+	if err != nil {
+		return in.sum, &refusal{codeReport, err.Error()}
+	}
+	in.server.cfg.Disk(func() { err = in.append(line, r.Op == journal.Usage || r.Op == journal.Done) })
+	if err != nil {
+		return in.sum, &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
+	}
+	if r.Op == journal.Beat {
+		in.beat = now
+	}
+	in.sum = next
+	return next, nil
+}
+
+// append writes a row. mu is held.
+func (in *incarnation) append(line []byte, durable bool) (err error) {
+	if in.file == nil {
+		cfg := &in.server.cfg
+		if in.file, err = cfg.Logs.CreateJournal(in.execID, journal.MaxJournal, cfg.Quota, cfg.Owner); err != nil {
+			return err
+		}
+	}
+	return in.file.Append(line, durable)
+}
+
+// end refuses further rows.
+func (in *incarnation) end() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.over = true
+	if in.file != nil {
+		in.server.cfg.Disk(func() { _ = in.file.Close() }) // what must last was synced
+	}
+}

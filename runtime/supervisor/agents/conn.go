@@ -1,0 +1,133 @@
+package agents
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+const (
+	// maxConns bounds the connections. Each has a goroutine and at most maxLine bytes.
+	maxConns = 64
+	// maxLine bounds a request, with its line end.
+	maxLine = 64 << 10
+	// firstRequest is how long a connection may be open without an accepted request.
+	firstRequest = 10 * time.Second
+	// sendTimeout is how long an answer may stay unread.
+	sendTimeout = 10 * time.Second
+)
+
+// conn is a connection to the agent socket.
+type conn struct {
+	*net.UnixConn
+}
+
+// accept serves the connections until the listener is closed.
+func (s *Server) accept(l *net.UnixListener) {
+	for {
+		raw, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors: a connection that ends frees one
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		c := &conn{raw}
+		if !s.add(c) {
+			_ = c.answer(nil, refused(codeBusy))
+			_ = c.Close()
+			continue
+		}
+		s.work.Go(func() {
+			defer s.remove(c)
+			// A fault in here must not end the supervisor, and all commands with it.
+			defer func() { _ = recover() }()
+			s.serve(c)
+		})
+	}
+}
+
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= maxConns {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+func (s *Server) remove(c *conn) {
+	_ = c.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// serve answers the requests of a connection, one after the other.
+func (s *Server) serve(c *conn) {
+	if c.SetReadDeadline(time.Now().Add(firstRequest)) != nil {
+		return
+	}
+	in := bufio.NewReader(c)
+	for accepted := false; ; {
+		line, err := readLine(in)
+		if errors.Is(err, errLong) {
+			_ = c.answer(nil, refused(codeLong))
+			return
+		}
+		if err != nil {
+			return
+		}
+		id, reply := s.handle(line, time.Now())
+		if c.answer(id, reply) != nil {
+			return
+		}
+		if _, no := reply.(*refusal); !no && !accepted {
+			accepted = true
+			if c.SetReadDeadline(time.Time{}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// errLong means that a line is longer than maxLine.
+var errLong = errors.New("a line is too long")
+
+// readLine reads a line. It uses no more memory than the line has bytes, and at most
+// maxLine.
+func readLine(in *bufio.Reader) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, errLong
+		}
+		line = append(line, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil // a last line without its end
+		default:
+			return line, err
+		}
+	}
+}
+
+// answer writes the answer to a request.
+func (c *conn) answer(id json.RawMessage, reply any) error {
+	line, err := json.Marshal(envelope(id, reply))
+	if err != nil {
+		return err
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+		return err
+	}
+	_, err = c.Write(append(line, '\n'))
+	return err
+}

@@ -1,0 +1,155 @@
+package agents
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// request is a request. Fields that it does not need are ignored.
+type request struct {
+	Op    string          `json:"op"`
+	ID    json.RawMessage `json:"id"`
+	Token string          `json:"token"`
+	// State is for the op state.
+	State string `json:"state"`
+	// Of the op usage, for the incarnation since its start.
+	InputTokens  uint64 `json:"input_tokens"`
+	OutputTokens uint64 `json:"output_tokens"`
+	// CostUSD is a decimal with at most six places, as text.
+	CostUSD string `json:"cost_usd"`
+	// Steps is for the op step: how many steps are complete. 0 means one more.
+	Steps uint64 `json:"steps"`
+	// Text is for the op say.
+	Text string `json:"text"`
+	// Outcome and Message are for the op done.
+	Outcome string `json:"outcome"`
+	Message string `json:"message"`
+}
+
+// maxID bounds the id of a request.
+const maxID = 128
+
+// accepted is the answer to a report that was accepted.
+type accepted struct {
+	AgentID     string       `json:"agent_id"`
+	Incarnation uint32       `json:"incarnation"`
+	State       string       `json:"state"`
+	Used        journal.Used `json:"used"`
+	Steps       uint64       `json:"steps"`
+	Outcome     string       `json:"outcome,omitempty"`
+}
+
+// The codes of refusals. Package agentcli makes exit codes of them.
+const (
+	codeBusy    = "TOO_MANY_CONNECTIONS"
+	codeLong    = "LINE_TOO_LONG"
+	codeBad     = "BAD_REQUEST"
+	codeToken   = "WRONG_TOKEN" //nolint:gosec // no token
+	codeOp      = "UNKNOWN_OP"
+	codeReport  = "NOT_ALLOWED"
+	codeJournal = "NOT_STORED"
+)
+
+// sentences has what to do about a code.
+var sentences = map[string]string{
+	codeBusy:  fmt.Sprintf("The agent socket has %d connections, which is the limit: close some, or try again.", maxConns),
+	codeLong:  fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
+	codeToken: "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
+}
+
+// refusal is the answer to a request that was refused.
+type refusal struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (r *refusal) Error() string { return r.Message }
+
+func refused(code string) *refusal { return &refusal{code, sentences[code]} }
+
+// envelope is what is sent as the answer to a request.
+func envelope(id json.RawMessage, reply any) any {
+	type answer struct {
+		ID     json.RawMessage `json:"id,omitempty"`
+		OK     bool            `json:"ok"`
+		Result any             `json:"result,omitempty"`
+		Error  any             `json:"error,omitempty"`
+	}
+	if no, ok := reply.(*refusal); ok {
+		return answer{ID: id, Error: no}
+	}
+	return answer{ID: id, OK: true, Result: reply}
+}
+
+// handle executes the request of a line. It returns the id of the request, and accepted or
+// a *refusal.
+func (s *Server) handle(line []byte, now time.Time) (id json.RawMessage, reply any) {
+	req, row, err := parse(line)
+	if err == nil {
+		var in *incarnation
+		var sum journal.Summary
+		if in = s.find(req.Token); in == nil {
+			return req.ID, refused(codeToken)
+		}
+		if sum, err = in.report(row, now); err == nil {
+			return req.ID, accepted{
+				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle,
+				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
+			}
+		}
+	}
+	no := &refusal{codeBad, err.Error()}
+	_ = errors.As(err, &no)
+	return req.ID, no
+}
+
+// parse reads a request and the row that it asks for. The error is a *refusal.
+func parse(line []byte) (req request, row journal.Row, err error) {
+	if err := json.Unmarshal(line, &req); err != nil {
+		return request{}, row, &refusal{codeBad, "A request is a JSON object on one line, as {\"op\": \"hello\", \"token\": \"...\"}: " + err.Error() + "."}
+	}
+	if len(req.ID) > maxID {
+		return request{}, row, &refusal{codeBad, fmt.Sprintf("The id of a request has at most %d bytes.", maxID)}
+	}
+	row.Op = req.Op
+	switch req.Op {
+	case journal.Hello, journal.Beat:
+	case journal.State:
+		row.State = req.State
+	case journal.Usage:
+		cost, err := microUSD(req.CostUSD)
+		if err != nil {
+			return req, row, err
+		}
+		row.Used = &journal.Used{InputTokens: req.InputTokens, OutputTokens: req.OutputTokens, CostMicroUSD: cost}
+	case journal.Step:
+		row.Steps = req.Steps
+	case journal.Say:
+		row.Text = req.Text
+	case journal.Done:
+		row.Outcome, row.Text = req.Outcome, req.Message
+	default:
+		return req, row, &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, say, done.", req.Op)}
+	}
+	return req, row, nil
+}
+
+// microUSD converts an amount of dollars to millionths.
+func microUSD(amount string) (uint64, error) {
+	if amount == "" {
+		return 0, nil
+	}
+	whole, fraction, _ := strings.Cut(amount, ".")
+	if len(fraction) <= 6 && len(whole) <= 9 {
+		if micro, err := strconv.ParseUint(whole+(fraction + "000000")[:6], 10, 64); err == nil {
+			return micro, nil
+		}
+	}
+	return 0, &refusal{codeBad, fmt.Sprintf("The cost %.32q is no amount in dollars as text, like \"0.0125\": at most nine digits, and six after the point.", amount)}
+}
