@@ -31,7 +31,7 @@ type world struct {
 
 func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, rules: rules(), now: t0, accepted: map[string]bool{}}
+		w := &world{t: t, rules: rules(), now: t0, sandbox: SandboxMaking, accepted: map[string]bool{}}
 		w.rules.ReadyStart = rapid.Bool().Draw(t, "ready at start")
 		w.rules.Revival = Revival(rapid.IntRange(0, 2).Draw(t, "revival"))
 		w.emit(&agboxv1.AgentEvent{AgentId: "a", Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Owned: true, SandboxId: "s", Parent: Init}}})
@@ -103,6 +103,9 @@ func (w *world) step() bool {
 func (w *world) apply(step Step) {
 	switch step.Do {
 	case EnsureSandbox:
+		if w.sandbox == SandboxMissing {
+			w.t.Fatalf("a deleted sandbox was asked for")
+		}
 		if w.sandbox != SandboxReady {
 			w.sandbox = SandboxMaking
 		}
@@ -143,12 +146,14 @@ func (w *world) interfere() {
 			w.emit(ev)
 		}
 	}
-	switch rapid.IntRange(0, 14).Draw(w.t, "move") {
+	switch rapid.IntRange(0, 15).Draw(w.t, "move") {
 	case 0:
 		w.die(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(rapid.SampledFrom([]int{0, 1, 137, 143}).Draw(w.t, "code")), Spoke: true, ErrorMessage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(w.t, "message")})
 	case 1:
 		w.die(&agboxv1.IncarnationEnd{Kind: lost})
-		w.sandbox = SandboxFailed
+		if w.sandbox != SandboxMissing {
+			w.sandbox = SandboxFailed
+		}
 	case 2:
 		w.beatAt = w.now
 	case 3:
@@ -182,6 +187,11 @@ func (w *world) interfere() {
 		w.pass()
 	case 14:
 		report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{Steps: w.r.Progress.GetSteps() + 1, Total: &agboxv1.AgentUsage{InputTokens: w.r.Consumed().GetInputTokens() + 9000}}}})
+	case 15:
+		if rapid.IntRange(0, 9).Draw(w.t, "delete") == 0 {
+			w.die(&agboxv1.IncarnationEnd{Kind: lost})
+			w.sandbox = SandboxMissing
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ type Verb uint8
 const (
 	// Rest: do nothing until something changes or Wake comes.
 	Rest Verb = iota
-	// EnsureSandbox: ask for the agent's sandbox to be made or resumed.
+	// EnsureSandbox: ask for the agent's sandbox to be resumed.
 	EnsureSandbox
 	// Start: give the supervisor the files of the incarnation, then start its exec.
 	Start
@@ -140,6 +140,8 @@ func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return emit(ended(Aborted, &agboxv1.AgentDone{
 			Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "It was killed" + by(r.Kill.GetBy()) + ".",
 		}), "it was killed")
+	case seen.Sandbox == SandboxMissing: // for ever, because the ids of sandboxes are never reused
+		return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
 	case r.PauseWanted != nil:
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
@@ -329,10 +331,6 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 				Checkpoint: r.Checkpoint.GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
 			}},
 		}, "its sandbox is ready")
-	case SandboxMissing:
-		if !r.Owned {
-			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
-		}
 	case SandboxFailed:
 		if r.Incarnations == 0 || seen.Ensured >= maxEnsured {
 			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")

@@ -72,7 +72,7 @@ func TestNext(t *testing.T) {
 		now    time.Duration
 		want   string
 	}{
-		{"new, no sandbox", fresh, Seen{}, nil, 0, "ensure-sandbox"},
+		{"new, own sandbox deleted", fresh, Seen{}, nil, 0, "end FAILED"},
 		{"new, sandbox is made", fresh, Seen{Sandbox: SandboxMaking}, nil, 0, "rest"},
 		{"new, sandbox ready", fresh, Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_BEGUN"},
 		{"new, sandbox stopped", fresh, Seen{Sandbox: SandboxStopped}, nil, 0, "ensure-sandbox"},
@@ -115,6 +115,11 @@ func TestNext(t *testing.T) {
 		{"orphaned, ask, answered", all(end(orphan), wake), Seen{Sandbox: SandboxReady}, func(r *Rules) { r.Revival = Ask }, 0, "AGENT_BEGUN"},
 		{"drained, sandbox stopped", end(stopped), Seen{Sandbox: SandboxStopped}, nil, 0, "rest"},
 		{"drained, sandbox ready again", end(stopped), Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_BEGUN"},
+		{"drained, sandbox deleted", end(stopped), Seen{}, nil, 0, "end FAILED"},
+		{"crashed, waits, sandbox deleted", end(crashed), Seen{}, nil, time.Second, "end FAILED"},
+		{"orphaned, ask, sandbox deleted", end(orphan), Seen{}, func(r *Rules) { r.Revival = Ask }, 0, "end FAILED"},
+		{"sandbox deleted, exec not ended yet", nil, Seen{Exec: ExecRunning}, nil, 0, "rest"},
+		{"waits for approval, sandbox deleted", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{}, nil, 0, "end FAILED"},
 		{"waits for approval", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{Sandbox: SandboxReady}, nil, 0, "rest"},
 		{"over, sandbox stays for a while", finish, Seen{Sandbox: SandboxReady}, nil, time.Minute, "rest until 5m0s"},
 		{"over", finish, Seen{Sandbox: SandboxReady}, nil, 5 * time.Minute, "remove-sandbox"},
