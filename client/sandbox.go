@@ -67,6 +67,14 @@ func (c *Client) DeleteSandbox(ctx context.Context, sandbox string) error {
 	return err
 }
 
+// DeleteSandboxUnlessAgents is DeleteSandbox for a sandbox in which all agents have ended.
+// Otherwise the error has the reason SANDBOX_HAS_AGENTS.
+func (c *Client) DeleteSandboxUnlessAgents(ctx context.Context, sandbox string) error {
+	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, SpareAgents: true}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
+	return err
+}
+
 // DeleteSandboxes deletes all sandboxes with the labels, of which there must be at least
 // one, and returns their ids. It is not repeated if its answer is lost, because a second
 // answer would lack the ids of the first one.

@@ -34,7 +34,7 @@ func (a *app) rmCommand() *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&o.force, "force", "f", false, "do not fail for sandboxes that do not exist")
+	f.BoolVarP(&o.force, "force", "f", false, "also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
 	return cmd
@@ -55,11 +55,12 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 			refs = append(refs, h.GetSandboxId())
 		}
 	}
-	ch := change{ask: c.DeleteSandbox}
+	ch := change{ask: c.DeleteSandboxUnlessAgents}
 	if !o.noWait {
 		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
 	}
 	if o.force {
+		ch.ask = c.DeleteSandbox
 		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
 	}
 	return ch.apply(ctx, a, c, refs)

@@ -123,6 +123,33 @@ func (l *Ledger) AgentOf(sandboxID, execID string) (Agent, bool) {
 	return all[0], true
 }
 
+// hasNoAgents refuses a sandbox with agents that have not ended, and names them.
+func (t *txn) hasNoAgents() error {
+	in := t.l.AgentsIn(t.sb.ID)
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, a := range spawned {
+		if a.SandboxID == t.sb.ID {
+			in = append(in, a)
+		}
+	}
+	var names []string
+	for _, a := range in {
+		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
+			names = append(names, cmp.Or(a.Name, a.ID))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	shown := names[:min(len(names), 10)]
+	if len(shown) < len(names) {
+		shown = append(slices.Clone(shown), "...")
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
+		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
+		t.sb.ID, strings.Join(shown, ", ")).With("sandbox_id", t.sb.ID)
+}
+
 // FindAgent resolves an id, a name or a unique prefix of an id, in this order. Of several
 // agents with a name, the one that has not ended is meant, else the newest.
 func (l *Ledger) FindAgent(ref string) (Agent, error) {

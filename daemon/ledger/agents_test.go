@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -212,4 +213,43 @@ func TestOnlyAnAgentThatHasEndedIsDeleted(t *testing.T) {
 	}
 	_, err = again.SpawnAgent(t.Context(), agentOf("a", "one", "s"))
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS)
+}
+
+func TestASandboxIsNotDeletedUnderItsAgents(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	var left []Agent
+	for i := range 12 {
+		left = append(left, spawn(t, l, agentOf(fmt.Sprintf("a-%02d", i), "", "s")))
+	}
+	_, err := l.RequestDeleteUnlessAgents(t.Context(), "s")
+	wantReason(t, err, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS)
+	if want := "not ended: a-00, a-01, a-02, a-03, a-04, a-05, a-06, a-07, a-08, a-09, .... End"; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("the refusal is %q; want %q in it", err, want)
+	}
+	for _, a := range left {
+		emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_ENDED, State: agent.Aborted, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{}},
+		})
+	}
+	if _, err := l.RequestDeleteUnlessAgents(t.Context(), "s"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestADeletionAndASpawnExcludeEachOther has both at the same time, often in one batch.
+func TestADeletionAndASpawnExcludeEachOther(t *testing.T) {
+	l := fresh(t)
+	for i := range 50 {
+		id := fmt.Sprint("s-", i)
+		ready(t, l, id)
+		var deleted, spawned error
+		var wg sync.WaitGroup
+		wg.Go(func() { _, deleted = l.RequestDeleteUnlessAgents(t.Context(), id) })
+		wg.Go(func() { _, spawned = l.SpawnAgent(t.Context(), agentOf(fmt.Sprint("a-", i), "", id)) })
+		wg.Wait()
+		if (deleted == nil) == (spawned == nil) {
+			t.Fatalf("the deletion: %v; the spawn: %v", deleted, spawned)
+		}
+	}
 }

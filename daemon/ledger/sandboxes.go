@@ -104,12 +104,23 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 // RequestDelete records a request to remove the sandbox. It does nothing if that was
 // requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", func(r machine.Record) bool {
-		return r.Want == machine.WantDeleted
-	})
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", wantsDeleted)
 }
 
+// RequestDeleteUnlessAgents is RequestDelete for a sandbox in which all agents have ended. A
+// sandbox with others is refused.
+func (l *Ledger) RequestDeleteUnlessAgents(ctx context.Context, id string) (Sandbox, error) {
+	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", wantsDeleted, (*txn).hasNoAgents)
+}
+
+func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
+
 func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool) (Sandbox, error) {
+	return l.requestIf(ctx, id, typ, why, done, func(*txn) error { return nil })
+}
+
+// requestIf records a request unless check refuses it.
+func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
 	sb, err := l.update(ctx, id, func(t *txn) error {
 		switch {
 		case !t.sb.Exists():
@@ -118,6 +129,9 @@ func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, 
 			return errNothing
 		case !machine.Legal(t.sb.Record, typ):
 			return impossible(t.sb.Record, typ)
+		}
+		if err := check(t); err != nil {
+			return err
 		}
 		ev := &agboxv1.SandboxEvent{EventType: typ}
 		if why != "" {

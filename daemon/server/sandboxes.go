@@ -142,7 +142,11 @@ func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandbox
 
 // DeleteSandbox removes a sandbox.
 func (s *sandboxCalls) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
-	return s.request(ctx, req.GetSandboxId(), s.ledger.RequestDelete)
+	remove := s.ledger.RequestDelete
+	if req.GetSpareAgents() {
+		remove = s.ledger.RequestDeleteUnlessAgents
+	}
+	return s.request(ctx, req.GetSandboxId(), remove)
 }
 
 // request records a request of the user and enqueues the sandbox.

@@ -226,6 +226,30 @@ func TestAKillEndsTheAgent(t *testing.T) {
 	await(t, in, waiting, "ABORTED")
 }
 
+func TestASandboxWithAgentsIsRemovedOnlyByForce(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, "exit 1", "fixer", "--in", "demo", "--retry-delay", "1h")
+	harness.Eventually(t, "the agent waits", func() bool { return strings.Contains(in.Must(t, "agent", "inspect", id), "RETRYING") })
+	for _, args := range [][]string{{"rm", "demo"}, {"rm", "--label", "team=a", "demo"}} {
+		r := in.Agbox(t, args...).Want(t, 4)
+		if !strings.Contains(r.Stderr, "agents that have not ended: fixer. End them with") {
+			t.Errorf("%v is refused with %q", args, r.Stderr)
+		}
+	}
+	if out := in.Must(t, "ls", "-q"); out != box {
+		t.Fatalf("after the refusal the sandboxes are %q", out)
+	}
+	in.Must(t, "rm", "-f", "demo")
+	if a := await(t, in, id, "FAILED"); a.GetMessage() != "Its sandbox was deleted." {
+		t.Errorf("the agent says %q", a.GetMessage())
+	}
+	in.Create(t, "other", harness.ImageBusybox)
+	await(t, in, spawn(t, in, "true", "--in", "other"), "COMPLETED")
+	in.Must(t, "rm", "other")
+}
+
 func TestTheSandboxThatWasMadeForAnAgentGoesAfterIt(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)

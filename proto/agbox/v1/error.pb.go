@@ -197,6 +197,9 @@ const (
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
 	// ALREADY_EXISTS.
 	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
+	// Agents in the sandbox have not ended, and the request asked to spare them.
+	// FAILED_PRECONDITION.
+	ErrorReason_SANDBOX_HAS_AGENTS ErrorReason = 134
 )
 
 // Enum value maps for ErrorReason.
@@ -278,6 +281,7 @@ var (
 		125: "BUDGET_EXHAUSTED",
 		128: "CHECKPOINT_INVALID",
 		133: "AGENT_ID_ALREADY_EXISTS",
+		134: "SANDBOX_HAS_AGENTS",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -356,6 +360,7 @@ var (
 		"BUDGET_EXHAUSTED":               125,
 		"CHECKPOINT_INVALID":             128,
 		"AGENT_ID_ALREADY_EXISTS":        133,
+		"SANDBOX_HAS_AGENTS":             134,
 	}
 )
 
@@ -390,7 +395,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xdd\r\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf6\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -470,7 +475,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
-	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x17\n" +
+	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -1348,8 +1348,11 @@ func (x *StopSandboxRequest) GetSandboxId() string {
 }
 
 type DeleteSandboxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Refuse with SANDBOX_HAS_AGENTS if agents in the sandbox have not ended. Without it they
+	// become FAILED.
+	SpareAgents   bool `protobuf:"varint,50,opt,name=spare_agents,json=spareAgents,proto3" json:"spare_agents,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1389,6 +1392,13 @@ func (x *DeleteSandboxRequest) GetSandboxId() string {
 		return x.SandboxId
 	}
 	return ""
+}
+
+func (x *DeleteSandboxRequest) GetSpareAgents() bool {
+	if x != nil {
+		return x.SpareAgents
+	}
+	return false
 }
 
 type DeleteSandboxesRequest struct {
@@ -1988,10 +1998,11 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"^\n" +
 	"\x12StopSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"`\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\x83\x01\n" +
 	"\x14DeleteSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\xc0\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12!\n" +
+	"\fspare_agents\x182 \x01(\bR\vspareAgents\"\xc0\x01\n" +
 	"\x16DeleteSandboxesRequest\x12d\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryB\b\xbaH\x05\x9a\x01\x02\b\x01R\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +
