@@ -35,6 +35,10 @@ func TestAfterThreeCrashesNewAgentsOfTheClassAreRefused(t *testing.T) {
 	refused(t, in, "--class", "coder")
 	in.KillDaemon(t)
 	refused(t, in, "--class", "coder")
+	own := await(t, in, in.Must(t, "agent", "spawn", "--image", harness.ImageBusybox, "--class", "coder", "--", "true"), "FAILED")
+	harness.Eventually(t, "the sandbox of a refused agent is removed", func() bool {
+		return !strings.Contains(in.Must(t, "ls", "-q"), own.GetSandboxId())
+	})
 	in.Must(t, "exec", "demo", "touch", "/tmp/go")
 	await(t, in, old, "COMPLETED")
 	refused(t, in, "--class", "coder")

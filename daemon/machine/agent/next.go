@@ -160,7 +160,8 @@ func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if !r.Owned || seen.Sandbox == SandboxMissing {
 		return Step{}
 	}
-	if due := r.EndedAt.Add(rules.CleanupAfter); now.Before(due) {
+	refused := r.Done.GetErrorCode() == agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String() // nothing ran in it
+	if due := r.EndedAt.Add(rules.CleanupAfter); !refused && now.Before(due) {
 		return Step{Wake: due}
 	}
 	return Step{Do: RemoveSandbox, Why: "its agent has ended"}

@@ -123,6 +123,9 @@ func TestNext(t *testing.T) {
 		{"waits for approval", all(func(h *history) { h.pauseFor(forApproval) }, end(stopped)), Seen{Sandbox: SandboxReady}, nil, 0, "rest"},
 		{"over, sandbox stays for a while", finish, Seen{Sandbox: SandboxReady}, nil, time.Minute, "rest until 5m0s"},
 		{"over", finish, Seen{Sandbox: SandboxReady}, nil, 5 * time.Minute, "remove-sandbox"},
+		{"refused by the breaker", all(fresh, func(h *history) {
+			h.add(Next(h.r, Seen{Sandbox: SandboxMaking, BreakerOpen: true}, rules(), t0).Event)
+		}), Seen{Sandbox: SandboxMaking}, nil, 0, "remove-sandbox"},
 		{"over, nothing left", finish, Seen{}, nil, 5 * time.Minute, "rest"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
