@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/containerd/errdefs"
 )
 
 // The bounds of a journal. A row includes its line end.
@@ -178,9 +180,17 @@ func Encode(r Row) ([]byte, error) {
 	return append(line, '\n'), err
 }
 
+// maxBad is how many bad lines Read looks at. A supervisor writes none, and each costs more
+// time than the few bytes that it may have.
+const maxBad = 1000
+
+// ErrDamaged means that a journal has too many bad lines.
+var ErrDamaged = fmt.Errorf("more than %d lines of the journal are no rows: %w", maxBad, errdefs.ErrDataLoss)
+
 // Read summarizes a journal. It reads at most MaxJournal bytes. Lines that are no rows, or
 // may not follow the rows before them, are left out and counted in bad. A last line without
-// an end was never acknowledged and does not count.
+// an end was never acknowledged and does not count. With an error, the summary has the rows
+// before it.
 func Read(r io.Reader) (s Summary, bad int, err error) {
 	s = Start()
 	in := bufio.NewReaderSize(io.LimitReader(r, MaxJournal), MaxRow)
@@ -207,7 +217,9 @@ func Read(r io.Reader) (s Summary, bad int, err error) {
 			next, err = s.Next(row)
 		}
 		if err != nil {
-			bad++
+			if bad++; bad > maxBad {
+				return s, bad, ErrDamaged
+			}
 			continue
 		}
 		s = next

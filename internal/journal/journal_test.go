@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -83,8 +84,19 @@ func TestReadLeavesOutWhatIsNoRow(t *testing.T) {
 	}
 }
 
+func TestReadEndsAtTooManyBadLines(t *testing.T) {
+	in := &endless{line: []byte("\n")}
+	s, _, err := Read(io.MultiReader(strings.NewReader("{\"op\":\"step\",\"steps\":3}\n"), in))
+	if !errors.Is(err, ErrDamaged) || s.Steps != 3 {
+		t.Errorf("%+v, %v; want the row before and ErrDamaged", s, err)
+	}
+	if in.read > 4*MaxRow {
+		t.Errorf("%d bytes of empty lines were read", in.read)
+	}
+}
+
 func TestReadIsBounded(t *testing.T) {
-	in := &endless{line: []byte("{\"op\":\"beat\"" + strings.Repeat(" ", 4000) + "}\n")}
+	in := &endless{line: []byte(strings.Repeat("x", MaxRow))}
 	if _, _, err := Read(in); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +140,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, bad, err := Read(bytes.NewReader(text))
 		lines := bytes.Count(text, []byte("\n"))
-		if err != nil || int(s.Rows)+bad != lines {
+		if errors.Is(err, ErrDamaged) != (bad > maxBad) || err == nil && int(s.Rows)+bad != lines {
 			t.Fatalf("%d rows and %d bad of %d lines, %v", s.Rows, bad, lines, err)
 		}
 		if len(s.Said) > MaxText || len(s.Message) > MaxText || !printable(s.Said+s.Message) || max(s.Used.InputTokens, s.Used.OutputTokens, s.Used.CostMicroUSD, s.Steps) > maxCount {

@@ -236,6 +236,16 @@ func TestNoReportIsAcceptedAfterTheEnd(t *testing.T) {
 	}
 	s.End("e")
 	s.End("never there")
+
+	// A request may have found its incarnation before the end and report after it.
+	in := s.find(begin(t, s, "f").token)
+	s.End("f")
+	if _, err := in.report(journal.Row{Op: journal.Hello}, time.Now()); fmt.Sprint(err) != sentences[codeToken] {
+		t.Errorf("a report after the end: %v", err)
+	}
+	if _, err := dir.OpenJournal("f"); err == nil {
+		t.Error("a report after the end is in the journal")
+	}
 }
 
 func TestAReportThatCannotBeWrittenIsRefused(t *testing.T) {
