@@ -14,6 +14,9 @@ const (
 	maxConns = 64
 	// maxLine bounds a request, with its line end.
 	maxLine = 64 << 10
+	// usualLine is enough for most requests. It is small because agbox-agent makes a
+	// connection, with a buffer, for each.
+	usualLine = 512
 	// firstRequest is how long a connection may be open without an accepted request.
 	firstRequest = 10 * time.Second
 	// sendTimeout is how long an answer may stay unread.
@@ -73,7 +76,7 @@ func (s *Server) serve(c *conn) {
 	if c.SetReadDeadline(time.Now().Add(firstRequest)) != nil {
 		return
 	}
-	in := bufio.NewReader(c)
+	in := bufio.NewReaderSize(c, usualLine)
 	for accepted := false; ; {
 		line, err := readLine(in)
 		if errors.Is(err, errLong) {
