@@ -6,6 +6,9 @@
 // A request is a JSON object on a line of its own, and so is its answer. Who reports is
 // known by a token that is made for each incarnation and that only the environment of its
 // program has.
+//
+// Rows of usage and of the outcome are on disk before they are answered. The last report is
+// accepted before the daemon is told that the exec has ended.
 package agents
 
 import (
