@@ -158,7 +158,7 @@ func TestPlacesOfMountsThatLeadElsewhereStayInTheSandbox(t *testing.T) {
 	}
 	harness.WantSame(t, "the mount", inside(t, in, box, "cat /x/deep/a"), "mine\n")
 	// The engine resolved the links as inside, so the folder is there.
-	harness.WantSame(t, "the folder inside", inside(t, in, box, "ls "+target+"; test -e "+target+"/init && echo init"), "agents-sandbox\nboot.pb\ndeep\ninit\nlink\ninit\n")
+	harness.WantSame(t, "the folder inside", inside(t, in, box, "ls "+target+"; test -e "+target+"/init && echo init"), "agents-sandbox\nboot.pb\ndeep\ninit\nlink\nrun\ninit\n")
 	if _, err := os.Lstat(target); err == nil {
 		t.Errorf("%s was made on the host", target)
 	}
