@@ -883,8 +883,6 @@ type AgentSpec struct {
 	User       string              `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
 	WorkingDir string              `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Heartbeat  *AgentHeartbeat     `protobuf:"bytes,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
-	Context    *AgentContextLimits `protobuf:"bytes,12,opt,name=context,proto3" json:"context,omitempty"`
-	Drain      *AgentDrain         `protobuf:"bytes,13,opt,name=drain,proto3" json:"drain,omitempty"`
 	Retry      *AgentRetry         `protobuf:"bytes,14,opt,name=retry,proto3" json:"retry,omitempty"`
 	Budget     *AgentBudget        `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
@@ -1001,20 +999,6 @@ func (x *AgentSpec) GetWorkingDir() string {
 func (x *AgentSpec) GetHeartbeat() *AgentHeartbeat {
 	if x != nil {
 		return x.Heartbeat
-	}
-	return nil
-}
-
-func (x *AgentSpec) GetContext() *AgentContextLimits {
-	if x != nil {
-		return x.Context
-	}
-	return nil
-}
-
-func (x *AgentSpec) GetDrain() *AgentDrain {
-	if x != nil {
-		return x.Drain
 	}
 	return nil
 }
@@ -1145,143 +1129,6 @@ func (x *AgentHeartbeat) GetZombie() *durationpb.Duration {
 	return nil
 }
 
-// AgentContextLimits are shares of the context, in percent.
-type AgentContextLimits struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// The agent is told to prepare a handoff. 0 means 70.
-	Aging uint32 `protobuf:"varint,1,opt,name=aging,proto3" json:"aging,omitempty"`
-	// Tools are fenced but for the final calls. 0 means 90.
-	Dying uint32 `protobuf:"varint,2,opt,name=dying,proto3" json:"dying,omitempty"`
-	// Number of final calls. Unset means 1.
-	FinalCalls    *uint32 `protobuf:"varint,3,opt,name=final_calls,json=finalCalls,proto3,oneof" json:"final_calls,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AgentContextLimits) Reset() {
-	*x = AgentContextLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AgentContextLimits) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AgentContextLimits) ProtoMessage() {}
-
-func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
-func (*AgentContextLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
-}
-
-func (x *AgentContextLimits) GetAging() uint32 {
-	if x != nil {
-		return x.Aging
-	}
-	return 0
-}
-
-func (x *AgentContextLimits) GetDying() uint32 {
-	if x != nil {
-		return x.Dying
-	}
-	return 0
-}
-
-func (x *AgentContextLimits) GetFinalCalls() uint32 {
-	if x != nil && x.FinalCalls != nil {
-		return *x.FinalCalls
-	}
-	return 0
-}
-
-// AgentDrain are the phases of a drain. Together they take at most 65 s.
-type AgentDrain struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Before SIGTERM. Unset means 5 s.
-	PreStop *durationpb.Duration `protobuf:"bytes,1,opt,name=pre_stop,json=preStop,proto3" json:"pre_stop,omitempty"`
-	// For the step under way. Unset means 45 s.
-	Step *durationpb.Duration `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
-	// To close what is open. Unset means 10 s.
-	Cleanup *durationpb.Duration `protobuf:"bytes,3,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
-	// Before SIGKILL. It must be more than 0. Unset means 5 s.
-	Buffer        *durationpb.Duration `protobuf:"bytes,4,opt,name=buffer,proto3" json:"buffer,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AgentDrain) Reset() {
-	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AgentDrain) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AgentDrain) ProtoMessage() {}
-
-func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
-func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *AgentDrain) GetPreStop() *durationpb.Duration {
-	if x != nil {
-		return x.PreStop
-	}
-	return nil
-}
-
-func (x *AgentDrain) GetStep() *durationpb.Duration {
-	if x != nil {
-		return x.Step
-	}
-	return nil
-}
-
-func (x *AgentDrain) GetCleanup() *durationpb.Duration {
-	if x != nil {
-		return x.Cleanup
-	}
-	return nil
-}
-
-func (x *AgentDrain) GetBuffer() *durationpb.Duration {
-	if x != nil {
-		return x.Buffer
-	}
-	return nil
-}
-
 // AgentRetry says what follows a crash.
 type AgentRetry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1302,7 +1149,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1161,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1174,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -1369,16 +1216,14 @@ func (x *AgentRetry) GetReduced() *AgentReduced {
 type AgentReduced struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Environment, beside AGBOX_STRATEGY and the variables that come with it.
-	Envs map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Services of the sandbox that are stopped for it.
-	WithoutServices []string `protobuf:"bytes,2,rep,name=without_services,json=withoutServices,proto3" json:"without_services,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Envs          map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1235,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,19 +1248,12 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
 	if x != nil {
 		return x.Envs
-	}
-	return nil
-}
-
-func (x *AgentReduced) GetWithoutServices() []string {
-	if x != nil {
-		return x.WithoutServices
 	}
 	return nil
 }
@@ -1434,7 +1272,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1284,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1297,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -1491,7 +1329,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1341,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1354,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -1584,7 +1422,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1434,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1447,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -1878,7 +1716,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1728,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1741,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -1972,7 +1810,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +1822,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +1835,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2048,7 +1886,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +1898,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +1911,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2126,7 +1964,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +1976,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +1989,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2262,7 +2100,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2274,7 +2112,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2287,7 +2125,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2336,7 +2174,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2348,7 +2186,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2361,7 +2199,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2392,7 +2230,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2242,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2255,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2501,7 +2339,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2351,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2364,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2587,7 +2425,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2437,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2450,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2655,7 +2493,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2505,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2518,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -2711,7 +2549,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2561,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2574,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -2782,7 +2620,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2632,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2645,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -2878,7 +2716,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2728,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +2741,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3099,7 +2937,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\b\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\a\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3114,9 +2952,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vworking_dir\x18\n" +
 	" \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\n" +
 	"workingDir\x126\n" +
-	"\theartbeat\x18\v \x01(\v2\x18.agbox.v1.AgentHeartbeatR\theartbeat\x126\n" +
-	"\acontext\x18\f \x01(\v2\x1c.agbox.v1.AgentContextLimitsR\acontext\x12*\n" +
-	"\x05drain\x18\r \x01(\v2\x14.agbox.v1.AgentDrainR\x05drain\x12*\n" +
+	"\theartbeat\x18\v \x01(\v2\x18.agbox.v1.AgentHeartbeatR\theartbeat\x12*\n" +
 	"\x05retry\x18\x0e \x01(\v2\x14.agbox.v1.AgentRetryR\x05retry\x12-\n" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12F\n" +
@@ -3131,19 +2967,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05stale\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05stale\x125\n" +
 	"\bescalate\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bescalate\x123\n" +
 	"\acrashed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\acrashed\x121\n" +
-	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\"\x91\x01\n" +
-	"\x12AgentContextLimits\x12\x1d\n" +
-	"\x05aging\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05aging\x12\x1d\n" +
-	"\x05dying\x18\x02 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05dying\x12-\n" +
-	"\vfinal_calls\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18dH\x00R\n" +
-	"finalCalls\x88\x01\x01B\x0e\n" +
-	"\f_final_calls\"\xd9\x01\n" +
-	"\n" +
-	"AgentDrain\x124\n" +
-	"\bpre_stop\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\apreStop\x12-\n" +
-	"\x04step\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x04step\x123\n" +
-	"\acleanup\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\acleanup\x121\n" +
-	"\x06buffer\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06buffer\"\xe3\x01\n" +
+	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\"\xe3\x01\n" +
 	"\n" +
 	"AgentRetry\x12#\n" +
 	"\battempts\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\battempts\x12;\n" +
@@ -3151,10 +2975,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"same_error\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18\x03R\tsameError\x12\x19\n" +
 	"\x03oom\x18\x04 \x01(\rB\a\xbaH\x04*\x02\x18dR\x03oom\x120\n" +
-	"\areduced\x18\x05 \x01(\v2\x16.agbox.v1.AgentReducedR\areduced\"\xbc\x01\n" +
+	"\areduced\x18\x05 \x01(\v2\x16.agbox.v1.AgentReducedR\areduced\"\x87\x01\n" +
 	"\fAgentReduced\x12>\n" +
-	"\x04envs\x18\x01 \x03(\v2 .agbox.v1.AgentReduced.EnvsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x04envs\x123\n" +
-	"\x10without_services\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x0fwithoutServices\x1a7\n" +
+	"\x04envs\x18\x01 \x03(\v2 .agbox.v1.AgentReduced.EnvsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x04envs\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
@@ -3439,7 +3262,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3455,103 +3278,95 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
 	(*AgentSpec)(nil),             // 12: agbox.v1.AgentSpec
 	(*AgentHeartbeat)(nil),        // 13: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 14: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 15: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 16: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 17: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 18: agbox.v1.AgentBudget
-	(*AgentBreakerLimits)(nil),    // 19: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 20: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 21: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 22: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 23: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 24: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 25: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 26: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 27: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 28: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 29: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 30: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 31: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 32: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 33: agbox.v1.Agent
-	nil,                           // 34: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 35: agbox.v1.AgentReduced.EnvsEntry
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*AgentRetry)(nil),            // 14: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 15: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 16: agbox.v1.AgentBudget
+	(*AgentBreakerLimits)(nil),    // 17: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 18: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 19: agbox.v1.AgentSpawned
+	(*AgentBegun)(nil),            // 20: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 21: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 22: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 23: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 24: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 25: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 26: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 27: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 28: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 29: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 30: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 31: agbox.v1.Agent
+	nil,                           // 32: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 33: agbox.v1.AgentReduced.EnvsEntry
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	34, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	32, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	13, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	14, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	15, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	16, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	18, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	19, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	36, // 9: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	36, // 10: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	36, // 11: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	36, // 12: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	36, // 13: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	36, // 14: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	36, // 15: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	36, // 16: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	36, // 17: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	36, // 18: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	36, // 19: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	36, // 20: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	17, // 21: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	35, // 22: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	36, // 23: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	36, // 24: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 25: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	37, // 26: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 27: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	21, // 28: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	22, // 29: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	24, // 30: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	25, // 31: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	26, // 32: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	27, // 33: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	28, // 34: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	29, // 35: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	30, // 36: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	31, // 37: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	32, // 38: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 39: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	23, // 40: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 41: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 42: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 43: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	37, // 44: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 45: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	23, // 46: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	23, // 47: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	5,  // 48: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 49: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 50: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 51: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	36, // 52: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	37, // 53: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 54: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 55: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	37, // 56: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	37, // 57: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	37, // 58: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	37, // 59: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	28, // 60: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	27, // 61: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 62: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 63: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	12, // 64: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	24, // 65: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	14, // 4: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	16, // 5: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	17, // 6: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	34, // 7: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	34, // 8: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	34, // 9: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	34, // 10: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	34, // 11: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	34, // 12: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	34, // 13: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	34, // 14: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	15, // 15: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	33, // 16: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	34, // 17: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	34, // 18: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 19: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	35, // 20: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 21: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	19, // 22: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	20, // 23: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	22, // 24: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	23, // 25: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	24, // 26: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	25, // 27: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	26, // 28: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	27, // 29: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	28, // 30: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	29, // 31: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	30, // 32: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 33: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	21, // 34: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 35: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 36: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 37: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	35, // 38: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 39: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	21, // 40: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	21, // 41: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	5,  // 42: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 43: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 44: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 45: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	34, // 46: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	35, // 47: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 48: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 49: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	35, // 50: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	35, // 51: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	35, // 52: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	35, // 53: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 54: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	25, // 55: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 56: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 57: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	12, // 58: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	22, // 59: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3559,9 +3374,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[6].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[8].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[4].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[6].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -3574,14 +3388,14 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[12].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   24,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
