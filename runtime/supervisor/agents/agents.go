@@ -15,11 +15,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,13 +67,13 @@ type Server struct {
 	closed   bool
 	byToken  map[string]*incarnation
 	byExec   map[string]string // the tokens
-	conns    map[*conn]struct{}
+	conns    conns
 }
 
 // New makes a Server. It does not listen yet.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: make(map[*conn]struct{}),
+		cfg: cfg, byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
 	}
 }
 
@@ -125,17 +123,11 @@ func (s *Server) End(execID string) {
 	in := s.byToken[token]
 	delete(s.byExec, execID)
 	delete(s.byToken, token)
+	s.disownLocked(in)
 	s.mu.Unlock()
 	if ok {
 		in.end()
 	}
-}
-
-// find returns the running incarnation with that token, or nil.
-func (s *Server) find(token string) *incarnation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.byToken[token]
 }
 
 // listen makes the folder with the socket and the link to the helper, once.
@@ -192,12 +184,12 @@ func (s *Server) listening() bool {
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true // nothing is added from now on
-	listener, conns := s.listener, slices.Collect(maps.Keys(s.conns))
+	listener, open := s.listener, s.openLocked()
 	s.mu.Unlock()
 	if listener != nil {
 		_ = listener.Close()
 	}
-	for _, c := range conns {
+	for _, c := range open {
 		_ = c.Close()
 	}
 	s.work.Wait()

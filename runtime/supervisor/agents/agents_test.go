@@ -179,32 +179,6 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestTooManyConnections(t *testing.T) {
-	s, _ := server(t)
-	a := begin(t, s, "e")
-	var all []*peer
-	for range maxConns {
-		p := dial(t, a)
-		if r := p.ask(`{"op":"hello","token":%q}`, a.token); !r.OK {
-			t.Fatalf("connection %d: %+v", len(all), r)
-		}
-		all = append(all, p)
-	}
-	if r := dial(t, a).answer(); r.Error.Code != codeBusy {
-		t.Errorf("one connection more: %+v", r)
-	}
-	_ = all[0].Close()
-	for { // the server notices the end a moment later
-		p := dial(t, a)
-		if _, err := fmt.Fprintf(p, "{\"op\":\"hello\",\"token\":%q}\n", a.token); err != nil {
-			continue
-		}
-		if r := p.answer(); r.OK {
-			break
-		}
-	}
-}
-
 func TestNoReportIsAcceptedAfterTheEnd(t *testing.T) {
 	s, dir := server(t)
 	a := begin(t, s, "e")
@@ -238,7 +212,10 @@ func TestNoReportIsAcceptedAfterTheEnd(t *testing.T) {
 	s.End("never there")
 
 	// A request may have found its incarnation before the end and report after it.
-	in := s.find(begin(t, s, "f").token)
+	in, err := s.identify(&conn{owner: new(incarnation)}, begin(t, s, "f").token)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.End("f")
 	if _, err := in.report(journal.Row{Op: journal.Hello}, time.Now()); fmt.Sprint(err) != sentences[codeToken] {
 		t.Errorf("a report after the end: %v", err)
@@ -285,7 +262,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"op":"done","id":{"a":[]},"outcome":"fail","message":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s := New(Config{})
-		id, answer := s.handle(line, time.Unix(0, 0))
+		id, answer := s.handle(new(conn), line, time.Unix(0, 0))
 		if _, no := answer.(*refusal); !no {
 			t.Fatalf("accepted without a token: %+v", answer)
 		}

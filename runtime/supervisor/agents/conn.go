@@ -10,23 +10,14 @@ import (
 )
 
 const (
-	// maxConns bounds the connections. Each has a goroutine and at most maxLine bytes.
-	maxConns = 64
 	// maxLine bounds a request, with its line end.
 	maxLine = 64 << 10
 	// usualLine is enough for most requests. It is small because agbox-agent makes a
 	// connection, with a buffer, for each.
 	usualLine = 512
-	// firstRequest is how long a connection may be open without an accepted request.
-	firstRequest = 10 * time.Second
 	// sendTimeout is how long an answer may stay unread.
 	sendTimeout = 10 * time.Second
 )
-
-// conn is a connection to the agent socket.
-type conn struct {
-	*net.UnixConn
-}
 
 // accept serves the connections until the listener is closed.
 func (s *Server) accept(l *net.UnixListener) {
@@ -39,9 +30,8 @@ func (s *Server) accept(l *net.UnixListener) {
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
-		c := &conn{raw}
+		c := &conn{UnixConn: raw}
 		if !s.add(c) {
-			_ = c.answer(nil, refused(codeBusy))
 			_ = c.Close()
 			continue
 		}
@@ -54,30 +44,13 @@ func (s *Server) accept(l *net.UnixListener) {
 	}
 }
 
-func (s *Server) add(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= maxConns {
-		return false
-	}
-	s.conns[c] = struct{}{}
-	return true
-}
-
-func (s *Server) remove(c *conn) {
-	_ = c.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-}
-
 // serve answers the requests of a connection, one after the other.
 func (s *Server) serve(c *conn) {
 	if c.SetReadDeadline(time.Now().Add(firstRequest)) != nil {
 		return
 	}
 	in := bufio.NewReaderSize(c, usualLine)
-	for accepted := false; ; {
+	for {
 		line, err := readLine(in)
 		if errors.Is(err, errLong) {
 			_ = c.answer(nil, refused(codeLong))
@@ -86,15 +59,12 @@ func (s *Server) serve(c *conn) {
 		if err != nil {
 			return
 		}
-		id, reply := s.handle(line, time.Now())
+		id, reply := s.handle(c, line, time.Now())
 		if c.answer(id, reply) != nil {
 			return
 		}
-		if _, no := reply.(*refusal); !no && !accepted {
-			accepted = true
-			if c.SetReadDeadline(time.Time{}) != nil {
-				return
-			}
+		if no, ok := reply.(*refusal); ok && no.Code == codeBusy {
+			return
 		}
 	}
 }

@@ -58,7 +58,7 @@ const (
 
 // sentences has what to do about a code.
 var sentences = map[string]string{
-	codeBusy:  fmt.Sprintf("The agent socket has %d connections, which is the limit: close some, or try again.", maxConns),
+	codeBusy:  fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
 	codeLong:  fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
 	codeToken: "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
 }
@@ -89,15 +89,15 @@ func envelope(id json.RawMessage, reply any) any {
 
 // handle executes the request of a line. It returns the id of the request, and accepted or
 // a *refusal.
-func (s *Server) handle(line []byte, now time.Time) (id json.RawMessage, reply any) {
+func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage, reply any) {
 	req, row, err := parse(line)
 	if err == nil {
 		var in *incarnation
 		var sum journal.Summary
-		if in = s.find(req.Token); in == nil {
-			return req.ID, refused(codeToken)
+		if in, err = s.identify(c, req.Token); err == nil {
+			sum, err = in.report(row, now)
 		}
-		if sum, err = in.report(row, now); err == nil {
+		if err == nil {
 			return req.ID, accepted{
 				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle,
 				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,

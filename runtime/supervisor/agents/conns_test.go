@@ -1,0 +1,82 @@
+package agents
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+)
+
+// owned returns n connections that belong to the incarnation.
+func owned(t *testing.T, a *Access, n int) (all []*peer) {
+	t.Helper()
+	for range n {
+		p := dial(t, a)
+		if r := p.ask(`{"op":"hello","token":%q}`, a.token); !r.OK {
+			t.Fatalf("connection %d: %+v", len(all)+1, r)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// ended waits until the server has closed the connection.
+func (p *peer) ended() {
+	p.t.Helper()
+	_, err := p.in.ReadByte()
+	if !errors.Is(err, io.EOF) && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		p.t.Fatalf("the connection is still open: %v", err)
+	}
+}
+
+func TestAnIncarnationCannotTakeTheConnectionsOfOthers(t *testing.T) {
+	s, _ := server(t)
+	greedy, other := begin(t, s, "greedy"), begin(t, s, "other")
+	all := owned(t, greedy, maxOwned)
+	more := dial(t, greedy)
+	if r := more.ask(`{"op":"hello","token":%q}`, greedy.token); r.Error.Code != codeBusy {
+		t.Errorf("one connection more: %+v", r)
+	}
+	more.ended()
+	owned(t, other, maxOwned)
+	_ = all[0].Close()
+	for { // the server notices the end a moment later
+		if r := dial(t, greedy).ask(`{"op":"hello","token":%q}`, greedy.token); r.OK {
+			break
+		}
+	}
+}
+
+func TestConnectionsThatSendNothingKeepNobodyOut(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	kept := owned(t, a, 1)[0]
+	var silent []*peer
+	for range 2 * maxFresh {
+		silent = append(silent, dial(t, a))
+	}
+	owned(t, a, 3)
+	silent[0].ended()
+	if r := kept.ask(`{"op":"hello","token":%q}`, a.token); !r.OK {
+		t.Errorf("a connection of the incarnation: %+v", r)
+	}
+}
+
+// TestAnEndedIncarnationKeepsNoConnections: a process that it left behind may have them.
+func TestAnEndedIncarnationKeepsNoConnections(t *testing.T) {
+	s, _ := server(t)
+	var left [][]*peer
+	for i := range 2 + maxFresh/maxOwned {
+		exec := fmt.Sprint("e-", i)
+		left = append(left, owned(t, begin(t, s, exec), maxOwned))
+		s.End(exec)
+	}
+	for _, p := range left[0] {
+		p.ended()
+	}
+	p := left[len(left)-1][0]
+	if r := p.ask(`{"op":"hello","token":"old"}`); r.Error.Code != codeToken {
+		t.Errorf("a report after the end: %+v", r)
+	}
+}
