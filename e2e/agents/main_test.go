@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/e2e/internal/robot"
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -17,7 +18,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "agents:", err)
 		return 1
 	}
-	code := m.Run()
+	code := 1
+	if err := robot.Build(filepath.Join("..", "internal", "robot")); err != nil {
+		fmt.Fprintln(os.Stderr, "agents:", err)
+	} else {
+		code = m.Run()
+	}
 	tidy()
 	if err := harness.GoroutinesLeft(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "agents: the tests left goroutines behind:", err)

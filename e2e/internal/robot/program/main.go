@@ -1,0 +1,67 @@
+// Command robot is the program of an agent for tests; robot.Plan describes what it does.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	folder        string
+	steps, deaths int
+	seed          uint64
+	die           string
+	pace, beat    time.Duration
+	waitAt        int
+	ignoreTerm    bool
+}
+
+// badExit is the exit code for errors of the robot itself.
+const badExit = 99
+
+func main() {
+	var o options
+	flag.StringVar(&o.folder, "folder", "/robot", "folder of diary and effects")
+	flag.IntVar(&o.steps, "steps", 20, "how many steps the work has")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of all that is random")
+	flag.IntVar(&o.deaths, "deaths", 0, "how many incarnations die at a random report")
+	flag.StringVar(&o.die, "die", "", "deaths, as 1@3:kill,2@5+:exit7")
+	flag.DurationVar(&o.pace, "pace", 0, "pause after each step")
+	flag.IntVar(&o.waitAt, "wait-at", 0, "step before which the gate must be open")
+	flag.DurationVar(&o.beat, "beat", 0, "time between beats")
+	flag.BoolVar(&o.ignoreTerm, "ignore-term", false, "go on after SIGTERM")
+	flag.Parse()
+	code, err := run(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "robot:", err)
+		code = badExit
+	}
+	os.Exit(code)
+}
+
+// run does the work and returns the exit code.
+func run(o options) (code int, err error) {
+	r, err := newRobot(o)
+	if err != nil {
+		return 0, err
+	}
+	var terminated atomic.Bool
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() { // ends with the process
+		for range signals {
+			terminated.Store(!o.ignoreTerm)
+		}
+	}()
+	r.terminated = terminated.Load
+	if o.beat > 0 {
+		go r.beats() // ends with the process
+	}
+	return r.work()
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/agbox/agbox/e2e/internal/robot/diary"
+)
+
+// report is a request on the agent socket.
+type report struct {
+	Op           string `json:"op"`
+	ID           int    `json:"id"`
+	Token        string `json:"token"`
+	State        string `json:"state,omitempty"`
+	InputTokens  uint64 `json:"input_tokens,omitempty"`
+	OutputTokens uint64 `json:"output_tokens,omitempty"`
+	CostUSD      string `json:"cost_usd,omitempty"`
+	Steps        uint64 `json:"steps,omitempty"`
+	Text         string `json:"text,omitempty"`
+	Outcome      string `json:"outcome,omitempty"`
+	Message      string `json:"message,omitempty"`
+	// step is the step of the whole work, for the diary.
+	step int
+}
+
+// answer is the answer to a report.
+type answer struct {
+	ID    int  `json:"id"`
+	OK    bool `json:"ok"`
+	Error struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// socket is a connection to the agent socket.
+type socket struct {
+	conn net.Conn
+	in   *bufio.Reader
+	id   int
+}
+
+func newSocket() *socket { return new(socket) }
+
+// answerTimeout bounds a report: the supervisor waits for the disk of the host.
+const answerTimeout = 30 * time.Second
+
+// send sends a report.
+func (s *socket) send(rep report) (err error) {
+	if s.conn == nil {
+		if s.conn, err = net.Dial("unix", os.Getenv("AGBOX_AGENT_SOCKET")); err != nil {
+			return err
+		}
+		s.in = bufio.NewReader(s.conn)
+	}
+	s.id++
+	rep.ID, rep.Token = s.id, os.Getenv("AGBOX_TOKEN")
+	line, err := json.Marshal(rep)
+	if err != nil {
+		return err
+	}
+	if err := s.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return err
+	}
+	_, err = s.conn.Write(append(line, '\n'))
+	return err
+}
+
+// receive reads the answer to the last report.
+func (s *socket) receive() (answer, error) {
+	var a answer
+	line, err := s.in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &a)
+	}
+	if err == nil && a.ID != s.id {
+		err = fmt.Errorf("the answer %q is to another report than %d", line, s.id)
+	}
+	return a, err
+}
+
+// ask sends a report and returns the answer.
+func (s *socket) ask(rep report) (answer, error) {
+	if err := s.send(rep); err != nil {
+		return answer{}, err
+	}
+	return s.receive()
+}
+
+// report sends a report, unless the robot is to die at it, and records what was sent and
+// what was acknowledged. A report that is refused is an error.
+func (r *robot) report(rep report) error {
+	r.reports++
+	e := diary.Entry{
+		What: diary.Send, Op: rep.Op, Report: r.reports, Step: rep.step,
+		InputTokens: rep.InputTokens, OutputTokens: rep.OutputTokens, Steps: rep.Steps,
+	}
+	r.dieAt(r.reports, before)
+	r.write(e)
+	if err := r.socket.send(rep); err != nil {
+		return err
+	}
+	r.dieAt(r.reports, after)
+	got, err := r.socket.receive()
+	if err != nil {
+		return err
+	}
+	if e.What = diary.Ack; !got.OK {
+		e.What, e.Text = diary.Refused, got.Error.Code+": "+got.Error.Message
+	}
+	r.write(e)
+	if !got.OK {
+		return fmt.Errorf("the report %s was refused: %s", rep.Op, e.Text)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/agbox/agbox/e2e/internal/robot/diary"
+)
+
+// robot is one incarnation.
+type robot struct {
+	options
+	agentID     string
+	incarnation uint32
+	diary       *os.File
+	effects     *os.File
+	socket      *socket
+	deaths      []death
+	terminated  func() bool
+	// reports counts the reports of this incarnation.
+	reports int
+	// used and done are what this incarnation has used and completed.
+	used usage
+	done uint64
+}
+
+// usage is what an incarnation has used.
+type usage struct {
+	input, output, micro uint64
+}
+
+func newRobot(o options) (*robot, error) {
+	n, err := strconv.ParseUint(os.Getenv("AGBOX_INCARNATION"), 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("this is not the program of an agent: %w", err)
+	}
+	r := &robot{options: o, agentID: os.Getenv("AGBOX_AGENT_ID"), incarnation: uint32(n), socket: newSocket(), terminated: func() bool { return false }}
+	if r.deaths, err = planned(o, r.incarnation); err != nil {
+		return nil, err
+	}
+	if r.diary, err = diary.Append(diary.Name(o.folder, r.agentID)); err != nil {
+		return nil, err
+	}
+	r.effects, err = diary.Append(diary.Effects(o.folder, r.agentID))
+	return r, err
+}
+
+// work does the steps that are left and returns the exit code.
+func (r *robot) work() (int, error) {
+	// Each incarnation holds this lock for its life, so two at the same time are seen.
+	if err := syscall.Flock(int(r.diary.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		r.write(diary.Entry{What: diary.Overlap})
+	}
+	from, err := r.resume()
+	if err != nil {
+		return 0, err
+	}
+	r.write(diary.Entry{What: diary.Begin, From: from, Env: environment()})
+	for _, state := range []string{"HYDRATING", "READY", "EXECUTING"} {
+		if err := r.report(report{Op: "state", State: state}); err != nil {
+			return 0, err
+		}
+	}
+	for step := from + 1; step <= r.steps; step++ {
+		r.wait(step)
+		if r.terminated() {
+			r.write(diary.Entry{What: diary.End, Text: "SIGTERM"})
+			return 128 + int(syscall.SIGTERM), nil
+		}
+		if err := r.step(step); err != nil {
+			return 0, err
+		}
+		time.Sleep(r.pace)
+	}
+	if err := r.report(report{Op: "state", State: "DRAINING"}); err != nil {
+		return 0, err
+	}
+	err = r.report(report{Op: "done", Outcome: "complete", Message: fmt.Sprintf("%d steps are done", r.steps)})
+	r.write(diary.Entry{What: diary.End})
+	return 0, err
+}
+
+// environment is what the incarnation was told about itself.
+func environment() map[string]string {
+	env := make(map[string]string)
+	for _, entry := range os.Environ() {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "AGBOX_") && name != "AGBOX_TOKEN" {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// wait returns once a step may begin.
+func (r *robot) wait(step int) {
+	for step == r.waitAt && !r.terminated() {
+		if _, err := os.Stat(filepath.Join(r.folder, "go")); err == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// step does a step: a call of a model, an effect, and the reports about both.
+func (r *robot) step(step int) error {
+	random := rand.New(rand.NewPCG(r.seed, uint64(step)))
+	r.used.input += 100 + random.Uint64N(900)
+	r.used.output += 10 + random.Uint64N(90)
+	r.used.micro += 1000
+	if err := r.report(report{Op: "usage", InputTokens: r.used.input, OutputTokens: r.used.output, CostUSD: fmt.Sprintf("%d.%06d", r.used.micro/1e6, r.used.micro%1e6)}); err != nil {
+		return err
+	}
+	if err := r.effect(step); err != nil {
+		return err
+	}
+	r.done++
+	if err := r.report(report{Op: "step", Steps: r.done, step: step}); err != nil {
+		return err
+	}
+	return r.report(report{Op: "say", Text: fmt.Sprintf("step %d of %d", step, r.steps)})
+}
+
+// effect has the effect of a step, unless the outside world has it already.
+func (r *robot) effect(step int) error {
+	had, err := diary.Lines(r.effects.Name())
+	if err != nil {
+		return err
+	}
+	id := diary.Invocation(r.agentID, step)
+	if slices.Contains(had, id) {
+		r.write(diary.Entry{What: diary.Skip, Step: step})
+		return nil
+	}
+	_, err = r.effects.WriteString(id + "\n")
+	return err
+}
+
+// resume returns the step after which this incarnation goes on.
+func (r *robot) resume() (int, error) {
+	had, err := diary.Lines(r.effects.Name())
+	return len(had), err
+}
+
+// beats reports that the robot is alive. It has a connection of its own, so a slow report
+// delays no beat.
+func (r *robot) beats() {
+	s := newSocket()
+	for range time.Tick(r.beat) {
+		_, _ = s.ask(report{Op: "beat"})
+	}
+}
+
+// write adds an entry to the diary.
+func (r *robot) write(e diary.Entry) {
+	e.Incarnation = r.incarnation
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = r.diary.Write(append(line, '\n')) // one write, so a whole line or none
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "robot: the diary cannot be written:", err)
+		os.Exit(badExit)
+	}
+}
