@@ -61,7 +61,9 @@ type Server struct {
 	// Held across I/O: an incarnation must not start before it can connect.
 	starting sync.Mutex
 
-	// mu guards the fields below. It is never held across I/O.
+	// mu guards the fields below.
+	// Held across I/O: the deadlines and ends of connections, neither of which waits. Both
+	// must follow the order in which connections change their owner.
 	mu       sync.Mutex
 	listener *net.UnixListener
 	closed   bool
