@@ -78,11 +78,15 @@ func (t *Tx) forgetSandboxKey(sandboxID string) error {
 	return t.remove(bucketSandboxRequests, []byte(sandboxID))
 }
 
-// PutExecKey records the request key of an exec. Its request, which PutExecConfig
-// stores, has the key too.
+// PutExecKey records the request key of an exec. Its request, which PutExecConfig stores,
+// has the key too. A key that is the id of its exec, as most are, needs no entry in the
+// index of keys, which would cost a page or two of each write.
 func (t *Tx) PutExecKey(execID, key string) error {
 	if !ids.Valid(execID) {
 		return invalidID("exec", execID)
+	}
+	if key == execID {
+		return nil
 	}
 	return t.put(bucketExecKeys, []byte(key), []byte(execID))
 }
@@ -90,7 +94,20 @@ func (t *Tx) PutExecKey(execID, key string) error {
 // ExecOfKey returns the id of the exec that was created with a request key; empty if
 // there is none.
 func (t *Tx) ExecOfKey(key string) (execID string) {
-	return string(t.get(bucketExecKeys, []byte(key)))
+	if id := t.get(bucketExecKeys, []byte(key)); id != nil {
+		return string(id)
+	}
+	if _, reserved := t.ExecReserved(key); !reserved {
+		return ""
+	}
+	// An exec has that id. Was it its key too? The sandbox is not known here, but only a
+	// repeated request gets so far.
+	for _, sandboxID := range t.SandboxIDs() {
+		if request, err := t.ExecConfig(sandboxID, key); err == nil && request.GetRequestKey() == key {
+			return key
+		}
+	}
+	return ""
 }
 
 // forgetExecKey removes the key of an exec, whose request must still be there.

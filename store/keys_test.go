@@ -15,7 +15,7 @@ func TestRequestKeysAreForgottenWithTheirRecords(t *testing.T) {
 	}
 	mustUpdate(t, s, func(tx *Tx) error {
 		return errors.Join(reserve("box")(tx), tx.PutSandboxConfig("box", &agboxv1.CreateSpec{}), tx.PutSandboxKey("box", "k", []byte("d")),
-			exec(tx, "x1", "k1"), exec(tx, "x2", "k2"))
+			exec(tx, "x1", "k1"), exec(tx, "x2", "k2"), exec(tx, "x3", "x3"), exec(tx, "x4", "x5"))
 	})
 	want := func(sandbox, digest, one, two string) {
 		t.Helper()
@@ -26,6 +26,17 @@ func TestRequestKeysAreForgottenWithTheirRecords(t *testing.T) {
 		})
 	}
 	want("box", "d", "x1", "x2")
+	own := func(x3, x4 string) {
+		t.Helper()
+		mustView(t, s, func(tx *Tx) {
+			if tx.ExecOfKey("x3") != x3 || tx.ExecOfKey("x4") != x4 || tx.ExecOfKey("none") != "" {
+				t.Errorf("the ids are keys of %q, %q and %q", tx.ExecOfKey("x3"), tx.ExecOfKey("x4"), tx.ExecOfKey("none"))
+			}
+		})
+	}
+	own("x3", "")
+	mustUpdate(t, s, func(tx *Tx) error { return tx.ForgetExecs("box", "x3") })
+	own("", "")
 	mustUpdate(t, s, func(tx *Tx) error { return tx.ForgetExecs("box", "x1") })
 	want("box", "d", "", "x2")
 	mustUpdate(t, s, func(tx *Tx) error { return tx.DropSandbox("box") })

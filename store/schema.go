@@ -33,7 +33,7 @@ const SchemaVersion uint32 = 2
 //	  {request_key}                  -> sandbox id (UTF-8)
 //	sandbox-requests                 sandboxes that were created with a request key
 //	  {sandbox_id}                   -> store.v1.Request
-//	exec-keys                        request keys of execs; exec-config has them too
+//	exec-keys                        request keys of execs that are not their ids; exec-config has all
 //	  {request_key}                  -> exec id (UTF-8)
 //	exec-last-event:{sandbox_id}     index: newest event of each exec
 //	  {exec_id}                      -> uint64, sequence in events:{sandbox_id}

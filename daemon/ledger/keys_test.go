@@ -52,10 +52,16 @@ func TestARepeatedCreateWithItsKeyGetsTheSameAnswer(t *testing.T) {
 }
 
 func TestARepeatedExecWithItsKeyIsAcceptedOnce(t *testing.T) {
+	for _, key := range []string{"k", "x"} { // the second is the id itself, as clients choose it
+		t.Run(key, func(t *testing.T) { repeatExec(t, key) })
+	}
+}
+
+func repeatExec(t *testing.T, key string) {
 	l := fresh(t)
 	ready(t, l, "a")
 	req := request("x")
-	req.RequestKey = "k"
+	req.RequestKey = key
 	for want := range 2 {
 		known, err := l.RepeatedExec(t.Context(), req)
 		if err != nil || known != (want == 1) {
@@ -66,10 +72,14 @@ func TestARepeatedExecWithItsKeyIsAcceptedOnce(t *testing.T) {
 			t.Errorf("again %v, error %v", again, err)
 		}
 	}
+	reused := agboxv1.ErrorReason_REQUEST_KEY_REUSED
+	if key == "x" {
+		reused = agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS
+	}
 	other := proto.CloneOf(req)
 	other.Command = []string{"false"}
 	_, err := l.AcceptExec(t.Context(), other, "boot")
-	wantReason(t, err, agboxv1.ErrorReason_REQUEST_KEY_REUSED)
+	wantReason(t, err, reused)
 	if known, err := l.RepeatedExec(t.Context(), other); known || err != nil {
 		t.Errorf("another command: known %v, error %v", known, err)
 	}
@@ -79,4 +89,17 @@ func TestARepeatedExecWithItsKeyIsAcceptedOnce(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_REQUEST_KEY_REUSED)
 	_, err = l.AcceptExec(t.Context(), request("x"), "boot")
 	wantReason(t, err, agboxv1.ErrorReason_EXEC_ID_ALREADY_EXISTS)
+}
+
+func TestAnIDThatIsNoKeyIsFreeAsAKey(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "a")
+	if _, err := l.AcceptExec(t.Context(), request("x"), "boot"); err != nil {
+		t.Fatal(err)
+	}
+	req := request("y")
+	req.RequestKey = "x"
+	if again, err := l.AcceptExec(t.Context(), req, "boot"); err != nil || again {
+		t.Errorf("again %v, error %v", again, err)
+	}
 }
