@@ -43,7 +43,7 @@ func (j *Journal) Append(p []byte, durable bool) error {
 	if j.size+int64(n) > j.max {
 		return fmt.Errorf("the journal %s has reached its limit of %d bytes: %w", j.file.Name(), j.max, errdefs.ErrResourceExhausted)
 	}
-	granted, written := j.quota.take(time.Now(), n), 0
+	granted, written := j.quota.takeForJournal(time.Now(), n), 0
 	defer func() { j.quota.commit(granted, written) }()
 	if granted < n {
 		return fmt.Errorf("the logs of the sandbox have reached their limit: %w", errdefs.ErrResourceExhausted)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -21,7 +22,9 @@ func TestAJournalIsAppendedToAndRead(t *testing.T) {
 	if _, err := d.OpenJournal("e"); !errors.Is(err, ErrNotExist) {
 		t.Errorf("a journal that does not exist: %v", err)
 	}
-	j, err := d.CreateJournal("e", 10, d.NewQuota(15), KeepOwner)
+	quota := d.NewQuota(15)
+	quota.reserve = 0
+	j, err := d.CreateJournal("e", 10, quota, KeepOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +40,7 @@ func TestAJournalIsAppendedToAndRead(t *testing.T) {
 	if _, err := d.CreateJournal("e", 10, nil, KeepOwner); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("a second journal of an exec: %v", err)
 	}
-	second, err := d.CreateJournal("f", 100, j.quota, KeepOwner)
+	second, err := d.CreateJournal("f", 100, quota, KeepOwner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +59,34 @@ func TestAJournalIsAppendedToAndRead(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(path, "e*")); len(left) > 0 {
 		t.Errorf("the removal left %v", left)
+	}
+}
+
+func TestOutputLeavesRoomForJournals(t *testing.T) {
+	d := quotaDir(t)
+	q := d.NewQuota(1000)
+	q.reserve = 20
+	noisy := quotaWriter(t, d, "noisy", q)
+	noisy.Write(Stdout, time.Now(), make([]byte, 5000))
+	if n := noisy.Counts(); n.StdoutDropped == 0 {
+		t.Fatalf("the output has not reached the limit: %+v", n)
+	}
+	j, err := d.CreateJournal("e", 100, q, KeepOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for range 2 {
+		if err := j.Append([]byte("123456789\n"), true); err != nil {
+			t.Errorf("a row after the output has reached the limit: %v", err)
+		}
+	}
+	if err := j.Append([]byte("1\n"), true); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("a row beyond the reserve: %v", err)
+	}
+	dropped := noisy.Counts().StdoutDropped
+	if noisy.Write(Stdout, time.Now(), make([]byte, 10)); noisy.Counts().StdoutDropped != dropped+10 {
+		t.Errorf("output was written into the reserve: %+v", noisy.Counts())
 	}
 }
 

@@ -16,14 +16,20 @@ import (
 // recount is the minimum time between two counts of the files when the quota is full.
 const recount = time.Second
 
+// journalReserve is how many bytes journals may have when output has reached the limit, so
+// that a command that prints too much costs no agent its reports. The folder of the logs may
+// grow beyond the limit by more than that (package daemon/room).
+const journalReserve = 64 << 20
+
 // Quota limits the total size of the output of all execs of a directory, with its index and
-// journals: the index of short writes is longer than their output. Files that existed before count
-// too. Removed files free their space: when the quota is full, the
-// files are counted again. That happens at most once a second, and only if output would
-// be dropped. A nil Quota has no limit.
+// journals: the index of short writes is longer than their output. Journals may exceed the
+// limit by a reserve. Files that existed before count too. Removed files free their space:
+// when the quota is full, the files are counted again. That happens at most once a second,
+// and only if something would be dropped. A nil Quota has no limit.
 type Quota struct {
 	dir *Dir
-	max uint64
+	// max is the limit, and reserve what journals may have beyond it.
+	max, reserve uint64
 
 	// mu guards the fields below.
 	// Held across I/O: no space may be reserved while the files are counted.
@@ -41,30 +47,43 @@ func (d *Dir) NewQuota(max uint64) *Quota {
 	if max == 0 {
 		return nil
 	}
-	return &Quota{dir: d, max: max}
+	return &Quota{dir: d, max: max, reserve: journalReserve}
 }
 
-// take reserves space for at most n bytes and returns the number of bytes reserved.
+// take reserves space for at most n bytes of output and returns the number of bytes
+// reserved.
 func (q *Quota) take(now time.Time, n int) int {
 	if q == nil {
 		return n
 	}
+	return q.takeWithin(now, n, q.max)
+}
+
+// takeForJournal is take for a journal.
+func (q *Quota) takeForJournal(now time.Time, n int) int {
+	if q == nil {
+		return n
+	}
+	return q.takeWithin(now, n, q.max+q.reserve)
+}
+
+func (q *Quota) takeWithin(now time.Time, n int, max uint64) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if since := now.Sub(q.counted); q.counted.IsZero() || q.leftLocked() < uint64(n) && (since >= recount || since < 0) {
+	if since := now.Sub(q.counted); q.counted.IsZero() || q.leftLocked(max) < uint64(n) && (since >= recount || since < 0) {
 		q.counted = now
 		// If the count fails, keep the old value.
 		if used, err := q.dir.outputBytes(); err == nil {
 			q.used = used + q.pending
 		}
 	}
-	n = int(min(uint64(n), q.leftLocked()))
+	n = int(min(uint64(n), q.leftLocked(max)))
 	q.used += uint64(n)
 	q.pending += uint64(n)
 	return n
 }
 
-func (q *Quota) leftLocked() uint64 { return q.max - min(q.used, q.max) }
+func (q *Quota) leftLocked(max uint64) uint64 { return max - min(q.used, max) }
 
 // commit says how many of the reserved bytes were written. It frees the others.
 func (q *Quota) commit(taken, written int) {
