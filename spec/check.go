@@ -35,6 +35,7 @@ func (r *resolver) check() {
 	r.blank(s.GetPostCreate(), "post_create")
 	r.services()
 	r.ports()
+	r.agent()
 	// Last, because the more specific checks have better sentences.
 	r.rules()
 	r.onlyByFlag()

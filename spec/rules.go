@@ -51,6 +51,9 @@ func (r *resolver) problem(path []any, format string, args ...any) {
 // patterns describe regular expressions in words. The key is the field's name within its
 // message or, for all messages, the name alone.
 var patterns = map[string]string{
+	"AgentSpec.name":         "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
+	"AgentSpec.class":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
+	"cost_usd":               "US dollars with up to 6 decimals, for example 5.00",
 	"CreateSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"VolumeSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"ServiceSpec.name":       "lower-case letters, digits, '_' and '-', at most 63, beginning and ending with a letter or digit, because it is a host name",
@@ -121,6 +124,10 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 			return "There is no number, or 0: write one " + bounds
 		}
 		return fmt.Sprintf("%s is not allowed here: write a number %s", got, bounds)
+	case "uint32.lte":
+		return fmt.Sprintf("%s is not allowed here: write a number up to %s", got, limit)
+	case "duration.gt":
+		return "The time is not above zero: write a longer one, or leave it out"
 	case "duration.gte":
 		return "The time is below zero: write 0s or more"
 	}

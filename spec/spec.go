@@ -38,6 +38,8 @@ type Input struct {
 	Rules   Validator
 	// Host says what must not leave the host. Its Home is ignored: Request has it.
 	Host Host
+	// CheckAgent checks the figures of the agent. nil leaves that out.
+	CheckAgent CheckAgent
 }
 
 // Result is the result of Resolve.

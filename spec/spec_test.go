@@ -25,7 +25,7 @@ func resolve(t testing.TB, req *agboxv1.CreateSandboxRequest) *Result {
 	if req.GetHomeDir() == "" {
 		req.HomeDir = "/home/me"
 	}
-	return Resolve(Input{Request: req, Rules: rules, Host: testHost})
+	return Resolve(Input{Request: req, Rules: rules, Host: testHost, CheckAgent: checkAgent})
 }
 
 func file(text string) *agboxv1.CreateSandboxRequest {
@@ -304,7 +304,7 @@ func FuzzResolve(f *testing.F) {
 		case 2:
 			req.BaseFiles = []*agboxv1.ConfigFile{{Path: "/p/devcontainer.json", Content: text}}
 		}
-		r := Resolve(Input{Request: req, Rules: rules})
+		r := Resolve(Input{Request: req, Rules: rules, CheckAgent: checkAgent})
 		if (r.Spec == nil) != (len(r.Problems) > 0) || r.Spec != nil && r.Spec.GetImage() == "" {
 			t.Errorf("spec %v, problems %v", r.Spec, r.Problems)
 		}

@@ -53,25 +53,32 @@ func (a *app) agentSpawnCommand() *cobra.Command {
 	var o agentSpawnOptions
 	var command []string
 	cmd := &cobra.Command{
-		Use:   "spawn [NAME] {--in SANDBOX | --image IMAGE | -f FILE} [flags] -- COMMAND ARGS...",
+		Use:   "spawn [NAME] [--in SANDBOX | --image IMAGE | -f FILE] [flags] [-- COMMAND ARGS...]",
 		Short: "Start an agent and print its id",
 		Long: `Start an agent whose program is COMMAND, and print its id. With --in it runs in an
 existing sandbox. Otherwise agbox makes a sandbox for it, from the same file and
 flags as "agbox create" takes, and removes that sandbox 5 minutes after the agent
 has ended.
 
+The sandbox file may describe the agent as well, in its block agent: name, command
+and limits. NAME, COMMAND and flags override that block. With --in, the block is that
+of the file from which the sandbox was made.
+
 A program that exits with 0 has completed the agent. Any other end is a crash: agbox
 starts it again after 5 seconds, then after 1, 5 and 30 minutes. The fifth crash, the
 third with the same error, or the second for lack of memory ends the agent as
 DEAD_LETTER.`,
 		Example: `  agbox agent spawn fixer --in demo -- sh -c ./work.sh
-  agbox agent spawn --image my/agent --class coder -- agent --task 12`,
+  agbox agent spawn --image my/agent --class coder -- agent --task 12
+  agbox agent spawn                      # what ./agbox.yaml describes`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
-			if dash < 0 || dash == len(args) {
+			if dash == len(args) {
 				return usagef("%s needs the agent's COMMAND after --.", cmd.CommandPath())
 			}
-			args, command = args[:dash], args[dash:]
+			if dash >= 0 {
+				args, command = args[:dash], args[dash:]
+			}
 			return arguments(0, 1, "one NAME")(cmd, args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -102,6 +102,6 @@ func (c *Controller) Admit(ctx context.Context, id string, req *agboxv1.CreateSa
 func (c *Controller) merge(req *agboxv1.CreateSandboxRequest) *spec.Result {
 	return spec.Resolve(spec.Input{
 		Request: req, Rules: c.rules,
-		Host: c.host.Host,
+		Host: c.host.Host, CheckAgent: checkAgent,
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/ids"
-	"github.com/agbox/agbox/internal/secrets"
+	"github.com/agbox/agbox/spec/document"
 )
 
 // agentCalls is AgentService.
@@ -34,20 +34,17 @@ type agentCalls struct {
 
 // SpawnAgent accepts an agent.
 func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequest) (*agboxv1.SpawnAgentResponse, error) {
-	spec := req.GetSpec()
-	if spec == nil {
-		spec = new(agboxv1.AgentSpec)
-	}
-	if err := checkAgent(spec); err != nil {
-		return nil, err
-	}
-	n := ledger.NewAgent{ID: req.GetAgentId(), Name: spec.GetName(), Spec: spec}
+	n := ledger.NewAgent{ID: req.GetAgentId()}
 	if n.ID == "" {
 		n.ID = ids.New()
 	}
 	if err := s.place(ctx, req, &n); err != nil {
 		return nil, err
 	}
+	if len(n.Spec.GetCommand()) == 0 {
+		return nil, invalid("An agent needs a command: give the program that it runs, or write it into the sandbox file, as command in the block agent.")
+	}
+	n.Name = n.Spec.GetName()
 	a, err := s.ledger.SpawnAgent(ctx, n)
 	if err != nil {
 		return nil, err
@@ -59,56 +56,57 @@ func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequ
 	return &agboxv1.SpawnAgentResponse{Agent: s.view(a)}, nil
 }
 
-// place decides in which sandbox the agent runs. An own one is resolved and admitted as in
-// CreateSandbox.
+// place decides in which sandbox the agent runs, and sets its spec: the fields of the
+// request over the block "agent" of the sandbox.
 func (s *agentCalls) place(ctx context.Context, req *agboxv1.SpawnAgentRequest, n *ledger.NewAgent) error {
-	own := req.GetSandbox()
 	switch {
-	case req.GetSandboxId() != "" && own != nil:
+	case req.GetSandboxId() != "" && req.GetSandbox() != nil:
 		return invalid("sandbox_id and sandbox exclude each other: give one of them.")
-	case req.GetSandboxId() != "":
-		sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
-		n.SandboxID = sb.ID
-		return err
-	case own == nil:
+	case req.GetSandbox() != nil:
+		return s.placeInOwn(ctx, req, n)
+	case req.GetSandboxId() == "":
 		return invalid("Give sandbox_id, the sandbox in which the agent runs, or sandbox, from which one is made for it.")
-	case own.GetSandboxId() != "" || own.GetRequestKey() != "":
-		return invalid("The sandbox of an agent gets its id from the agent: leave out sandbox_id and request_key.")
 	}
-	n.SandboxID = "agent-" + n.ID
-	if known, again := s.ledger.Agent(n.ID); again {
-		n.Own = own.GetCreateSpec() // accepted before; only that there is one is compared
-		n.SandboxID = known.SandboxID
-		return nil
+	sb, err := s.ledger.FindSandbox(ctx, req.GetSandboxId())
+	if err != nil {
+		return err
 	}
-	own = proto.CloneOf(own)
-	own.SandboxId = n.SandboxID
-	var err error
-	n.Own, err = s.admission.Admit(ctx, n.SandboxID, own)
+	n.SandboxID = sb.ID
+	n.Spec, err = s.admission.AgentIn(sb.Spec.GetAgent(), req.GetSpec())
 	return err
 }
 
-// checkAgent checks what the rules of the message cannot say.
-func checkAgent(spec *agboxv1.AgentSpec) error {
-	if len(spec.GetCommand()) == 0 || spec.GetCommand()[0] == "" {
-		return invalid("An agent needs a command: give the program that it runs.")
+// placeInOwn resolves and admits the agent's own sandbox as in CreateSandbox. The agent is
+// a part of the sandbox's spec, so both are merged and checked together.
+func (s *agentCalls) placeInOwn(ctx context.Context, req *agboxv1.SpawnAgentRequest, n *ledger.NewAgent) error {
+	if req.GetSandbox().GetSandboxId() != "" || req.GetSandbox().GetRequestKey() != "" {
+		return invalid("The sandbox of an agent gets its id from the agent: leave out sandbox_id and request_key.")
 	}
-	for name := range spec.GetEnvs() {
-		if secrets.Named(name) {
-			return invalid("The variable %s is a secret: give it to the sandbox, where it is encrypted. The agent's program gets it too.", name)
-		}
+	n.SandboxID = "agent-" + n.ID
+	own := proto.CloneOf(req.GetSandbox())
+	own.SandboxId = n.SandboxID
+	if own.CreateSpec == nil {
+		own.CreateSpec = new(agboxv1.CreateSpec)
 	}
-	beat := agent.RulesOf(spec).Heartbeat
-	if beat.Interval <= 0 || beat.Stale <= beat.Interval || beat.Escalate <= beat.Stale || beat.Crashed <= beat.Escalate || beat.Zombie <= beat.Crashed {
-		return invalid("The times of heartbeat must ascend: interval %s, stale %s, escalate %s, crashed %s, zombie %s.",
-			beat.Interval, beat.Stale, beat.Escalate, beat.Crashed, beat.Zombie)
+	own.CreateSpec.Agent = over(own.GetCreateSpec().GetAgent(), req.GetSpec())
+	if known, again := s.ledger.Agent(n.ID); again {
+		n.Own = own.GetCreateSpec() // accepted before; only that there is one is compared
+		n.Spec, n.SandboxID = s.admission.AgentOf(own), known.SandboxID
+		return nil
 	}
-	for _, d := range spec.GetRetry().GetDelays() {
-		if d.AsDuration() < 0 {
-			return invalid("A pause of retry.delays is negative: %s.", d.AsDuration())
-		}
+	var err error
+	n.Own, err = s.admission.Admit(ctx, n.SandboxID, own)
+	n.Spec = n.Own.GetAgent()
+	return err
+}
+
+// over merges the fields of an agent over those of another one.
+func over(under, fields *agboxv1.AgentSpec) *agboxv1.AgentSpec {
+	if under == nil {
+		return fields
 	}
-	return nil
+	document.Merge(under.ProtoReflect(), &document.Origin{}, fields.ProtoReflect(), document.Describe(fields.ProtoReflect(), &document.Origin{}))
+	return under
 }
 
 // GetAgent returns one agent.

@@ -3,12 +3,15 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/spec"
 )
 
@@ -28,13 +31,13 @@ func TestTheGeneratedDocumentsAreCurrent(t *testing.T) {
 }
 
 func TestEveryFieldHasAComment(t *testing.T) {
-	proto, err := os.ReadFile(filepath.Join(root, "proto/agbox/v1/spec.proto"))
+	comments, err := allComments(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	comments := readComments(string(proto))
 	for _, m := range messages() {
-		if len(examples[string(m.Name())]) == 0 {
+		// The example of the block agent shows the blocks in it.
+		if within := strings.HasPrefix(string(m.Name()), "Agent") && m.Name() != "AgentSpec"; !within && len(examples[string(m.Name())]) == 0 {
 			t.Errorf("%s has no example", m.Name())
 		}
 		for i := range m.Fields().Len() {
@@ -69,6 +72,40 @@ func TestEveryExampleIsValid(t *testing.T) {
 		}
 		if filepath.Base(file) == "base.yaml" && (r.Spec.GetEnvs()["ROLE"] != "app" || r.Spec.GetEnvs()["PROJECT"] == "" || len(r.Spec.GetServices()) != 1) {
 			t.Errorf("the base files became %v", r.Spec)
+		}
+	}
+}
+
+// TestTheExampleOfAnAgentHasTheDefaults also checks that it has every field with a default.
+func TestTheExampleOfAnAgentHasTheDefaults(t *testing.T) {
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := client.SpecFiles{File: filepath.Join(root, "docs/examples/agent.yaml")}.Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := spec.Resolve(spec.Input{Request: req, Rules: rules}).Spec.GetAgent()
+	if want := agent.RulesOf(nil); !reflect.DeepEqual(agent.RulesOf(got), want) {
+		t.Errorf("the rules of the example are\n%+v\nand the defaults\n%+v", agent.RulesOf(got), want)
+	}
+	for i := range got.ProtoReflect().Descriptor().Fields().Len() {
+		f := got.ProtoReflect().Descriptor().Fields().Get(i)
+		if f.Name() == "user" || f.Name() == "working_dir" {
+			continue // empty means that of the sandbox
+		}
+		if !got.ProtoReflect().Has(f) {
+			t.Errorf("the example does not have %s", f.Name())
+		}
+		if f.Kind() != protoreflect.MessageKind || f.IsMap() || f.Message().FullName() == "google.protobuf.Duration" {
+			continue
+		}
+		inner := got.ProtoReflect().Get(f).Message()
+		for j := range inner.Descriptor().Fields().Len() {
+			if g := inner.Descriptor().Fields().Get(j); !inner.Has(g) && g.Kind() != protoreflect.BoolKind {
+				t.Errorf("the example does not have %s.%s", f.Name(), g.Name())
+			}
 		}
 	}
 }

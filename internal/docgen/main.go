@@ -1,4 +1,4 @@
-// Docgen generates the documentation of sandbox files from the .proto file that defines
+// Docgen generates the documentation of sandbox files from the .proto files that define
 // them: docs/spec.md for people and docs/agbox.schema.json for editors.
 //
 //	go run ./internal/docgen
@@ -6,6 +6,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 )
@@ -28,13 +29,25 @@ func main() {
 	}
 }
 
+// allComments reads the comments of the .proto files that define sandbox files.
+func allComments(root string) (map[string]string, error) {
+	comments := make(map[string]string)
+	for _, name := range []string{"spec.proto", "agent.proto"} {
+		proto, err := os.ReadFile(filepath.Join(root, "proto/agbox/v1", name))
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(comments, readComments(string(proto)))
+	}
+	return comments, nil
+}
+
 // generate returns the content of all files by their paths in the repository.
 func generate(root string) (map[string][]byte, error) {
-	proto, err := os.ReadFile(filepath.Join(root, "proto/agbox/v1/spec.proto"))
+	comments, err := allComments(root)
 	if err != nil {
 		return nil, err
 	}
-	comments := readComments(string(proto))
 	schema, err := schemaOf(comments)
 	if err != nil {
 		return nil, err

@@ -22,18 +22,20 @@ var examples = map[string][]string{
 	"CreateSpec": {"sandbox", "limits", "tools"}, "WorkspaceSpec": {"workspace"}, "MountSpec": {"mounts"}, "CopySpec": {"copies"},
 	"TmpfsSpec": {"tmpfs"}, "VolumeSpec": {"volumes"}, "PortMapping": {"ports"}, "UlimitSpec": {"limits"}, "SecuritySpec": {"security"},
 	"ServiceSpec": {"services"}, "HealthcheckConfig": {"healthcheck"}, "ServiceDependency": {"dependencies"},
+	"AgentSpec": {"agent"},
 }
 
 // titles maps a message to its heading.
 var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
+	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentBreakerLimits": "breaker",
 }
 
 // pageOf returns the content of docs/spec.md.
 func pageOf(comments map[string]string, dir string) ([]byte, error) {
 	var b strings.Builder
-	b.WriteString("<!-- Written by go run ./internal/docgen; change internal/docgen/intro.md, docs/examples and spec.proto instead. -->\n")
+	b.WriteString("<!-- Written by go run ./internal/docgen; change internal/docgen/intro.md, docs/examples, spec.proto and agent.proto instead. -->\n")
 	text, err := withFiles(intro, dir)
 	if err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func valueOf(f protoreflect.FieldDescriptor) string {
 		word = "true or false"
 	case protoreflect.EnumKind:
 		word = "`" + strings.Join(document.EnumWords(f.Enum()), "`, `") + "`"
-	case protoreflect.Uint32Kind, protoreflect.Int64Kind:
+	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Int64Kind:
 		word = "number"
 	case protoreflect.MessageKind:
 		switch {

@@ -177,6 +177,8 @@ func valueSchema(f protoreflect.FieldDescriptor) object {
 			s["maximum"] = most
 		}
 		return s
+	case protoreflect.Uint64Kind:
+		return object{"type": "integer", "minimum": rules(f).GetUint64().GetGte()}
 	case protoreflect.Int64Kind:
 		return object{"anyOf": []object{{"type": "integer", "minimum": -1}, {"enum": []string{"unlimited"}}}}
 	}

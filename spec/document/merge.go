@@ -36,11 +36,14 @@ func Describe(m protoreflect.Message, at *Origin) *Origin {
 }
 
 // replaced are the lists that a merge replaces instead of appending to.
-var replaced = map[protoreflect.Name]bool{"entrypoint": true}
+var replaced = map[protoreflect.FullName]bool{
+	"agbox.v1.CreateSpec.entrypoint": true, "agbox.v1.AgentSpec.command": true, "agbox.v1.AgentRetry.delays": true,
+}
 
 // Merge merges src over dst, with their origins: scalars replace, maps merge by key,
-// lists append, messages merge field by field. An entrypoint replaces, because it is one
-// program with its arguments. A scalar that a file sets to its zero value also replaces.
+// lists append, messages merge field by field. An entrypoint and the command of an agent
+// replace, because each is one program with its arguments, and so do the pauses of an
+// agent, of which each has its place. A scalar that a file sets to its zero value also replaces.
 func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, srcAt *Origin) {
 	if dstAt.Fields == nil {
 		dstAt.Fields = make(map[string]*Origin)
@@ -57,7 +60,7 @@ func Merge(dst protoreflect.Message, dstAt *Origin, src protoreflect.Message, sr
 		case f.IsMap():
 			dstAt.Fields[name] = mergeMap(dst.Mutable(f).Map(), before, src.Get(f).Map(), at)
 		case f.IsList():
-			if replaced[f.Name()] {
+			if replaced[f.FullName()] {
 				dst.Clear(f)
 				before = nil
 			}

@@ -177,7 +177,7 @@ func listExample(n *Node) string {
 
 func (r *Reader) item(n *Node, f protoreflect.FieldDescriptor, into protoreflect.List, list *Origin, path string) {
 	at := r.At(n, path)
-	if f.Kind() != protoreflect.MessageKind {
+	if f.Kind() != protoreflect.MessageKind || f.Message().FullName() == durationName {
 		if v, ok := r.listScalar(n, f, at); ok {
 			into.Append(v)
 			list.Items = append(list.Items, at)
@@ -231,7 +231,7 @@ func (r *Reader) listScalar(n *Node, f protoreflect.FieldDescriptor, at *Origin)
 
 // numeric are text fields that accept a number.
 var numeric = []protoreflect.Name{
-	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner",
+	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner", "cost_usd",
 }
 
 // Numeric reports whether a text field accepts a number.
@@ -259,6 +259,12 @@ func (r *Reader) scalar(n *Node, f protoreflect.FieldDescriptor, at *Origin) (pr
 			return wrong("a whole number from 0 to 4294967295")
 		}
 		return protoreflect.ValueOfUint32(uint32(v)), true
+	case protoreflect.Uint64Kind:
+		v, err := strconv.ParseUint(n.Text, 10, 64)
+		if !n.scalar() || err != nil {
+			return wrong("a whole number of 0 or more")
+		}
+		return protoreflect.ValueOfUint64(v), true
 	case protoreflect.Int64Kind:
 		v, err := notation.Limit(n.Text)
 		if !n.scalar() || err != nil {

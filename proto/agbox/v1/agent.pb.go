@@ -865,7 +865,7 @@ type AgentSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name, unique among living agents. It can be used again after the agent is removed.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Class, which groups agents for the circuit breaker. Empty means none.
+	// Class. Agents of the same class share a circuit breaker. Empty means none.
 	Class string `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
 	// What the agent works on, for people.
 	Title string `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`
@@ -879,8 +879,9 @@ type AgentSpec struct {
 	Revival AgentRevival `protobuf:"varint,7,opt,name=revival,proto3,enum=agbox.v1.AgentRevival" json:"revival,omitempty"`
 	// Environment of the program. It overrides that of the sandbox.
 	Envs map[string]string `protobuf:"bytes,8,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// User and working directory of the program. Empty means those of execs.
-	User       string              `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
+	// User of the program: user, uid, user:group or uid:gid. Empty means that of execs.
+	User string `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
+	// Working directory of the program. Empty means that of execs.
 	WorkingDir string              `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Heartbeat  *AgentHeartbeat     `protobuf:"bytes,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Retry      *AgentRetry         `protobuf:"bytes,14,opt,name=retry,proto3" json:"retry,omitempty"`
@@ -1314,7 +1315,7 @@ func (x *AgentBudget) GetCostUsd() string {
 	return ""
 }
 
-// AgentBreakerLimits are those of the circuit breaker of the agent's class.
+// AgentBreakerLimits bounds the crashes of a class by a circuit breaker.
 type AgentBreakerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of different agents that must crash. 0 means 3.

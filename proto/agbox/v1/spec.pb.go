@@ -430,6 +430,9 @@ type CreateSpec struct {
 	// Names of further variables of envs whose values are secret: stored encrypted, and
 	// shown as "(secret)". Variables whose names say so, such as API_KEY, need no mention.
 	SecretEnvs []string `protobuf:"bytes,68,rep,name=secret_envs,json=secretEnvs,proto3" json:"secret_envs,omitempty"`
+	// The agent that "agbox agent spawn" starts in this sandbox, as far as its own arguments
+	// do not say otherwise. Creating the sandbox does not start it.
+	Agent *AgentSpec `protobuf:"bytes,80,opt,name=agent,proto3" json:"agent,omitempty"`
 	// The resolved builtin_tools. Set by the daemon; a request must not set it.
 	ToolProjections []*ToolProjection `protobuf:"bytes,65,rep,name=tool_projections,json=toolProjections,proto3" json:"tool_projections,omitempty"`
 	// True if the sources of mounts, copies and workspace are paths without symbolic links,
@@ -690,6 +693,13 @@ func (x *CreateSpec) GetEntrypoint() []string {
 func (x *CreateSpec) GetSecretEnvs() []string {
 	if x != nil {
 		return x.SecretEnvs
+	}
+	return nil
+}
+
+func (x *CreateSpec) GetAgent() *AgentSpec {
+	if x != nil {
+		return x.Agent
 	}
 	return nil
 }
@@ -1837,7 +1847,7 @@ var File_agbox_v1_spec_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_spec_proto_rawDesc = "" +
 	"\n" +
-	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xb6\x0f\n" +
+	"\x13agbox/v1/spec.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xe1\x0f\n" +
 	"\n" +
 	"CreateSpec\x12\x1e\n" +
 	"\x05image\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\x80 R\x05image\x126\n" +
@@ -1884,7 +1894,8 @@ const file_agbox_v1_spec_proto_rawDesc = "" +
 	"entrypoint\x18C \x03(\tR\n" +
 	"entrypoint\x12*\n" +
 	"\vsecret_envs\x18D \x03(\tB\t\xbaH\x06\x92\x01\x03\x10\x80\bR\n" +
-	"secretEnvs\x12C\n" +
+	"secretEnvs\x12)\n" +
+	"\x05agent\x18P \x01(\v2\x13.agbox.v1.AgentSpecR\x05agent\x12C\n" +
 	"\x10tool_projections\x18A \x03(\v2\x18.agbox.v1.ToolProjectionR\x0ftoolProjections\x12)\n" +
 	"\x10sources_resolved\x18E \x01(\bR\x0fsourcesResolved\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -2083,6 +2094,7 @@ var file_agbox_v1_spec_proto_goTypes = []any{
 	nil,                         // 21: agbox.v1.ToolProjection.EnvsEntry
 	nil,                         // 22: agbox.v1.ServiceSpec.EnvsEntry
 	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
+	(*AgentSpec)(nil),           // 24: agbox.v1.AgentSpec
 }
 var file_agbox_v1_spec_proto_depIdxs = []int32{
 	13, // 0: agbox.v1.CreateSpec.mounts:type_name -> agbox.v1.MountSpec
@@ -2100,29 +2112,30 @@ var file_agbox_v1_spec_proto_depIdxs = []int32{
 	11, // 12: agbox.v1.CreateSpec.ulimits:type_name -> agbox.v1.UlimitSpec
 	12, // 13: agbox.v1.CreateSpec.security:type_name -> agbox.v1.SecuritySpec
 	2,  // 14: agbox.v1.CreateSpec.idle_action:type_name -> agbox.v1.IdleAction
-	7,  // 15: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
-	0,  // 16: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
-	21, // 17: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
-	4,  // 18: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
-	23, // 19: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
-	23, // 20: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
-	23, // 21: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
-	23, // 22: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
-	22, // 23: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
-	16, // 24: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
-	15, // 25: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
-	10, // 26: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
-	9,  // 27: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
-	18, // 28: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
-	11, // 29: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
-	12, // 30: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
-	1,  // 31: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
-	5,  // 32: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	24, // 15: agbox.v1.CreateSpec.agent:type_name -> agbox.v1.AgentSpec
+	7,  // 16: agbox.v1.CreateSpec.tool_projections:type_name -> agbox.v1.ToolProjection
+	0,  // 17: agbox.v1.ToolProjection.kind:type_name -> agbox.v1.ProjectionKind
+	21, // 18: agbox.v1.ToolProjection.envs:type_name -> agbox.v1.ToolProjection.EnvsEntry
+	4,  // 19: agbox.v1.PortMapping.protocol:type_name -> agbox.v1.PortProtocol
+	23, // 20: agbox.v1.HealthcheckConfig.interval:type_name -> google.protobuf.Duration
+	23, // 21: agbox.v1.HealthcheckConfig.timeout:type_name -> google.protobuf.Duration
+	23, // 22: agbox.v1.HealthcheckConfig.start_period:type_name -> google.protobuf.Duration
+	23, // 23: agbox.v1.HealthcheckConfig.start_interval:type_name -> google.protobuf.Duration
+	22, // 24: agbox.v1.ServiceSpec.envs:type_name -> agbox.v1.ServiceSpec.EnvsEntry
+	16, // 25: agbox.v1.ServiceSpec.healthcheck:type_name -> agbox.v1.HealthcheckConfig
+	15, // 26: agbox.v1.ServiceSpec.ports:type_name -> agbox.v1.PortMapping
+	10, // 27: agbox.v1.ServiceSpec.volumes:type_name -> agbox.v1.VolumeSpec
+	9,  // 28: agbox.v1.ServiceSpec.tmpfs:type_name -> agbox.v1.TmpfsSpec
+	18, // 29: agbox.v1.ServiceSpec.depends_on:type_name -> agbox.v1.ServiceDependency
+	11, // 30: agbox.v1.ServiceSpec.ulimits:type_name -> agbox.v1.UlimitSpec
+	12, // 31: agbox.v1.ServiceSpec.security:type_name -> agbox.v1.SecuritySpec
+	1,  // 32: agbox.v1.ServiceSpec.pull_policy:type_name -> agbox.v1.PullPolicy
+	5,  // 33: agbox.v1.ServiceDependency.condition:type_name -> agbox.v1.DependencyCondition
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_spec_proto_init() }
@@ -2130,6 +2143,7 @@ func file_agbox_v1_spec_proto_init() {
 	if File_agbox_v1_spec_proto != nil {
 		return
 	}
+	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_spec_proto_msgTypes[2].OneofWrappers = []any{}
 	file_agbox_v1_spec_proto_msgTypes[5].OneofWrappers = []any{}
 	file_agbox_v1_spec_proto_msgTypes[6].OneofWrappers = []any{}

@@ -1,0 +1,66 @@
+package spec
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/secrets"
+	"github.com/agbox/agbox/spec/document"
+)
+
+// CheckAgent reports the figures of an agent that do not fit together. path begins in the
+// AgentSpec and is as for Result.Origin.
+type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any))
+
+// ResolveAgent merges the block "agent" of a sandbox that exists with the fields of an
+// agent, which override it, and checks the result, which is the agent of Result.Spec.
+func ResolveAgent(block, fields *agboxv1.AgentSpec, rules Validator, check CheckAgent) *Result {
+	r := &resolver{
+		Input:  Input{Request: new(agboxv1.CreateSandboxRequest), Rules: rules, CheckAgent: check},
+		report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{},
+	}
+	for _, layer := range []*agboxv1.AgentSpec{block, fields} {
+		if layer != nil {
+			s := &agboxv1.CreateSpec{Agent: layer}
+			r.add(s, document.Describe(s.ProtoReflect(), &document.Origin{}), "")
+		}
+	}
+	r.agent()
+	r.rules()
+	return r.result()
+}
+
+// agent checks the agent.
+func (r *resolver) agent() {
+	s := r.spec.GetAgent()
+	if s == nil {
+		return
+	}
+	if cmd := s.GetCommand(); len(cmd) > 0 && cmd[0] == "" {
+		r.problem([]any{"agent", "command", 0}, "The command has no name: write one first, for example [node, agent.js]")
+	}
+	for i, word := range s.GetCommand() {
+		if strings.Contains(word, "\x00") {
+			r.problem([]any{"agent", "command", i}, "The word has a NUL byte, which no command can take: remove it")
+		}
+	}
+	r.agentEnvs(s.GetEnvs(), "agent", "envs")
+	r.agentEnvs(s.GetRetry().GetReduced().GetEnvs(), "agent", "retry", "reduced", "envs")
+	if r.CheckAgent != nil {
+		r.CheckAgent(s, func(path []any, format string, args ...any) {
+			r.problem(slices.Concat([]any{"agent"}, path), format, args...)
+		})
+	}
+}
+
+// agentEnvs refuses secret variables: those of agents are not encrypted.
+func (r *resolver) agentEnvs(envs map[string]string, path ...any) {
+	for _, name := range slices.Sorted(maps.Keys(envs)) {
+		if secrets.Named(name) {
+			r.problem(append(slices.Clone(path), name), "The variable %.80q is a secret: write it into the envs of the sandbox, where it is encrypted. The agent's program gets it too", name)
+		}
+	}
+}

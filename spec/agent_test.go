@@ -1,0 +1,72 @@
+package spec
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"buf.build/go/protovalidate"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// checkAgent is what the daemon passes to Resolve.
+func checkAgent(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any)) {
+	agent.Check(s, problem)
+}
+
+func TestTheAgentOfTheFileIsMergedWithThatOfTheFields(t *testing.T) {
+	req := file(`
+image: x
+agent:
+  name: fixer
+  class: coder
+  command: node agent.js
+  envs: {A: file, B: file}
+  heartbeat: {interval: 1s, required: true}
+  retry: {attempts: 7, delays: [1s, 2s, 3s]}
+  budget: {input_tokens: 0, cost_usd: 2.50}
+`)
+	req.CreateSpec = &agboxv1.CreateSpec{Agent: &agboxv1.AgentSpec{
+		Name: "two", Command: []string{"sh"}, Envs: map[string]string{"B": "field"},
+		Heartbeat: &agboxv1.AgentHeartbeat{Stale: durationpb.New(5 * time.Second)},
+		Retry:     &agboxv1.AgentRetry{Delays: []*durationpb.Duration{durationpb.New(9 * time.Second)}},
+	}}
+	wantYAML(t, good(t, req), `
+image: x
+agent:
+  name: two
+  class: coder
+  command: [sh]
+  envs: {A: file, B: field}
+  heartbeat: {interval: 1s, required: true, stale: 5s}
+  retry: {attempts: 7, delays: [9s]}
+  budget: {input_tokens: 0, cost_usd: "2.50"}
+`)
+}
+
+func TestTheAgentOfASandboxIsMergedWithThatOfTheFields(t *testing.T) {
+	rules, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := &agboxv1.AgentSpec{Name: "fixer", Command: []string{"node", "agent.js"}}
+	r := ResolveAgent(block, &agboxv1.AgentSpec{Name: "two"}, rules, checkAgent)
+	if s := r.Spec.GetAgent(); s.GetName() != "two" || strings.Join(s.GetCommand(), " ") != "node agent.js" || block.GetName() != "fixer" {
+		t.Errorf("got %v, problems %v", s, r.Problems)
+	}
+	for _, bad := range []*agboxv1.AgentSpec{
+		{Envs: map[string]string{"API_KEY": "x"}}, {Name: "A"}, {Command: []string{"a\x00"}},
+		{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: durationpb.New(time.Second)}},
+	} {
+		if r := ResolveAgent(block, bad, rules, checkAgent); r.Spec != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].GetField(), "agent.") {
+			t.Errorf("%v: problems %v", bad, r.Problems)
+		}
+	}
+	if r := ResolveAgent(nil, nil, rules, checkAgent); len(r.Problems) > 0 || r.Spec.GetAgent() != nil {
+		t.Errorf("no agent at all: %v, %v", r.Spec, r.Problems)
+	}
+}
