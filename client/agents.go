@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"google.golang.org/grpc"
@@ -72,7 +73,15 @@ func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1
 
 // DeleteAgent removes an agent that has ended.
 func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
-	_, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), &agboxv1.DeleteAgentRequest{AgentId: agent}, atMostOnce)
+	// The call is repeated with the id: the name may be another agent's by then.
+	a, err := c.GetAgent(ctx, agent)
+	if err != nil {
+		return err
+	}
+	_, err = unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), &agboxv1.DeleteAgentRequest{AgentId: a.GetAgentId()}, idempotent)
+	if errors.Is(err, ErrNotFound) {
+		return nil // removed since; possibly by a call whose answer was lost
+	}
 	return err
 }
 
