@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/e2e/internal/robot"
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := 1
-	if err := buildOracle(); err != nil {
+	if err := errors.Join(buildOracle(), robot.Build(filepath.Join("..", "internal", "robot"))); err != nil {
 		fmt.Fprintln(os.Stderr, "faults:", err)
 	} else {
 		code = m.Run()

@@ -1,0 +1,110 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+	"github.com/agbox/agbox/e2e/internal/robot"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func TestKillAtManyBoundariesOfTheLifeOfAnAgent(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 49, "SIGKILL at every second boundary from the spawn of an agent through a crash to its end", 0)
+	w := newWorkshop(t, newWitness(t, harness.New(t)))
+	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
+	plan := robot.Plan{Steps: 2, Seed: 5, Die: "1@6:exit3"}
+	kills, calls := sweep(t, w.witness, operation{
+		name: "agent",
+		step: 2, // of about 40
+		run: func(ctx context.Context, n int) error {
+			if err := w.spawn(ctx, id(n), plan); err != nil {
+				return err
+			}
+			return w.await(ctx, id(n), agboxv1.AgentState_AGENT_STATE_COMPLETED)
+		},
+		verify: func(t *testing.T, k kill) { w.completed(t, id(k.n), plan, 1, 2) },
+	})
+	row.Ran(kills)
+	row.Note("agent: before %s", calls)
+	w.check(t)
+}
+
+func TestKillAtManyBoundariesOfAKillOfAnAgent(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 50, "SIGKILL at every second boundary of a kill and a removal of an agent", 0)
+	w := newWorkshop(t, newWitness(t, harness.New(t)))
+	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
+	plan := robot.Plan{Steps: 2, Seed: 5, WaitAt: 2}
+	kills, calls := sweep(t, w.witness, operation{
+		name: "kill and removal",
+		step: 2, // of about 20
+		prepare: func(t *testing.T, n int) {
+			if err := w.spawn(harness.Bounded(t), id(n), plan); err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, "the robot waits", func() bool { return w.folder.Story(t, id(n)).Effects() == 1 })
+		},
+		run: func(ctx context.Context, n int) error {
+			if _, err := w.c.KillAgent(ctx, id(n), agboxv1.KillMode_KILL_MODE_NOW); err != nil {
+				return err
+			}
+			if err := w.await(ctx, id(n), agboxv1.AgentState_AGENT_STATE_ABORTED); err != nil {
+				return err
+			}
+			a, err := w.c.GetAgent(ctx, id(n))
+			if err != nil {
+				return err
+			}
+			w.folder.Story(t, id(n)).Check(t, a)
+			if a.GetCrashes() != 0 || a.GetIncarnation() != 1 {
+				return fmt.Errorf("agent %s was killed after %d crashes and %d incarnations", id(n), a.GetCrashes(), a.GetIncarnation())
+			}
+			if err := w.c.DeleteAgent(ctx, id(n)); err != nil {
+				return err
+			}
+			return w.gone(ctx, id(n))
+		},
+	})
+	row.Ran(kills)
+	row.Note("kill and removal: before %s", calls)
+	w.check(t)
+}
+
+// TestAnAgentDiesAtEachReport kills the program of an agent before and after each report is
+// sent.
+func TestAnAgentDiesAtEachReport(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 51, "the program of an agent dies before and after it sends each report", 0)
+	w := newWorkshop(t, newWitness(t, harness.New(t)))
+	const reports = 11 // those of two steps
+	plans := make(map[string]robot.Plan)
+	for report := 1; report <= reports; report++ {
+		for i, moment := range []string{"", "+"} {
+			id := fmt.Sprintf("r-%d-%d", report, i)
+			plans[id] = robot.Plan{Steps: 2, Seed: uint64(report), Die: fmt.Sprintf("1@%d%s:kill", report, moment)}
+			if err := w.spawn(harness.Bounded(t), id, plans[id]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for id, plan := range plans {
+		if err := w.await(harness.Bounded(t), id, agboxv1.AgentState_AGENT_STATE_COMPLETED); err != nil {
+			t.Fatal(err)
+		}
+		a, err := w.c.GetAgent(harness.Bounded(t), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The last report is the outcome: sent before the death, it may count or not.
+		crashes := uint32(1)
+		if plan.Die == fmt.Sprintf("1@%d+:kill", reports) {
+			crashes = a.GetCrashes()
+		}
+		w.completed(t, id, plan, crashes, crashes+1)
+	}
+	row.Ran(len(plans))
+	w.check(t)
+}
