@@ -43,7 +43,8 @@ type Notifier struct {
 	stop   chan struct{} // closed by Close
 	// pollers wakes the polling goroutine when there is something to poll.
 	pollers chan struct{}
-	work    sync.WaitGroup // the goroutines that read and poll
+	linger  time.Duration  // see lingerFor
+	work    sync.WaitGroup // the goroutines that read and poll, and the timers of linger
 
 	// order guards no data. It serializes the system calls that add and remove kernel
 	// watches and make the queue.
@@ -59,6 +60,8 @@ type Notifier struct {
 	// dirs has the directories with a kernel watch. polled has the others, by path.
 	dirs   map[int32]*directory
 	polled map[string]*directory
+	// lingering is the number of directories without followers among dirs.
+	lingering int
 	// refused is why the kernel refused the newest instance or watch.
 	refused error
 	closed  bool
@@ -78,6 +81,8 @@ type directory struct {
 	watches map[string]map[*Watch]struct{}
 	// seen is what the last poll saw of each exec.
 	seen map[string]snapshot
+	// linger is set while the directory keeps its kernel watch without a follower.
+	linger *time.Timer
 }
 
 // Watch is one follower's subscription to one exec.
@@ -95,12 +100,12 @@ func New() *Notifier {
 	return start(kernel{
 		instance: func() (int, error) { return ownid.Inotify(unix.IN_CLOEXEC | unix.IN_NONBLOCK) },
 		watch:    func(fd int, dirPath string) (int, error) { return unix.InotifyAddWatch(fd, dirPath, mask) },
-	}, retryEvery)
+	}, retryEvery, lingerFor)
 }
 
-func start(k kernel, retry time.Duration) *Notifier {
+func start(k kernel, retry, linger time.Duration) *Notifier {
 	n := &Notifier{
-		kernel: k, stop: make(chan struct{}), pollers: make(chan struct{}, 1),
+		kernel: k, linger: linger, stop: make(chan struct{}), pollers: make(chan struct{}, 1),
 		dirs: make(map[int32]*directory), polled: make(map[string]*directory),
 	}
 	n.order.Lock()
@@ -171,6 +176,9 @@ func (n *Notifier) Close() error {
 	n.mu.Lock()
 	closed, queue := n.closed, n.queue
 	n.closed = true
+	for _, dir := range n.dirs {
+		n.stayLocked(dir)
+	}
 	n.mu.Unlock()
 	var err error
 	if !closed {
@@ -221,6 +229,7 @@ func (n *Notifier) Watch(dirPath, execID string) (*Watch, error) {
 // before, it no longer is.
 func (n *Notifier) watchedLocked(wd int32, dirPath string) *directory {
 	if dir := n.dirs[wd]; dir != nil {
+		n.stayLocked(dir)
 		return dir
 	}
 	dir := n.polled[dirPath]
@@ -295,25 +304,21 @@ func control(queue *os.File, fn func(fd int) error) error {
 // channel is never closed.
 func (w *Watch) C() <-chan struct{} { return w.c }
 
-// Close ends the subscription. If it was the last one in the directory, Close removes
-// the kernel watch.
+// Close ends the subscription. If it was the last one in the directory, the kernel watch
+// goes too, a while later.
 func (w *Watch) Close() {
 	w.close.Do(func() {
 		n := w.notifier
 		n.order.Lock()
 		defer n.order.Unlock()
-		if queue := n.remove(w); queue != nil {
-			// Ignore the error: the kernel may have removed the watch itself.
-			_ = control(queue, func(fd int) error {
-				_, err := unix.InotifyRmWatch(fd, uint32(w.dir.wd))
-				return err
-			})
+		if n.remove(w) {
+			n.unwatch(w.dir)
 		}
 	})
 }
 
-// remove removes a watch. If a kernel watch is unused now, remove returns its queue.
-func (n *Notifier) remove(w *Watch) *os.File {
+// remove removes a watch. It reports whether the kernel watch of its directory must go now.
+func (n *Notifier) remove(w *Watch) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	same := w.dir.watches[w.execID]
@@ -324,15 +329,15 @@ func (n *Notifier) remove(w *Watch) *os.File {
 	}
 	switch {
 	case len(w.dir.watches) > 0:
-		return nil
+		return false
 	case n.polled[w.dir.path] == w.dir:
 		delete(n.polled, w.dir.path)
-		return nil
-	case n.dirs[w.dir.wd] != w.dir: // already removed by the kernel
-		return nil
+		return false
+	case n.dirs[w.dir.wd] != w.dir, n.lingerLocked(w.dir): // the first was removed by the kernel
+		return false
 	}
 	delete(n.dirs, w.dir.wd)
-	return n.queue
+	return true
 }
 
 // wake sends a token. If there is one in the channel already, that suffices.

@@ -61,6 +61,14 @@ func begin(tb testing.TB) *Notifier {
 	return n
 }
 
+// lingering sets how long kernel watches stay without a follower.
+func lingering(tb testing.TB, d time.Duration) *Notifier {
+	tb.Helper()
+	n := begin(tb)
+	n.linger = d
+	return n
+}
+
 func watch(tb testing.TB, n *Notifier, dir, execID string) *Watch {
 	tb.Helper()
 	w, err := n.Watch(dir, execID)
@@ -208,7 +216,7 @@ func TestManyChangesLeaveOneToken(t *testing.T) {
 }
 
 func TestFollowersInOneDirectoryShareAKernelWatch(t *testing.T) {
-	n := begin(t)
+	n := lingering(t, 0)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	var watches []*Watch
 	for i := range 2000 {
@@ -222,19 +230,67 @@ func TestFollowersInOneDirectoryShareAKernelWatch(t *testing.T) {
 		w.Close()
 		w.Close()
 	}
-	if got := kernelWatches(t, n); got != 1 {
-		t.Errorf("%d kernel watches for one remaining follower", got)
-	}
+	waitForWatches(t, n, 1) // one follower remains
 	write(t, dirs[1], logs.IndexName(last.execID), "x")
 	<-last.C()
 	last.Close()
-	if got := kernelWatches(t, n); got != 0 || len(n.dirs) != 0 {
-		t.Errorf("%d kernel watches and %d directories after the last follower", got, len(n.dirs))
+	waitForWatches(t, n, 0)
+}
+
+// waitForWatches waits until the notifier has that many directories and kernel watches.
+func waitForWatches(tb testing.TB, n *Notifier, want int) {
+	tb.Helper()
+	for {
+		n.mu.Lock()
+		dirs, lingering := len(n.dirs), n.lingering
+		n.mu.Unlock()
+		if dirs == want && lingering == 0 && kernelWatches(tb, n) == want {
+			return
+		}
+		select {
+		case <-tb.Context().Done():
+			tb.Fatalf("%d directories, %d of them without followers, and %d kernel watches; want %d", dirs, lingering, kernelWatches(tb, n), want)
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
+func TestAKernelWatchStaysForTheNextFollower(t *testing.T) {
+	n, dir := lingering(t, time.Hour), t.TempDir()
+	watch(t, n, dir, "e1").Close()
+	n.mu.Lock()
+	var stayed *directory
+	for _, stayed = range n.dirs {
+		break
+	}
+	n.mu.Unlock()
+	write(t, dir, logs.IndexName("e2"), "x") // wakes nobody
+	w := watch(t, n, dir, "e2")
+	if w.dir != stayed {
+		t.Error("the next follower does not use the watch that stayed")
+	}
+	waitForWatches(t, n, 1)
+	write(t, dir, logs.IndexName("e2"), "y")
+	<-w.C()
+	w.Close()
+	for range 2 * maxLingering {
+		watch(t, n, t.TempDir(), "e").Close()
+	}
+	if got := kernelWatches(t, n); got != maxLingering {
+		t.Errorf("%d watches stay; the limit is %d", got, maxLingering)
+	}
+}
+
+func TestADirectoryThatIsRemovedWhileItsWatchStaysIsForgotten(t *testing.T) {
+	n, dir := lingering(t, time.Hour), filepath.Join(t.TempDir(), "sb1")
+	must(t, os.Mkdir(dir, 0o700))
+	watch(t, n, dir, "e1").Close()
+	must(t, os.Remove(dir))
+	waitForWatches(t, n, 0)
+}
+
 func TestARemovedDirectoryWakesItsFollowersAndCanBeWatchedAgain(t *testing.T) {
-	n, dir := begin(t), filepath.Join(t.TempDir(), "sb1")
+	n, dir := lingering(t, 0), filepath.Join(t.TempDir(), "sb1")
 	must(t, os.Mkdir(dir, 0o700))
 	old := watch(t, n, dir, "e1")
 	must(t, os.Remove(dir))
@@ -245,9 +301,7 @@ func TestARemovedDirectoryWakesItsFollowersAndCanBeWatchedAgain(t *testing.T) {
 	write(t, dir, logs.IndexName("e1"), "x")
 	<-fresh.C()
 	fresh.Close()
-	if len(n.dirs) != 0 {
-		t.Errorf("%d directories are left", len(n.dirs))
-	}
+	waitForWatches(t, n, 0)
 }
 
 // The kernel drops events when its queue is full; then every follower must read.

@@ -97,7 +97,7 @@ var suffixes = func() [][]byte {
 	return all
 }()
 
-// dropLocked handles the end of a kernel watch that Close did not remove: the directory
+// dropLocked handles the end of a kernel watch that we did not remove: the directory
 // was removed. It wakes the followers, which then find that out.
 func (n *Notifier) dropLocked(wd int32) {
 	dir := n.dirs[wd]
@@ -105,6 +105,7 @@ func (n *Notifier) dropLocked(wd int32) {
 		return
 	}
 	delete(n.dirs, wd)
+	n.stayLocked(dir)
 	dir.wakeAll()
 }
 
