@@ -16,6 +16,8 @@ import (
 	"unicode"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/agbox/agbox/internal/gate"
 )
 
 // The bounds of a journal. A row includes its line end.
@@ -24,6 +26,8 @@ const (
 	MaxJournal = 64 << 20
 	// MaxText bounds what an agent says, and the message of its outcome, in bytes.
 	MaxText = 1 << 10
+	// MaxName bounds the name of a tool, in bytes.
+	MaxName = 256
 	// maxCount bounds every number, so that sums over incarnations cannot overflow.
 	maxCount = 1 << 50
 )
@@ -37,6 +41,19 @@ const (
 	Step  = "step"
 	Say   = "say"
 	Done  = "done"
+	// Turn is the end of a turn, Context a percentage of the context, and Gate a call that
+	// the program asked for.
+	Turn    = "turn"
+	Context = "context"
+	Gate    = "gate"
+)
+
+// The kinds of calls that Gate is about.
+const (
+	// Tool is the call of a tool.
+	Tool = "tool"
+	// LLM is a call to a model.
+	LLM = "llm"
 )
 
 // The states of the life of an incarnation.
@@ -72,7 +89,8 @@ type Row struct {
 	Op string `json:"op"`
 	// State is for State.
 	State string `json:"state,omitempty"`
-	// Used is for Usage: what the incarnation has used since its start.
+	// Used is for Usage: what the incarnation has used since its start. For Gate it is what
+	// a call to a model is estimated to use.
 	Used *Used `json:"used,omitempty"`
 	// Steps is for Step: how many steps the incarnation has completed.
 	Steps uint64 `json:"steps,omitempty"`
@@ -80,6 +98,17 @@ type Row struct {
 	Outcome string `json:"outcome,omitempty"`
 	// Text is for Say and Done.
 	Text string `json:"text,omitempty"`
+	// Percent is for Turn, Context and Gate: how full the context is. 0 means that the
+	// program did not say so. Context is the word for the context after the row.
+	Percent uint32 `json:"context_pct,omitempty"`
+	Context string `json:"context,omitempty"`
+	// Kind is for Gate, and so is Name, the name of the tool. Final means that the program
+	// asked for a final call. Refused means that the budget does not admit the call; calls
+	// that the context forbids have no row.
+	Kind    string `json:"kind,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Final   bool   `json:"final,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
 }
 
 // Used is what an incarnation has used since its start.
@@ -102,10 +131,19 @@ type Summary struct {
 	Said string
 	// Outcome is empty until one is reported. Message explains it.
 	Outcome, Message string
+	// Turns is the number of turns that are complete.
+	Turns uint64
+	// Percent is the highest percentage of the context, and Context the word for it.
+	Percent uint32
+	Context string
+	// OverBudget means that the budget did not admit a call to a model, which was estimated
+	// to use Estimate.
+	OverBudget bool
+	Estimate   Used
 }
 
 // Start is the Summary before the first row.
-func Start() Summary { return Summary{Lifecycle: Booting} }
+func Start() Summary { return Summary{Lifecycle: Booting, Context: gate.Healthy} }
 
 // Refusal is a sentence that says why a report is refused.
 type Refusal string
@@ -148,6 +186,8 @@ func (s Summary) Next(r Row) (Summary, error) {
 			return s, refuse("The outcome %s was reported before and cannot change.", s.Outcome)
 		}
 		s.Outcome, s.Message = r.Outcome, r.Text
+	case Turn, Context, Gate:
+		return s.nextOfContext(r)
 	default:
 		return s, refuse("There is no report %.32q.", r.Op)
 	}

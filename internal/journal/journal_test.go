@@ -43,7 +43,10 @@ func TestRowsThatMayNotFollow(t *testing.T) {
 		}
 		s = next
 	}
-	want := Summary{7, Booting, Used{5, 6, 7}, 3, "so far\n\tso good", Complete, "done twice"}
+	want := Summary{
+		Rows: 7, Lifecycle: Booting, Used: Used{5, 6, 7}, Steps: 3, Said: "so far\n\tso good",
+		Outcome: Complete, Message: "done twice", Context: "HEALTHY",
+	}
 	if s != want {
 		t.Errorf("the summary is %+v; want %+v", s, want)
 	}

@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// Exit codes. 2 is left free: what hooks of coding agents take for "block this call".
+// Exit codes. 2 is what hooks of coding agents take for "block this call".
 const (
 	exitOK      = 0
 	exitFailed  = 1
+	exitFenced  = 2
 	exitUnknown = 3
 	exitRefused = 4
 )
@@ -35,13 +36,20 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent beat                        say that the program is alive
   agbox-agent usage INPUT OUTPUT [USD]    tokens, and cost as "0.0125", of this incarnation since its start
   agbox-agent step [N]                    say that N steps are complete, or one more
+  agbox-agent turn [PERCENT]              say that a turn is complete and how full the context is; prints what to know
+  agbox-agent context PERCENT             say how full the context is
+  agbox-agent gate [--context PERCENT] [--final] TOOL
+                                          ask whether a tool may be called. --final: it is one of the final calls
+  agbox-agent gate --llm [--context PERCENT] [INPUT [USD]]
+                                          ask whether a model may be called that will use so many tokens, and money
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent api OP [JSON]               send any request, and print the answer
 
-Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 3 there is no such request, or this is
-no agent; 4 refused, with the reason on standard error.
+Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
+context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused. The reason is on
+standard error.
 `
 
 // Is reports whether the name that a program was started with is that of this command.
@@ -73,11 +81,22 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		_, _ = stdout.Write(raw)
 	}
 	if got.OK {
+		if args[0] == "turn" && got.Result.Notice != "" {
+			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
+		}
 		return exitOK
 	}
 	_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
-	if got.Error.Code == "UNKNOWN_OP" || got.Error.Code == "WRONG_TOKEN" {
+	return exitCode(got.Error.Code)
+}
+
+// exitCode is that of a refusal.
+func exitCode(code string) int {
+	switch code {
+	case "UNKNOWN_OP", "WRONG_TOKEN":
 		return exitUnknown
+	case "FENCED", "BUDGET_EXHAUSTED":
+		return exitFenced
 	}
 	return exitRefused
 }
@@ -97,20 +116,25 @@ var arguments = map[string]struct {
 	names  []string
 	needed int
 }{
-	"hello": {},
-	"state": {[]string{"state"}, 1},
-	"beat":  {},
-	"usage": {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
-	"step":  {[]string{"steps"}, 0},
-	"say":   {[]string{"text"}, 1},
-	"done":  {[]string{"outcome", "message"}, 1},
+	"hello":   {},
+	"state":   {[]string{"state"}, 1},
+	"beat":    {},
+	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
+	"step":    {[]string{"steps"}, 0},
+	"turn":    {[]string{"context_pct"}, 0},
+	"context": {[]string{"context_pct"}, 1},
+	"say":     {[]string{"text"}, 1},
+	"done":    {[]string{"outcome", "message"}, 1},
 }
 
 // parse makes a request of the command line.
 func parse(args []string) (map[string]any, error) {
 	op, rest := args[0], args[1:]
-	if op == "api" {
+	switch op {
+	case "api":
 		return parseAPI(rest)
+	case "gate":
+		return parseGate(rest)
 	}
 	want, known := arguments[op]
 	if !known {
@@ -129,6 +153,12 @@ func parse(args []string) (map[string]any, error) {
 				return nil, fmt.Errorf("%q is no number", text)
 			}
 			request[name] = n
+		case "context_pct":
+			pct, err := percent(text)
+			if err != nil {
+				return nil, err
+			}
+			request[name] = pct
 		default:
 			request[name] = text
 		}
@@ -152,7 +182,10 @@ func parseAPI(args []string) (map[string]any, error) {
 
 // answer is the answer of the supervisor.
 type answer struct {
-	OK    bool `json:"ok"`
+	OK     bool `json:"ok"`
+	Result struct {
+		Notice string `json:"notice"`
+	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`

@@ -56,6 +56,13 @@ func TestRequests(t *testing.T) {
 		{[]string{"usage", "5", "6", "0.5"}, `{"cost_usd":"0.5","input_tokens":5,"op":"usage","output_tokens":6,"token":"tok"}`, false},
 		{[]string{"step"}, `{"op":"step","token":"tok"}`, false},
 		{[]string{"step", "3"}, `{"op":"step","steps":3,"token":"tok"}`, false},
+		{[]string{"turn"}, `{"op":"turn","token":"tok"}`, false},
+		{[]string{"turn", "71.5"}, `{"context_pct":71.5,"op":"turn","token":"tok"}`, false},
+		{[]string{"context", "90%"}, `{"context_pct":90,"op":"context","token":"tok"}`, false},
+		{[]string{"gate", "Bash"}, `{"op":"gate","token":"tok","tool":"Bash"}`, false},
+		{[]string{"gate", "--context", "95", "--final", "Write"}, `{"context_pct":95,"final":true,"op":"gate","token":"tok","tool":"Write"}`, false},
+		{[]string{"gate", "--llm"}, `{"kind":"llm","op":"gate","token":"tok"}`, false},
+		{[]string{"gate", "--llm", "--context", "5", "8000", "0.1"}, `{"context_pct":5,"estimate":{"cost_usd":"0.1","input_tokens":8000},"kind":"llm","op":"gate","token":"tok"}`, false},
 		{[]string{"say", "hi\n"}, `{"op":"say","text":"hi\n","token":"tok"}`, false},
 		{[]string{"done", "fail", "no"}, `{"message":"no","op":"done","outcome":"fail","token":"tok"}`, false},
 		{[]string{"api", "say", `{"text":"x","op":"y","token":"z"}`}, `{"op":"say","text":"x","token":"tok"}`, true},
@@ -67,12 +74,24 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+func TestANoticeIsPrintedAtTheEndOfATurn(t *testing.T) {
+	env, _ := listen(t, `{"ok":true,"result":{"notice":"Prepare."}}`+"\n")
+	if code, out, errs := run(t, env, "turn", "71"); code != exitOK || out != "Prepare.\n" || errs != "" {
+		t.Errorf("%d, output %q, errors %q", code, out, errs)
+	}
+	if _, out, _ := run(t, env, "context", "71"); out != "" {
+		t.Errorf("in the middle of a turn: %q", out)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	for _, row := range []struct {
 		answer string
 		code   int
 	}{
 		{`{"ok":false,"error":{"code":"NOT_ALLOWED","message":"No."}}` + "\n", exitRefused},
+		{`{"ok":false,"error":{"code":"FENCED","message":"No."}}` + "\n", exitFenced},
+		{`{"ok":false,"error":{"code":"BUDGET_EXHAUSTED","message":"No."}}` + "\n", exitFenced},
 		{`{"ok":false,"error":{"code":"UNKNOWN_OP","message":"No."}}` + "\n", exitUnknown},
 		{`{"ok":false,"error":{"code":"WRONG_TOKEN","message":"No."}}` + "\n", exitUnknown},
 		{"no JSON\n", exitFailed},
@@ -95,6 +114,15 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"state"}, exitFailed, "1 to 1 arguments"},
 		{[]string{"usage", "a", "1"}, exitFailed, "no number"},
 		{[]string{"beat", "x"}, exitFailed, "0 to 0 arguments"},
+		{[]string{"context"}, exitFailed, "1 to 1 arguments"},
+		{[]string{"turn", "NaN"}, exitFailed, "no percentage"},
+		{[]string{"gate"}, exitFailed, "needs the name of one TOOL"},
+		{[]string{"gate", "--final"}, exitFailed, "needs the name of one TOOL"},
+		{[]string{"gate", "--context"}, exitFailed, "needs a PERCENT"},
+		{[]string{"gate", "--context", "full", "Bash"}, exitFailed, "no percentage"},
+		{[]string{"gate", "--fast", "Bash"}, exitFailed, "no flag"},
+		{[]string{"gate", "--llm", "--final"}, exitFailed, "at most two arguments"},
+		{[]string{"gate", "--llm", "many"}, exitFailed, "no number"},
 		{[]string{"api"}, exitFailed, "needs an OP"},
 		{[]string{"api", "x", "null"}, exitFailed, "no JSON object"},
 	} {

@@ -7,7 +7,8 @@
 // known by a token that is made for each incarnation and that only the environment of its
 // program has.
 //
-// Rows of usage and of the outcome are on disk before they are answered. The last report is
+// Rows of usage, of the outcome and of a call that the budget does not admit are on disk
+// before they are answered. The last report is
 // accepted before the daemon is told that the exec has ended.
 package agents
 
@@ -22,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/logs"
 )
@@ -109,7 +111,7 @@ func (s *Server) Begin(execID, agentID string, number uint32) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: execID, agentID: agentID, number: number, sum: journal.Start()}
+	in := &incarnation{server: s, execID: execID, agentID: agentID, number: number, bounds: Bounds{Context: gate.Default}, sum: journal.Start()}
 	access := &Access{socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,21 +204,23 @@ type incarnation struct {
 	server          *Server
 	execID, agentID string
 	number          uint32
+	bounds          Bounds
 
 	// mu guards the fields below.
 	// Held across I/O: each row is written after the rows that it follows, and end must
 	// wait for a row that is being written.
-	mu   sync.Mutex
-	sum  journal.Summary
-	file *logs.Journal // nil before the first row
-	over bool
-	beat time.Time // of the newest beat in the journal
+	mu      sync.Mutex
+	sum     journal.Summary
+	context gate.Context
+	file    *logs.Journal // nil before the first row
+	over    bool
+	beat    time.Time // of the newest beat in the journal
 }
 
 // beatEvery is how often a beat gets a row of its own at most.
 const beatEvery = 30 * time.Second
 
-// report checks a row and appends it to the journal.
+// report checks a row and appends it to the journal. The error is a *refusal.
 func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -229,24 +233,40 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	if r.Op == journal.Step && r.Steps == 0 {
 		r.Steps = in.sum.Steps + 1
 	}
+	context, no, write := in.decide(&r)
+	if write {
+		if err := in.write(r, now); err != nil {
+			return in.sum, err
+		}
+		in.context = context
+	}
+	if no != nil {
+		return in.sum, no
+	}
+	return in.sum, nil
+}
+
+// write appends a row that may follow the rows before it. mu is held.
+func (in *incarnation) write(r journal.Row, now time.Time) error {
 	r.At = now.UnixMilli()
 	next, err := in.sum.Next(r)
 	if err != nil {
-		return in.sum, &refusal{codeReport, err.Error()}
+		return &refusal{codeReport, err.Error()}
 	}
 	line, err := journal.Encode(r)
 	if err != nil {
-		return in.sum, &refusal{codeReport, err.Error()}
+		return &refusal{codeReport, err.Error()}
 	}
-	in.server.cfg.Disk(func() { err = in.append(line, r.Op == journal.Usage || r.Op == journal.Done) })
+	durable := r.Op == journal.Usage || r.Op == journal.Done || r.Refused
+	in.server.cfg.Disk(func() { err = in.append(line, durable) })
 	if err != nil {
-		return in.sum, &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
+		return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
 	}
 	if r.Op == journal.Beat {
 		in.beat = now
 	}
 	in.sum = next
-	return next, nil
+	return nil
 }
 
 // append writes a row. mu is held.

@@ -30,6 +30,13 @@ type request struct {
 	// Outcome and Message are for the op done.
 	Outcome string `json:"outcome"`
 	Message string `json:"message"`
+	// ContextPct is for the ops turn, context and gate: how full the context is, in percent.
+	ContextPct *float64 `json:"context_pct"`
+	// Of the op gate. Kind is tool or llm; empty means tool.
+	Kind     string    `json:"kind"`
+	Tool     string    `json:"tool"`
+	Final    bool      `json:"final"`
+	Estimate *estimate `json:"estimate"`
 }
 
 // maxID bounds the id of a request.
@@ -43,6 +50,12 @@ type accepted struct {
 	Used        journal.Used `json:"used"`
 	Steps       uint64       `json:"steps"`
 	Outcome     string       `json:"outcome,omitempty"`
+	// Of the ops turn and context.
+	Turns      uint64 `json:"turns,omitempty"`
+	Context    string `json:"context,omitempty"`
+	ContextPct uint32 `json:"context_pct,omitempty"`
+	// Notice is what the program should know at the end of a turn.
+	Notice string `json:"notice,omitempty"`
 }
 
 // The codes of refusals. Package agentcli makes exit codes of them.
@@ -98,10 +111,12 @@ func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage
 			sum, err = in.report(row, now)
 		}
 		if err == nil {
-			return req.ID, accepted{
+			yes := accepted{
 				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle,
 				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
 			}
+			yes.tellContext(req.Op, sum, in.bounds.Context)
+			return req.ID, yes
 		}
 	}
 	no := &refusal{codeBad, err.Error()}
@@ -134,10 +149,12 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row.Text = req.Text
 	case journal.Done:
 		row.Outcome, row.Text = req.Outcome, req.Message
+	case journal.Turn, journal.Context, journal.Gate:
+		row, err = rowOfContext(req)
 	default:
-		return req, row, &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, say, done.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, say, done.", req.Op)}
 	}
-	return req, row, nil
+	return req, row, err
 }
 
 // microUSD converts an amount of dollars to millionths.

@@ -1,0 +1,169 @@
+package agents
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// Bounds say which calls an incarnation may make, so that this is decided without a daemon.
+type Bounds struct {
+	Context gate.Limits
+	// Budget is that of the agent. Former is what earlier incarnations have used of it, and
+	// Crashes how many of them have crashed.
+	Budget  gate.Budget
+	Former  gate.Amount
+	Crashes uint32
+}
+
+// The codes of refused calls. Package agentcli makes an exit code of its own of them.
+const (
+	codeFenced = "FENCED"
+	codeBudget = "BUDGET_EXHAUSTED"
+)
+
+// ofContext reports whether an op reads or changes the context.
+func ofContext(op string) bool {
+	return op == journal.Turn || op == journal.Context || op == journal.Gate
+}
+
+// decide returns the context after a row, and the refusal if the row is a call that may not
+// be made. It completes the row. A refusal is written down only if it has the row tell
+// something new: then write is true. mu is held.
+func (in *incarnation) decide(r *journal.Row) (after gate.Context, no *refusal, write bool) {
+	if !ofContext(r.Op) {
+		return in.context, nil, true
+	}
+	limits := in.bounds.Context
+	after, write = in.context.Reported(r.Percent), true
+	switch {
+	case r.Op == journal.Turn:
+		after = after.Turned(limits)
+	case r.Op == journal.Gate && r.Kind == journal.LLM:
+		no = in.decideLLM(r, after.Word(limits))
+		write = no == nil || r.Refused && !in.sum.OverBudget
+	case r.Op == journal.Gate:
+		var allowed bool
+		if after, allowed = after.Called(limits, r.Final); !allowed {
+			no, write = &refusal{codeFenced, fenced(after, limits)}, false
+		}
+	}
+	if no != nil && !write && after != in.context { // it has told how full the context is
+		*r, write = journal.Row{Op: journal.Context, Percent: r.Percent}, true
+	}
+	r.Context = after.Word(limits)
+	return after, no, write
+}
+
+// decideLLM returns the refusal of a call to a model, or nil.
+func (in *incarnation) decideLLM(r *journal.Row, word string) *refusal {
+	if word == gate.Dead {
+		return &refusal{codeFenced, sentenceDead}
+	}
+	var estimate gate.Amount
+	if r.Used != nil {
+		estimate = r.Used.Bounded()
+	}
+	b := &in.bounds
+	used := b.Former.Plus(in.sum.Used.Bounded())
+	if b.Budget.Admits(used, estimate) {
+		return nil
+	}
+	r.Refused = true
+	return &refusal{codeBudget, b.Budget.Sentence(used, estimate, b.Crashes)}
+}
+
+const sentenceDead = "The context of this incarnation is used up: it may do nothing more. It is ended, and the next one goes on."
+
+// fenced says why a tool may not be called, and what to do.
+func fenced(c gate.Context, l gate.Limits) string {
+	switch fence, left := c.Fence(l); {
+	case c.Word(l) == gate.Dead:
+		return sentenceDead
+	case fence == gate.Shut:
+		return "The final calls of this incarnation are made: end the turn without another one."
+	default:
+		return fmt.Sprintf("The context is %d %% full, so only %s left. End this turn: the next one is the last, and is for the handoff to your successor. To write it now, ask for a final call: \"final\": true, or agbox-agent gate --final.",
+			c.Percent, finals(left))
+	}
+}
+
+func finals(n uint32) string {
+	if n == 1 {
+		return "1 final call of a tool is"
+	}
+	return fmt.Sprintf("%d final calls of tools are", n)
+}
+
+// tellContext adds what the ops turn and context tell of the context.
+func (a *accepted) tellContext(op string, sum journal.Summary, l gate.Limits) {
+	if op != journal.Turn && op != journal.Context {
+		return
+	}
+	a.Turns, a.Context, a.ContextPct = sum.Turns, sum.Context, sum.Percent
+	if op == journal.Turn {
+		a.Notice = notice(sum, l)
+	}
+}
+
+// notice is what the program should know about its context at the end of a turn. It is
+// never told in the middle of one: what the model has read must not change there.
+func notice(sum journal.Summary, l gate.Limits) string {
+	switch sum.Context {
+	case gate.Aging:
+		return fmt.Sprintf("The context is %d %% full: prepare the handoff to your successor. It begins with an empty context and with what you leave to it.", sum.Percent)
+	case gate.Dying:
+		return fmt.Sprintf("The context is %d %% full: the next turn is the last, and %s left. Write the handoff to your successor.", sum.Percent, finals(l.FinalCalls))
+	case gate.Dead:
+		return sentenceDead
+	}
+	return ""
+}
+
+// estimate is what a call to a model will use, as the program says.
+type estimate struct {
+	InputTokens uint64 `json:"input_tokens"`
+	CostUSD     string `json:"cost_usd"`
+}
+
+// rowOfContext makes the row of an op of the context.
+func rowOfContext(req request) (journal.Row, error) {
+	row := journal.Row{Op: req.Op}
+	if req.ContextPct == nil {
+		if req.Op == journal.Context {
+			return row, &refusal{codeBad, "Say with \"context_pct\" how full the context is, in percent."}
+		}
+	} else if row.Percent = percent(*req.ContextPct); row.Percent > gate.MaxPercent {
+		return row, &refusal{codeBad, fmt.Sprintf("\"context_pct\" is how full the context is, from 0 to %d percent.", gate.MaxPercent)}
+	}
+	if req.Op != journal.Gate {
+		return row, nil
+	}
+	row.Kind, row.Name, row.Final = req.Kind, req.Tool, req.Final
+	if row.Kind == "" {
+		row.Kind = journal.Tool
+	}
+	if e := req.Estimate; e != nil {
+		cost, err := microUSD(e.CostUSD)
+		if err != nil {
+			return row, err
+		}
+		row.Used = &journal.Used{InputTokens: e.InputTokens, CostMicroUSD: cost}
+	}
+	return row, nil
+}
+
+// percent cuts a percentage to a whole number, so that it reaches no threshold too early.
+// More than 100 stays more than 100. It returns more than gate.MaxPercent for what is no
+// percentage.
+func percent(of float64) uint32 {
+	switch {
+	case of > 100 && of < 101:
+		return 101
+	case of >= 0 && of <= gate.MaxPercent:
+		return uint32(math.Floor(of))
+	}
+	return gate.MaxPercent + 1
+}

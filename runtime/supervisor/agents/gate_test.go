@@ -1,0 +1,98 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/internal/journal"
+)
+
+func TestTheContextIsFencedInItsTurns(t *testing.T) {
+	s, dir := server(t)
+	a := begin(t, s, "e")
+	p := dial(t, a)
+	for i, row := range []struct{ body, code, word, says string }{
+		{`"op":"context"`, codeBad, "", "context_pct"},
+		{`"op":"context","context_pct":-1`, codeBad, "", "percent"},
+		{`"op":"turn","context_pct":1001`, codeBad, "", "percent"},
+		{`"op":"gate","kind":"car"`, codeReport, "", "tool, llm"},
+		{`"op":"gate","tool":"Bash"`, "", "", ""},
+		{`"op":"turn","context_pct":69.9`, "", gate.Healthy, ""},
+		{`"op":"context","context_pct":70`, "", gate.Aging, ""}, // not told in the middle of a turn
+		{`"op":"gate","tool":"Bash","context_pct":71`, "", "", ""},
+		{`"op":"turn","context_pct":10`, "", gate.Aging, "The context is 71 % full: prepare the handoff"},
+		{`"op":"gate","tool":"Bash","context_pct":92.5`, codeFenced, "", "only 1 final call of a tool is left"},
+		{`"op":"gate","tool":"Bash"`, codeFenced, "", "92 % full"},
+		{`"op":"gate","kind":"llm"`, "", "", ""},
+		{`"op":"turn"`, "", gate.Dying, "the next turn is the last, and 1 final call of a tool is left"},
+		{`"op":"gate","tool":"Write"`, "", "", ""},
+		{`"op":"gate","tool":"Write","final":true`, codeFenced, "", "The final calls of this incarnation are made"},
+		{`"op":"context","context_pct":93`, "", gate.Draining, ""},
+		{`"op":"turn"`, "", gate.Dead, sentenceDead},
+		{`"op":"gate","tool":"Write"`, codeFenced, "", sentenceDead},
+		{`"op":"gate","kind":"llm"`, codeFenced, "", sentenceDead},
+		{`"op":"usage","input_tokens":5`, "", "", ""}, // reports are taken until the end
+	} {
+		r := p.ask(`{%s,"token":%q}`, row.body, a.token)
+		if r.OK != (row.code == "") || r.Error.Code != row.code || r.Result.Context != row.word {
+			t.Errorf("%d %s: %+v", i, row.body, r)
+		}
+		if said := r.Error.Message + r.Result.Notice; !strings.Contains(said, row.says) || row.says == "" && said != "" {
+			t.Errorf("%d %s: it says %q; want %q", i, row.body, said, row.says)
+		}
+	}
+	want := journal.Summary{Rows: 12, Lifecycle: journal.Booting, Used: journal.Used{InputTokens: 5}, Turns: 4, Percent: 93, Context: gate.Dead}
+	if got := summary(t, dir, "e"); got != want {
+		t.Errorf("the journal has %+v; want %+v", got, want)
+	}
+}
+
+func TestAFinalCallCanBeAskedFor(t *testing.T) {
+	s, _ := server(t)
+	a := begin(t, s, "e")
+	p := dial(t, a)
+	if r := p.ask(`{"op":"gate","tool":"Write","context_pct":95,"final":true,"token":%q}`, a.token); !r.OK {
+		t.Errorf("a final call: %+v", r)
+	}
+	if r := p.ask(`{"op":"turn","token":%q}`, a.token); r.Result.Context != gate.Dead {
+		t.Errorf("the turn of the final call: %+v", r)
+	}
+	other := begin(t, s, "other")
+	if r := p.ask(`{"op":"gate","tool":"Bash","context_pct":100.5,"token":%q}`, other.token); r.Error.Code != codeFenced || r.Error.Message != sentenceDead {
+		t.Errorf("a context that is more than full: %+v", r)
+	}
+}
+
+func TestTheBudgetOfACallIsDecidedWithoutADaemon(t *testing.T) {
+	s, dir := server(t)
+	a := begin(t, s, "e")
+	s.byToken[a.token].bounds = Bounds{
+		Context: gate.Default, Budget: gate.Budget{InputTokens: 500_000, CostMicroUSD: 5_000_000},
+		Former: gate.Amount{InputTokens: 100_000, CostMicroUSD: 4_000_000}, Crashes: 3,
+	}
+	p := dial(t, a)
+	const sentence = "Job failed: token budget exhausted ($4.85 / $5.00 max). 3 crash-recovery cycles consumed tokens without completing the job. Manual intervention required."
+	for i, row := range []struct{ body, code, says string }{
+		{`"op":"gate","kind":"llm","estimate":{"input_tokens":400000,"cost_usd":"1"}`, "", ""},
+		{`"op":"gate","kind":"llm","estimate":{"cost_usd":"1e5"}`, codeBad, "no amount"},
+		{`"op":"gate","kind":"llm","estimate":{"input_tokens":18446744073709551615}`, codeReport, "at most"},
+		{`"op":"usage","input_tokens":1000,"cost_usd":"0.85"`, "", ""},
+		{`"op":"gate","kind":"llm"`, "", ""},
+		{`"op":"gate","kind":"llm","estimate":{"cost_usd":"0.15"}`, "", ""},
+		{`"op":"gate","kind":"llm","estimate":{"cost_usd":"0.150001"}`, codeBudget, sentence},
+		{`"op":"gate","kind":"llm","estimate":{"cost_usd":"0.2"}`, codeBudget, sentence},
+		{`"op":"gate","tool":"Bash"`, "", ""}, // the budget bounds calls to models
+		{`"op":"usage","input_tokens":1000,"cost_usd":"1"`, "", ""},
+		{`"op":"gate","kind":"llm"`, codeBudget, "($5.00 / $5.00 max)"},
+	} {
+		r := p.ask(`{%s,"token":%q}`, row.body, a.token)
+		if r.OK != (row.code == "") || r.Error.Code != row.code || !strings.Contains(r.Error.Message, row.says) {
+			t.Errorf("%d %s: %+v", i, row.body, r)
+		}
+	}
+	got := summary(t, dir, "e")
+	if !got.OverBudget || got.Estimate.CostMicroUSD != 150_001 || got.Rows != 7 {
+		t.Errorf("the journal has %+v; want the first refusal, and no other one", got)
+	}
+}
