@@ -80,7 +80,7 @@ func (j *Journal) Close() error { return j.file.Close() }
 
 // OpenJournal opens the journal of an exec for reading. It fails with ErrNotExist if there
 // is none, and with ErrTampered if its name belongs to something else.
-func (d *Dir) OpenJournal(execID string) (io.ReadCloser, error) {
+func (d *Dir) OpenJournal(execID string) (io.ReadSeekCloser, error) {
 	if err := checkID(execID); err != nil {
 		return nil, err
 	}

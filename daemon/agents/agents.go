@@ -26,17 +26,21 @@ type Execs interface {
 	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
 }
 
-// Runner runs incarnations.
+// Runner runs incarnations. It has no goroutines: news come in those of the links, and all
+// else is called by the rounds of agents, of which each agent has one at a time.
 type Runner struct {
-	execs  Execs
-	ledger *ledger.Ledger
-	paths  paths.Install
-	log    *slog.Logger
+	execs   Execs
+	ledger  *ledger.Ledger
+	paths   paths.Install
+	enqueue func(agentID string)
+	log     *slog.Logger
+	desk    *desk
 }
 
-// New makes a Runner.
-func New(execs Execs, book *ledger.Ledger, install paths.Install, log *slog.Logger) *Runner {
-	return &Runner{execs: execs, ledger: book, paths: install, log: log}
+// New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there
+// are news; it must not block.
+func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), log *slog.Logger) *Runner {
+	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, log: log, desk: newDesk()}
 }
 
 // Start starts the exec of the agent's incarnation. Its id is derived from the agent and
@@ -105,8 +109,8 @@ func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus,
 // ended: first what its program reported, then how it ended. They must be recorded
 // together.
 func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent {
-	reports := r.reports(a, exec)
-	return append(reports.events(a), &agboxv1.AgentEvent{
+	reports := r.reports(a)
+	return append(reports.events, &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
 		Details: &agboxv1.AgentEvent_End{End: r.describe(a, exec, reports)},
 	})
@@ -116,11 +120,11 @@ func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStat
 func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports reports) *agboxv1.IncarnationEnd {
 	end := &agboxv1.IncarnationEnd{
 		Kind: kindOf(a, exec), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
-		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.sum.Used),
+		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.at.Sum.Used),
 		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
 	}
-	if reports.sum.Steps > 0 {
-		end.Step = &reports.sum.Steps
+	if steps := reports.at.Sum.Steps; steps > 0 {
+		end.Step = &steps
 	}
 	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
 		end.DrainedFor = agboxv1.PauseReason_PAUSE_REASON_DRAINED

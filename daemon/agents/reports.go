@@ -2,7 +2,11 @@ package agents
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"io"
+
+	"google.golang.org/protobuf/proto"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
@@ -11,45 +15,79 @@ import (
 	"github.com/agbox/agbox/logs"
 )
 
-// reports is what the program of an incarnation has reported.
+// reports is what the program of an incarnation has reported, and was not consumed yet.
 type reports struct {
-	sum journal.Summary
+	// at is the place after what was read.
+	at place
+	// events are what follows from the rows after the place before. Each has the number of
+	// its row as journal_upto.
+	events []*agboxv1.AgentEvent
 	// unreadable means that there is a journal that cannot be read.
 	unreadable bool
 }
 
-// reports reads the journal of the agent's incarnation, whose exec has ended. The file is
-// in a folder that root in the sandbox can write, so a bad one costs only this agent its
-// reports.
-func (r *Runner) reports(a ledger.Agent, exec *agboxv1.ExecStatus) reports {
-	sum, bad, err := readJournal(r.paths.SandboxLogs(exec.GetSandboxId()), exec.GetExecId())
-	if err != nil || bad > 0 {
-		r.log.Warn("rows of the journal of an incarnation are left out", "agent_id", a.ID, "exec_id", exec.GetExecId(), "rows", bad, "error", err)
+// Consume records what the agent's incarnation, which runs, has reported since the last
+// time. Each row counts once, however often Consume is called: the events have their row
+// numbers, and the ledger leaves those out that it has.
+func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
+	found := r.reports(a)
+	if len(found.events) > 0 {
+		if _, err := r.ledger.RecordReports(ctx, a.ID, found.events); err != nil {
+			return err
+		}
 	}
-	return reports{sum: sum, unreadable: err != nil}
+	r.advance(a.Incarnation.ExecID, found.at)
+	return nil
 }
 
-// readJournal reads the journal of an exec; one that does not exist is empty.
-func readJournal(dir, execID string) (sum journal.Summary, bad int, err error) {
+// reports reads the journal of the agent's incarnation from where it was read last. The
+// file is in a folder that root in the sandbox can write, so a bad one costs only this agent
+// its reports.
+func (r *Runner) reports(a ledger.Agent) reports {
+	at, rows := r.placeOf(a.Incarnation.ExecID)
+	found := reports{at: at}
+	var err error
+	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
+		if event := rowEvent(row); event != nil {
+			event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
+			found.events = append(found.events, event)
+		}
+	})
+	found.at.tried, found.unreadable = rows, err != nil
+	if bad := found.at.Bad - at.Bad; err != nil || bad > 0 {
+		r.log.Warn("rows of the journal of an incarnation are left out", "agent_id", a.ID, "exec_id", a.Incarnation.ExecID, "rows", bad, "error", err)
+	}
+	if event := progress(a, found.at.Sum); event != nil {
+		found.events = append([]*agboxv1.AgentEvent{event}, found.events...)
+	}
+	return found
+}
+
+// readJournal reads the journal of an exec from a place on; one that does not exist is
+// empty.
+func readJournal(dir, execID string, from journal.Tail, each func(journal.Row, journal.Summary)) (journal.Tail, error) {
 	d, err := logs.OpenDir(dir)
 	if err != nil {
-		return journal.Start(), 0, err
+		return from, err
 	}
 	defer func() { _ = d.Close() }()
 	file, err := d.OpenJournal(execID)
 	if errors.Is(err, logs.ErrNotExist) {
-		return journal.Start(), 0, nil
+		return from, nil
 	}
 	if err != nil {
-		return journal.Start(), 0, err
+		return from, err
 	}
 	defer func() { _ = file.Close() }()
-	return journal.Read(file)
+	if _, err := file.Seek(from.Offset, io.SeekStart); err != nil {
+		return from, err
+	}
+	return from.Read(file, each)
 }
 
 // spoke reports whether the program has used the agent socket. If the journal cannot be
 // read, it may have: exit code 0 alone is then no success.
-func (r reports) spoke() bool { return r.sum.Rows > 0 || r.unreadable }
+func (r reports) spoke() bool { return r.at.Sum.Rows > 0 || r.unreadable }
 
 // outcomes has the outcomes by their names in a journal.
 var outcomes = map[string]agboxv1.AgentOutcome{
@@ -58,32 +96,41 @@ var outcomes = map[string]agboxv1.AgentOutcome{
 	journal.Fail:     agboxv1.AgentOutcome_AGENT_OUTCOME_FAIL,
 }
 
-// events returns the events of the reports.
-func (r reports) events(a ledger.Agent) []*agboxv1.AgentEvent {
-	var events []*agboxv1.AgentEvent
-	if r.sum.Used != (journal.Used{}) || r.sum.Steps > 0 || r.sum.Said != "" {
-		before := a.Progress.GetTotal()
-		used := usage(r.sum.Used)
-		events = append(events, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_PROGRESS, Incarnation: a.Incarnation.N, JournalUpto: r.sum.Rows,
-			Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{
-				Incarnation: used,
-				Total: &agboxv1.AgentUsage{
-					InputTokens:  before.GetInputTokens() + used.GetInputTokens(),
-					OutputTokens: before.GetOutputTokens() + used.GetOutputTokens(),
-					CostMicroUsd: before.GetCostMicroUsd() + used.GetCostMicroUsd(),
-				},
-				Steps: a.Progress.GetSteps() + r.sum.Steps, LastMessage: cmp.Or(r.sum.Said, a.Progress.GetLastMessage()),
-			}},
-		})
+// rowEvent returns the event that follows from a row, or nil if the row only counts in the
+// totals.
+func rowEvent(row journal.Row) *agboxv1.AgentEvent {
+	if row.Op == journal.Done {
+		return &agboxv1.AgentEvent{
+			Type:    agboxv1.AgentEventType_AGENT_DONE_REPORTED,
+			Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: outcomes[row.Outcome], Message: row.Text}},
+		}
 	}
-	if r.sum.Outcome != "" {
-		events = append(events, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_DONE_REPORTED, Incarnation: a.Incarnation.N, JournalUpto: r.sum.Rows,
-			Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: outcomes[r.sum.Outcome], Message: r.sum.Message}},
-		})
+	return nil
+}
+
+// progress returns the event with the new totals of an agent, or nil if they are as
+// recorded.
+func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
+	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" {
+		return nil
 	}
-	return events
+	before, used := a.Incarnation.Before, usage(sum.Used)
+	total := &agboxv1.AgentProgress{
+		Incarnation: used,
+		Total: &agboxv1.AgentUsage{
+			InputTokens:  before.GetTotal().GetInputTokens() + used.GetInputTokens(),
+			OutputTokens: before.GetTotal().GetOutputTokens() + used.GetOutputTokens(),
+			CostMicroUsd: before.GetTotal().GetCostMicroUsd() + used.GetCostMicroUsd(),
+		},
+		Steps: before.GetSteps() + sum.Steps, LastMessage: cmp.Or(sum.Said, before.GetLastMessage()),
+	}
+	if a.ProgressAt != 0 && proto.Equal(total, a.Progress) {
+		return nil
+	}
+	return &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_PROGRESS, Incarnation: a.Incarnation.N, JournalUpto: sum.Rows,
+		Details: &agboxv1.AgentEvent_Progress{Progress: total},
+	}
 }
 
 func usage(u journal.Used) *agboxv1.AgentUsage {
@@ -103,8 +150,8 @@ var lifecycles = map[string]agboxv1.AgentLifecycle{
 // lifecycle is the last reported state of the incarnation; unspecified if its program never
 // spoke.
 func (r reports) lifecycle() agboxv1.AgentLifecycle {
-	if r.sum.Rows == 0 {
+	if r.at.Sum.Rows == 0 {
 		return agboxv1.AgentLifecycle_AGENT_LIFECYCLE_UNSPECIFIED
 	}
-	return lifecycles[r.sum.Lifecycle]
+	return lifecycles[r.at.Sum.Lifecycle]
 }

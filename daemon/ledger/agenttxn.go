@@ -95,7 +95,11 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 		return fault.New(errdefs.ErrInternal, agboxv1.ErrorReason_INTERNAL_ERROR,
 			"The event stream of agent %s is at %d in the store and at %d in memory; restart the daemon.", agentID, ev.GetSequence(), t.a.LastSequence+1)
 	}
+	replaced := t.a.ProgressAt
 	t.a.Record, t.position = agent.Fold(t.a.Record, ev), ev.GetPosition()
+	if ev.GetType() == agboxv1.AgentEventType_AGENT_PROGRESS && replaced != 0 {
+		return t.tx.DropAgentProgress(agentID, replaced)
+	}
 	return nil
 }
 
@@ -207,20 +211,45 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 }
 
 // EmitAgent appends events that were decided from the record seen, all or none. If the
-// agent has changed since so that another decision is due, it appends nothing.
+// agent has changed since so that another decision is due, it appends nothing. Reports
+// among the events are treated as by RecordReports.
 func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
 	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
 		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
 		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(events, refused) {
 			return errNothing
 		}
-		for _, ev := range events {
-			if err := t.append(seen.ID, ev); err != nil {
-				return err
-			}
-		}
-		return nil
+		return t.appendAll(seen.ID, events)
 	})
+}
+
+// RecordReports appends what an incarnation has reported: events with journal_upto, the
+// number of their row in its journal. It leaves out rows that were consumed before, and
+// what is not possible now: reports of an incarnation that has ended, and rows that only
+// somebody else than the supervisor can have written.
+func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports []*agboxv1.AgentEvent) (Agent, error) {
+	return l.updateAgent(ctx, agentID, func(t *agentTxn) error { return t.appendAll(agentID, reports) })
+}
+
+// appendAll adds events of an agent; of the reports among them, those that RecordReports
+// does not leave out.
+func (t *agentTxn) appendAll(agentID string, events []*agboxv1.AgentEvent) error {
+	before, consumed := t.a.LastSequence, uint64(0)
+	if t.a.Incarnation != nil {
+		consumed = t.a.Incarnation.JournalUpto
+	}
+	for _, ev := range events {
+		if row := ev.GetJournalUpto(); row > 0 && (row <= consumed || !agent.Legal(t.a.Record, ev)) {
+			continue
+		}
+		if err := t.append(agentID, ev); err != nil {
+			return err
+		}
+	}
+	if t.a.LastSequence == before {
+		return errNothing
+	}
+	return nil
 }
 
 // decision is what the next step of an agent depends on besides observations.

@@ -97,6 +97,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	}
 	if _, running := sb.Execs[a.Incarnation.ExecID]; running {
 		seen.Exec = agent.ExecRunning
+		l.agents.See(a, &seen)
 		return seen, nil, nil
 	}
 	exec, err = l.agents.Exec(ctx, a)
@@ -142,8 +143,12 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, 
 		return true, err
 	case agent.Start:
 		return false, l.agents.Start(ctx, a)
+	case agent.Consume:
+		return false, l.agents.Consume(ctx, a)
 	case agent.Collect:
-		_, err = l.ledger.EmitAgent(ctx, a.Record, l.agents.End(ctx, a, exec)...)
+		if _, err = l.ledger.EmitAgent(ctx, a.Record, l.agents.End(ctx, a, exec)...); err == nil {
+			l.agents.Forget(a.Incarnation.ExecID)
+		}
 	case agent.Kill:
 		return true, l.agents.Kill(ctx, a, a.Kill.GetMode())
 	case agent.RemoveSandbox:

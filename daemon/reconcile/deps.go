@@ -10,6 +10,7 @@ import (
 	"github.com/agbox/agbox/daemon/hostfiles"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/runtime"
 )
 
@@ -136,7 +137,13 @@ type Agents interface {
 	// Exec returns the exec of the incarnation. It returns errdefs.ErrNotFound if that was
 	// never accepted.
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)
+	// See adds to an observation what is known about the running incarnation of the agent.
+	See(a ledger.Agent, seen *agent.Seen)
+	// Consume records what the running incarnation has reported.
+	Consume(ctx context.Context, a ledger.Agent) error
 	// End returns the events that record the end of an incarnation, whose exec has ended.
-	// They must be recorded together.
+	// They must be recorded together, and then Forget called.
 	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent
+	// Forget drops what is known about an incarnation that has ended.
+	Forget(execID string)
 }

@@ -5,17 +5,11 @@
 package journal
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"unicode"
-
-	"github.com/containerd/errdefs"
 
 	"github.com/agbox/agbox/internal/gate"
 )
@@ -218,50 +212,4 @@ func printable(text string) bool {
 func Encode(r Row) ([]byte, error) {
 	line, err := json.Marshal(r)
 	return append(line, '\n'), err
-}
-
-// maxBad is how many bad lines Read looks at. A supervisor writes none, and each costs more
-// time than the few bytes that it may have.
-const maxBad = 1000
-
-// ErrDamaged means that a journal has too many bad lines.
-var ErrDamaged = fmt.Errorf("more than %d lines of the journal are no rows: %w", maxBad, errdefs.ErrDataLoss)
-
-// Read summarizes a journal. It reads at most MaxJournal bytes. Lines that are no rows, or
-// may not follow the rows before them, are left out and counted in bad. A last line without
-// an end was never acknowledged and does not count. With an error, the summary has the rows
-// before it.
-func Read(r io.Reader) (s Summary, bad int, err error) {
-	s = Start()
-	in := bufio.NewReaderSize(io.LimitReader(r, MaxJournal), MaxRow)
-	for {
-		line, err := in.ReadSlice('\n')
-		for tooLong := false; ; tooLong = true {
-			if !errors.Is(err, bufio.ErrBufferFull) {
-				if tooLong {
-					line = nil
-				}
-				break
-			}
-			_, err = in.ReadSlice('\n')
-		}
-		if errors.Is(err, io.EOF) {
-			return s, bad, nil
-		}
-		if err != nil {
-			return s, bad, err
-		}
-		var row Row
-		next := s
-		if err = json.Unmarshal(bytes.TrimSpace(line), &row); err == nil {
-			next, err = s.Next(row)
-		}
-		if err != nil {
-			if bad++; bad > maxBad {
-				return s, bad, ErrDamaged
-			}
-			continue
-		}
-		s = next
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -80,7 +81,7 @@ func TestReadLeavesOutWhatIsNoRow(t *testing.T) {
 		{"an endless line", long, 0, 0},
 		{"a negative usage", "{\"op\":\"usage\",\"used\":{\"input_tokens\":-1}}\n", 0, 1},
 	} {
-		s, bad, err := Read(strings.NewReader(row.text))
+		s, bad, err := read(strings.NewReader(row.text))
 		if err != nil || s.Rows != row.rows || bad != row.bad {
 			t.Errorf("%s: %d rows, %d bad, %v; want %d and %d", row.name, s.Rows, bad, err, row.rows, row.bad)
 		}
@@ -89,7 +90,7 @@ func TestReadLeavesOutWhatIsNoRow(t *testing.T) {
 
 func TestReadEndsAtTooManyBadLines(t *testing.T) {
 	in := &endless{line: []byte("\n")}
-	s, _, err := Read(io.MultiReader(strings.NewReader("{\"op\":\"step\",\"steps\":3}\n"), in))
+	s, _, err := read(io.MultiReader(strings.NewReader("{\"op\":\"step\",\"steps\":3}\n"), in))
 	if !errors.Is(err, ErrDamaged) || s.Steps != 3 {
 		t.Errorf("%+v, %v; want the row before and ErrDamaged", s, err)
 	}
@@ -100,7 +101,7 @@ func TestReadEndsAtTooManyBadLines(t *testing.T) {
 
 func TestReadIsBounded(t *testing.T) {
 	in := &endless{line: []byte(strings.Repeat("x", MaxRow))}
-	if _, _, err := Read(in); err != nil {
+	if _, _, err := read(in); err != nil {
 		t.Fatal(err)
 	}
 	if in.read > MaxJournal {
@@ -132,8 +133,42 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, bad, err := Read(&file); got != want || bad != 0 || err != nil {
+	if got, bad, err := read(&file); got != want || bad != 0 || err != nil {
 		t.Errorf("read %+v, %d bad, %v; want %+v", got, bad, err, want)
+	}
+}
+
+func read(r io.Reader) (Summary, int, error) {
+	t, err := Beginning().Read(r, nil)
+	return t.Sum, t.Bad, err
+}
+
+// TestAJournalThatGrowsIsReadOnce reads a journal in two parts, cut at each byte.
+func TestAJournalThatGrowsIsReadOnce(t *testing.T) {
+	text := []byte("{\"op\":\"hello\"}\nno row\n{\"op\":\"step\",\"steps\":2}\n{\"op\":\"say\",\"text\":\"x\"}\n{\"op\":\"sa")
+	text = append(text, bytes.Repeat([]byte("y"), 2*MaxRow)...)
+	text = append(text, "\n{\"op\":\"step\",\"steps\":3}\n"...)
+	var want []Row
+	whole, err := Beginning().Read(bytes.NewReader(text), func(r Row, _ Summary) { want = append(want, r) })
+	if err != nil || whole.Bad != 2 || len(want) != 4 || whole.Offset != int64(len(text)) {
+		t.Fatalf("%+v with %d rows, %v", whole, len(want), err)
+	}
+	for cut := range text {
+		if cut > 200 && cut%1009 != 0 && cut < len(text)-100 {
+			continue
+		}
+		var got []Row
+		each := func(r Row, _ Summary) { got = append(got, r) }
+		part, err := Beginning().Read(bytes.NewReader(text[:cut]), each)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part, err = part.Read(bytes.NewReader(text[part.Offset:]), each); err != nil {
+			t.Fatal(err)
+		}
+		if part != whole || !slices.Equal(got, want) {
+			t.Fatalf("cut at %d: %+v with %v; want %+v with %v", cut, part, got, whole, want)
+		}
 	}
 }
 
@@ -141,7 +176,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"op\":\"usage\",\"used\":{\"input_tokens\":5}}\n{\"op\":\"done\",\"outcome\":\"complete\"}\n{\"op\":\"state\",\"state\":\"DRAINING\"}\n"))
 	f.Add([]byte("\x00\n{\"op\":\"say\",\"text\":\"\\u001b\"}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		s, bad, err := Read(bytes.NewReader(text))
+		s, bad, err := read(bytes.NewReader(text))
 		lines := bytes.Count(text, []byte("\n"))
 		if errors.Is(err, ErrDamaged) != (bad > maxBad) || err == nil && int(s.Rows)+bad != lines {
 			t.Fatalf("%d rows and %d bad of %d lines, %v", s.Rows, bad, lines, err)

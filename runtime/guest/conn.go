@@ -33,6 +33,7 @@ import (
 type Conn struct {
 	rpc     *ttrpc.Client
 	client  guestv1.SupervisorClient
+	agents  guestv1.AgentsClient
 	guard   *guard
 	done    chan struct{}
 	bootID  string

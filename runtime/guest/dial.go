@@ -142,6 +142,6 @@ func newConn(raw net.Conn) *Conn {
 	g := newGuard(raw)
 	c := &Conn{guard: g, done: make(chan struct{})}
 	c.rpc = ttrpc.NewClient(g, ttrpc.WithOnClose(func() { close(c.done) }))
-	c.client = guestv1.NewSupervisorClient(c.rpc)
+	c.client, c.agents = guestv1.NewSupervisorClient(c.rpc), guestv1.NewAgentsClient(c.rpc)
 	return c
 }

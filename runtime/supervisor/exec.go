@@ -170,7 +170,7 @@ func (s *Supervisor) admit(req *guestv1.StartRequest) (*agents.Access, *startErr
 	}
 	var access *agents.Access
 	var err error
-	s.files.do(func() { access, err = s.agents.Begin(req.GetExecId(), boot.GetAgentId(), boot.GetIncarnation()) })
+	s.files.do(func() { access, err = s.agents.Begin(agentBoot(req.GetExecId(), boot)) })
 	if err != nil {
 		return nil, other("The agent socket cannot be made (%v): see that %s in the sandbox is writable, or make the sandbox anew.", err, s.cfg.RunDir)
 	}

@@ -95,7 +95,8 @@ func (b *Bench) openLedger() {
 	}
 }
 
-// Serve answers on the socket of the sandbox's supervisor. files may be nil. cut breaks
+// Serve answers on the socket of the sandbox's supervisor, also the calls about agents if
+// supervisor has them. files may be nil. cut breaks
 // all connections, like the end of a process. end stops the server.
 func (b *Bench) Serve(supervisor guestv1.SupervisorService, files guestv1.FilesService) (cut, end func()) {
 	b.t.Helper()
@@ -111,6 +112,9 @@ func (b *Bench) Serve(supervisor guestv1.SupervisorService, files guestv1.FilesS
 		b.t.Fatal(err)
 	}
 	guestv1.RegisterSupervisorService(server, supervisor)
+	if agents, ok := supervisor.(guestv1.AgentsService); ok {
+		guestv1.RegisterAgentsService(server, agents)
+	}
 	if files != nil {
 		guestv1.RegisterFilesService(server, files)
 	}

@@ -46,6 +46,15 @@ type Reports interface {
 	Missed(ctx context.Context, lk *Link, execID string)
 }
 
+// News receives the news of incarnations of agents. Its methods run in the goroutine that
+// follows the incarnations of a link, so they must be quick.
+type News interface {
+	// Told receives what the supervisor knows about an incarnation.
+	Told(lk *Link, news *guestv1.IncarnationNews)
+	// Silent says that no further news come over the link.
+	Silent(lk *Link)
+}
+
 // Options are the dependencies of Links.
 type Options struct {
 	Ledger *ledger.Ledger
@@ -68,6 +77,7 @@ type Links struct {
 	firstPID func(ctx context.Context, sandboxID string) (int, error)
 	lost     func(sandboxID string)
 	reports  Reports
+	news     News // may be nil
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -119,6 +129,10 @@ func New(ctx context.Context, o Options) *Links {
 // SendReports sets the receiver of the reports. It must be called once, before the first
 // Connect.
 func (l *Links) SendReports(to Reports) { l.reports = to }
+
+// SendNews sets the receiver of the news of incarnations. It must be called before the first
+// Connect, at most once.
+func (l *Links) SendNews(to News) { l.news = to }
 
 // StopWaiting ends the waits for links that are being made. It must be called once,
 // before Close. Existing links continue.
@@ -250,6 +264,7 @@ func (l *Links) listen(ctx context.Context, lk *Link, ready chan<- struct{}) {
 	err := lk.Conn.Watch(ctx, slices.Collect(maps.Keys(lk.asked)), func() {
 		missed := l.publish(lk)
 		close(ready)
+		l.follow(lk)
 		for _, id := range missed {
 			l.reports.Missed(ctx, lk, id)
 		}

@@ -120,7 +120,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		if ev.GetProgress().GetSteps() > r.Progress.GetSteps() {
 			r.Uncounted = 0
 		}
-		r.Progress = ev.GetProgress()
+		r.Progress, r.ProgressAt = ev.GetProgress(), ev.GetSequence()
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
 		r.Checkpoint, r.Uncounted = ev.GetCheckpoint(), 0
 	case agboxv1.AgentEventType_AGENT_CONTEXT:
@@ -176,7 +176,9 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 	r.Incarnation = &Incarnation{
 		N: ev.GetIncarnation(), ExecID: b.GetExecId(), SandboxID: b.GetSandboxId(),
 		BegunAt: ev.GetOccurredAt().AsTime(), Attempt: b.GetAttempt(), Checkpoint: b.GetCheckpoint(),
+		Before: r.Progress,
 	}
+	r.ProgressAt = 0
 	r.Strategy = b.GetStrategy()
 	if r.Pause != nil {
 		pause := *r.Pause

@@ -20,6 +20,8 @@ const (
 	EnsureSandbox
 	// Start: give the supervisor the files of the incarnation, then start its exec.
 	Start
+	// Consume: take over what a running incarnation has reported.
+	Consume
 	// Collect: take over what an ended incarnation has left, and emit its end.
 	Collect
 	// Drain: ask the incarnation to save its work and exit, and end it if it does not.
@@ -34,7 +36,7 @@ const (
 	Emit
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -82,6 +84,8 @@ type Seen struct {
 	Ensured      int
 	EnsuredAt    time.Time
 	Exec         Exec
+	// Unread means that the incarnation has reported what was not consumed.
+	Unread bool
 	// Silent is the time since the last beat, or since the start without one. Armed means
 	// that there was a beat. Unknown means that the supervisor cannot be asked now.
 	Silent  time.Duration
@@ -189,6 +193,12 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 		}
 		return Step{Do: Kill, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED, Why: "it was killed"}
 	}
+	if event := entered(r, rules); event != nil { // before its reports
+		return emit(event, "its program runs")
+	}
+	if seen.Unread {
+		return Step{Do: Consume}
+	}
 	if seen.Ending || seen.Unknown {
 		return Step{} // its end, or a new link, calls again
 	}
@@ -207,9 +217,6 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 			Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: r.Incarnation.N,
 			Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: declared}},
 		}, "its liveness changed")
-	}
-	if event := entered(r, rules); event != nil {
-		return emit(event, "its program runs")
 	}
 	return Step{Wake: nextLook(r, seen, rules, now)}
 }

@@ -76,8 +76,10 @@ type Record struct {
 	// Strategy is how the next or current incarnation differs from the first.
 	Strategy string
 
-	// Progress has the newest totals, or is nil.
-	Progress *agboxv1.AgentProgress
+	// Progress has the newest totals, or is nil. ProgressAt is the sequence of their event, if
+	// that is of the current incarnation, else 0.
+	Progress   *agboxv1.AgentProgress
+	ProgressAt uint64
 	// Checkpoint is the newest checkpoint, or nil.
 	Checkpoint *agboxv1.AgentCheckpoint
 	// Context and Liveness are the newest declared gauges of the current incarnation.
@@ -101,6 +103,8 @@ type Incarnation struct {
 	Checkpoint uint64
 	// JournalUpto is the number of rows of its journal that were consumed.
 	JournalUpto uint64
+	// Before has the totals when it began, or is nil.
+	Before *agboxv1.AgentProgress
 }
 
 // Pause is a pause that has begun.

@@ -912,60 +912,6 @@ func (x *StartRequest) GetAgent() *AgentBoot {
 	return nil
 }
 
-// AgentBoot says whose incarnation an exec is.
-type AgentBoot struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Number of the incarnation, from 1.
-	Incarnation   uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *AgentBoot) Reset() {
-	*x = AgentBoot{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *AgentBoot) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AgentBoot) ProtoMessage() {}
-
-func (x *AgentBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AgentBoot.ProtoReflect.Descriptor instead.
-func (*AgentBoot) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *AgentBoot) GetAgentId() string {
-	if x != nil {
-		return x.AgentId
-	}
-	return ""
-}
-
-func (x *AgentBoot) GetIncarnation() uint32 {
-	if x != nil {
-		return x.Incarnation
-	}
-	return 0
-}
-
 type StartResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Exec          *ExecRecord            `protobuf:"bytes,1,opt,name=exec,proto3" json:"exec,omitempty"`
@@ -975,7 +921,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +933,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +946,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StartResponse) GetExec() *ExecRecord {
@@ -1021,7 +967,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +979,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +992,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CancelRequest) GetExecId() string {
@@ -1073,7 +1019,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1031,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1044,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CancelResponse) GetRunning() bool {
@@ -1118,7 +1064,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1076,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1089,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SignalRequest) GetExecId() string {
@@ -1170,7 +1116,7 @@ type SignalResponse struct {
 
 func (x *SignalResponse) Reset() {
 	*x = SignalResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1128,7 @@ func (x *SignalResponse) String() string {
 func (*SignalResponse) ProtoMessage() {}
 
 func (x *SignalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1141,7 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
 func (*SignalResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SignalResponse) GetRunning() bool {
@@ -1225,7 +1171,7 @@ type WriteStdinRequest struct {
 
 func (x *WriteStdinRequest) Reset() {
 	*x = WriteStdinRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1183,7 @@ func (x *WriteStdinRequest) String() string {
 func (*WriteStdinRequest) ProtoMessage() {}
 
 func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1196,7 @@ func (x *WriteStdinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinRequest.ProtoReflect.Descriptor instead.
 func (*WriteStdinRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WriteStdinRequest) GetExecId() string {
@@ -1300,7 +1246,7 @@ type WriteStdinResponse struct {
 
 func (x *WriteStdinResponse) Reset() {
 	*x = WriteStdinResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1258,7 @@ func (x *WriteStdinResponse) String() string {
 func (*WriteStdinResponse) ProtoMessage() {}
 
 func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1271,7 @@ func (x *WriteStdinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteStdinResponse.ProtoReflect.Descriptor instead.
 func (*WriteStdinResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WriteStdinResponse) GetOffset() uint64 {
@@ -1353,7 +1299,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1311,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1324,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResizeRequest) GetExecId() string {
@@ -1412,7 +1358,7 @@ type ResizeResponse struct {
 
 func (x *ResizeResponse) Reset() {
 	*x = ResizeResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +1370,7 @@ func (x *ResizeResponse) String() string {
 func (*ResizeResponse) ProtoMessage() {}
 
 func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +1383,7 @@ func (x *ResizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeResponse.ProtoReflect.Descriptor instead.
 func (*ResizeResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResizeResponse) GetRunning() bool {
@@ -1457,7 +1403,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1415,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1428,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetExecIds() []string {
@@ -1504,7 +1450,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1462,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1475,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{19}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetExec() *ExecRecord {
@@ -1589,7 +1535,7 @@ type ExecRecord struct {
 
 func (x *ExecRecord) Reset() {
 	*x = ExecRecord{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1547,7 @@ func (x *ExecRecord) String() string {
 func (*ExecRecord) ProtoMessage() {}
 
 func (x *ExecRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1560,7 @@ func (x *ExecRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRecord.ProtoReflect.Descriptor instead.
 func (*ExecRecord) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{20}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecRecord) GetExecId() string {
@@ -1786,7 +1732,7 @@ type RecordedRequest struct {
 
 func (x *RecordedRequest) Reset() {
 	*x = RecordedRequest{}
-	mi := &file_guest_v1_supervisor_proto_msgTypes[21]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1744,7 @@ func (x *RecordedRequest) String() string {
 func (*RecordedRequest) ProtoMessage() {}
 
 func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_supervisor_proto_msgTypes[21]
+	mi := &file_guest_v1_supervisor_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1757,7 @@ func (x *RecordedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordedRequest.ProtoReflect.Descriptor instead.
 func (*RecordedRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{21}
+	return file_guest_v1_supervisor_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RecordedRequest) GetCommand() []string {
@@ -1881,7 +1827,7 @@ var File_guest_v1_supervisor_proto protoreflect.FileDescriptor
 
 const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\n" +
-	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
+	"\x19guest/v1/supervisor.proto\x12\bguest.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14guest/v1/agent.proto\"\x10\n" +
 	"\x0eReleaseRequest\"3\n" +
 	"\x0fReleaseResponse\x12 \n" +
 	"\fmain_exec_id\x18\x01 \x01(\tR\n" +
@@ -1944,10 +1890,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\bgrace_ms\x18\f \x01(\rR\agraceMs\x12\"\n" +
 	"\rmax_log_bytes\x18\r \x01(\x04R\vmaxLogBytes\x12\x12\n" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12)\n" +
-	"\x05agent\x18\x0f \x01(\v2\x13.guest.v1.AgentBootR\x05agent\"H\n" +
-	"\tAgentBoot\x12\x19\n" +
-	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\rR\vincarnation\"9\n" +
+	"\x05agent\x18\x0f \x01(\v2\x13.guest.v1.AgentBootR\x05agent\"9\n" +
 	"\rStartResponse\x12(\n" +
 	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"C\n" +
 	"\rCancelRequest\x12\x17\n" +
@@ -2061,7 +2004,7 @@ func file_guest_v1_supervisor_proto_rawDescGZIP() []byte {
 }
 
 var file_guest_v1_supervisor_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_guest_v1_supervisor_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_guest_v1_supervisor_proto_goTypes = []any{
 	(ExecPhase)(0),                // 0: guest.v1.ExecPhase
 	(StartFailure)(0),             // 1: guest.v1.StartFailure
@@ -2074,51 +2017,51 @@ var file_guest_v1_supervisor_proto_goTypes = []any{
 	(*FileIdentity)(nil),          // 8: guest.v1.FileIdentity
 	(*HostMount)(nil),             // 9: guest.v1.HostMount
 	(*StartRequest)(nil),          // 10: guest.v1.StartRequest
-	(*AgentBoot)(nil),             // 11: guest.v1.AgentBoot
-	(*StartResponse)(nil),         // 12: guest.v1.StartResponse
-	(*CancelRequest)(nil),         // 13: guest.v1.CancelRequest
-	(*CancelResponse)(nil),        // 14: guest.v1.CancelResponse
-	(*SignalRequest)(nil),         // 15: guest.v1.SignalRequest
-	(*SignalResponse)(nil),        // 16: guest.v1.SignalResponse
-	(*WriteStdinRequest)(nil),     // 17: guest.v1.WriteStdinRequest
-	(*WriteStdinResponse)(nil),    // 18: guest.v1.WriteStdinResponse
-	(*ResizeRequest)(nil),         // 19: guest.v1.ResizeRequest
-	(*ResizeResponse)(nil),        // 20: guest.v1.ResizeResponse
-	(*WatchRequest)(nil),          // 21: guest.v1.WatchRequest
-	(*WatchResponse)(nil),         // 22: guest.v1.WatchResponse
-	(*ExecRecord)(nil),            // 23: guest.v1.ExecRecord
-	(*RecordedRequest)(nil),       // 24: guest.v1.RecordedRequest
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*StartResponse)(nil),         // 11: guest.v1.StartResponse
+	(*CancelRequest)(nil),         // 12: guest.v1.CancelRequest
+	(*CancelResponse)(nil),        // 13: guest.v1.CancelResponse
+	(*SignalRequest)(nil),         // 14: guest.v1.SignalRequest
+	(*SignalResponse)(nil),        // 15: guest.v1.SignalResponse
+	(*WriteStdinRequest)(nil),     // 16: guest.v1.WriteStdinRequest
+	(*WriteStdinResponse)(nil),    // 17: guest.v1.WriteStdinResponse
+	(*ResizeRequest)(nil),         // 18: guest.v1.ResizeRequest
+	(*ResizeResponse)(nil),        // 19: guest.v1.ResizeResponse
+	(*WatchRequest)(nil),          // 20: guest.v1.WatchRequest
+	(*WatchResponse)(nil),         // 21: guest.v1.WatchResponse
+	(*ExecRecord)(nil),            // 22: guest.v1.ExecRecord
+	(*RecordedRequest)(nil),       // 23: guest.v1.RecordedRequest
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*AgentBoot)(nil),             // 25: guest.v1.AgentBoot
 }
 var file_guest_v1_supervisor_proto_depIdxs = []int32{
-	25, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
+	24, // 0: guest.v1.HelloResponse.started_at:type_name -> google.protobuf.Timestamp
 	9,  // 1: guest.v1.BootConfig.mounts:type_name -> guest.v1.HostMount
 	8,  // 2: guest.v1.BootConfig.link:type_name -> guest.v1.FileIdentity
 	8,  // 3: guest.v1.HostMount.file:type_name -> guest.v1.FileIdentity
-	11, // 4: guest.v1.StartRequest.agent:type_name -> guest.v1.AgentBoot
-	23, // 5: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
-	23, // 6: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
+	25, // 4: guest.v1.StartRequest.agent:type_name -> guest.v1.AgentBoot
+	22, // 5: guest.v1.StartResponse.exec:type_name -> guest.v1.ExecRecord
+	22, // 6: guest.v1.WatchResponse.exec:type_name -> guest.v1.ExecRecord
 	0,  // 7: guest.v1.ExecRecord.phase:type_name -> guest.v1.ExecPhase
-	25, // 8: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
-	25, // 9: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
+	24, // 8: guest.v1.ExecRecord.started_at:type_name -> google.protobuf.Timestamp
+	24, // 9: guest.v1.ExecRecord.finished_at:type_name -> google.protobuf.Timestamp
 	1,  // 10: guest.v1.ExecRecord.failure:type_name -> guest.v1.StartFailure
 	2,  // 11: guest.v1.ExecRecord.end_cause:type_name -> guest.v1.EndCause
-	24, // 12: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
+	23, // 12: guest.v1.ExecRecord.request:type_name -> guest.v1.RecordedRequest
 	5,  // 13: guest.v1.Supervisor.Hello:input_type -> guest.v1.HelloRequest
 	10, // 14: guest.v1.Supervisor.Start:input_type -> guest.v1.StartRequest
-	13, // 15: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
-	15, // 16: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
-	17, // 17: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
-	19, // 18: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
-	21, // 19: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
+	12, // 15: guest.v1.Supervisor.Cancel:input_type -> guest.v1.CancelRequest
+	14, // 16: guest.v1.Supervisor.Signal:input_type -> guest.v1.SignalRequest
+	16, // 17: guest.v1.Supervisor.WriteStdin:input_type -> guest.v1.WriteStdinRequest
+	18, // 18: guest.v1.Supervisor.Resize:input_type -> guest.v1.ResizeRequest
+	20, // 19: guest.v1.Supervisor.Watch:input_type -> guest.v1.WatchRequest
 	3,  // 20: guest.v1.Supervisor.Release:input_type -> guest.v1.ReleaseRequest
 	6,  // 21: guest.v1.Supervisor.Hello:output_type -> guest.v1.HelloResponse
-	12, // 22: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
-	14, // 23: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
-	16, // 24: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
-	18, // 25: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
-	20, // 26: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
-	22, // 27: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
+	11, // 22: guest.v1.Supervisor.Start:output_type -> guest.v1.StartResponse
+	13, // 23: guest.v1.Supervisor.Cancel:output_type -> guest.v1.CancelResponse
+	15, // 24: guest.v1.Supervisor.Signal:output_type -> guest.v1.SignalResponse
+	17, // 25: guest.v1.Supervisor.WriteStdin:output_type -> guest.v1.WriteStdinResponse
+	19, // 26: guest.v1.Supervisor.Resize:output_type -> guest.v1.ResizeResponse
+	21, // 27: guest.v1.Supervisor.Watch:output_type -> guest.v1.WatchResponse
 	4,  // 28: guest.v1.Supervisor.Release:output_type -> guest.v1.ReleaseResponse
 	21, // [21:29] is the sub-list for method output_type
 	13, // [13:21] is the sub-list for method input_type
@@ -2132,13 +2075,14 @@ func file_guest_v1_supervisor_proto_init() {
 	if File_guest_v1_supervisor_proto != nil {
 		return
 	}
+	file_guest_v1_agent_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_supervisor_proto_rawDesc), len(file_guest_v1_supervisor_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

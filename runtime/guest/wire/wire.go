@@ -11,11 +11,14 @@ import (
 
 // Protocol is this build's version of guest/v1. Fields are only ever added, so every
 // version from 1 on is compatible.
-const Protocol = 2
+const Protocol = 3
 
 // LimitsSince is the first version whose supervisors enforce the limits of a
 // StartRequest: timeouts, and the bytes of output that are kept.
 const LimitsSince = 2
+
+// AgentsSince is the first version whose supervisors have the service Agents.
+const AgentsSince = 3
 
 const (
 	// MaxFrame is the maximum length of a request's frame in bytes. It is ttrpc's limit.

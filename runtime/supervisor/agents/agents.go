@@ -63,7 +63,10 @@ type Server struct {
 	// Held across I/O: an incarnation must not start before it can connect.
 	starting sync.Mutex
 
-	// mu guards the fields below.
+	// closing is closed when the server is.
+	closing chan struct{}
+
+	// mu guards the fields below, and incarnation.pulse.
 	// Held across I/O: the deadlines and ends of connections, neither of which waits. Both
 	// must follow the order in which connections change their owner.
 	mu       sync.Mutex
@@ -72,12 +75,16 @@ type Server struct {
 	byToken  map[string]*incarnation
 	byExec   map[string]string // the tokens
 	conns    conns
+	// followers has the channels that wake them.
+	followers map[chan struct{}]struct{}
 }
 
 // New makes a Server. It does not listen yet.
 func New(cfg Config) *Server {
 	return &Server{
-		cfg: cfg, byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
+		cfg: cfg, closing: make(chan struct{}),
+		byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
+		followers: make(map[chan struct{}]struct{}),
 	}
 }
 
@@ -105,17 +112,25 @@ func (a *Access) Extend(env []string) []string {
 	return append(extended, socketVariable+"="+a.socket, tokenVariable+"="+a.token)
 }
 
-// Begin admits an incarnation of an agent, which runs as that exec. End must be called when
-// it has ended.
-func (s *Server) Begin(execID, agentID string, number uint32) (*Access, error) {
+// Boot says whose incarnation an exec is.
+type Boot struct {
+	ExecID, AgentID string
+	// Number is that of the incarnation, from 1.
+	Number uint32
+}
+
+// Begin admits an incarnation of an agent. End must be called when it has ended.
+func (s *Server) Begin(b Boot) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: execID, agentID: agentID, number: number, bounds: Bounds{Context: gate.Default}, sum: journal.Start()}
+	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: Bounds{Context: gate.Default}, sum: journal.Start()}
+	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
 	access := &Access{socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.byToken[access.token], s.byExec[execID] = in, access.token
+	s.byToken[access.token], s.byExec[b.ExecID] = in, access.token
+	s.wakeLocked()
 	return access, nil
 }
 
@@ -184,9 +199,13 @@ func (s *Server) listening() bool {
 	return s.listener != nil
 }
 
-// Close ends the server and waits for all its goroutines.
+// Close ends the server and waits for all its goroutines. It ends Follow, but does not wait
+// for it.
 func (s *Server) Close() {
 	s.mu.Lock()
+	if !s.closed {
+		close(s.closing)
+	}
 	s.closed = true // nothing is added from now on
 	listener, open := s.listener, s.openLocked()
 	s.mu.Unlock()
@@ -215,6 +234,8 @@ type incarnation struct {
 	file    *logs.Journal // nil before the first row
 	over    bool
 	beat    time.Time // of the newest beat in the journal
+
+	pulse pulse // guarded by Server.mu
 }
 
 // beatEvery is how often a beat gets a row of its own at most.
@@ -227,8 +248,11 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	if in.over {
 		return in.sum, refused(codeToken)
 	}
-	if r.Op == journal.Beat && !in.beat.IsZero() && now.Sub(in.beat) < beatEvery {
-		return in.sum, nil
+	if r.Op == journal.Beat {
+		in.server.changed(in, func(p *pulse) { p.beat, p.beats = now, p.beats+1 })
+		if !in.beat.IsZero() && now.Sub(in.beat) < beatEvery {
+			return in.sum, nil
+		}
 	}
 	if r.Op == journal.Step && r.Steps == 0 {
 		r.Steps = in.sum.Steps + 1
@@ -266,6 +290,7 @@ func (in *incarnation) write(r journal.Row, now time.Time) error {
 		in.beat = now
 	}
 	in.sum = next
+	in.server.changed(in, func(p *pulse) { p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1 })
 	return nil
 }
 

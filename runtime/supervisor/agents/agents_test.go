@@ -34,7 +34,7 @@ func server(t *testing.T) (*Server, *logs.Dir) {
 
 func begin(t *testing.T, s *Server, execID string) *Access {
 	t.Helper()
-	a, err := s.Begin(execID, "agent", 1)
+	a, err := s.Begin(Boot{ExecID: execID, AgentID: "agent", Number: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +93,11 @@ func summary(t *testing.T, dir *logs.Dir, execID string) journal.Summary {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s, bad, err := journal.Read(f)
-	if err != nil || bad != 0 {
-		t.Fatalf("the journal has %d bad rows, %v", bad, err)
+	read, err := journal.Beginning().Read(f, nil)
+	if err != nil || read.Bad != 0 {
+		t.Fatalf("the journal has %d bad rows, %v", read.Bad, err)
 	}
-	return s
+	return read.Sum
 }
 
 func TestReportsAreInTheJournalWhenTheyAreAnswered(t *testing.T) {

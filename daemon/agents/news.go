@@ -1,0 +1,109 @@
+package agents
+
+import (
+	"sync"
+	"time"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/guests/links"
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// desk has what is known about running incarnations besides the ledger. Nothing of it is
+// stored: the supervisors tell it again over each new link, and the journals are files.
+type desk struct {
+	// mu guards the fields below. It is never held across I/O.
+	mu sync.Mutex
+	// heard has the newest news, by exec id.
+	heard map[string]heard
+	// read has how far the journals were read, by exec id.
+	read map[string]place
+}
+
+// heard is what a supervisor has told.
+type heard struct {
+	// link is the link over which it came.
+	link *links.Link
+	news *guestv1.IncarnationNews
+}
+
+// place is a place in a journal.
+type place struct {
+	journal.Tail
+	// tried is the number of rows that the supervisor had told of when the journal was read
+	// last. The file may have fewer, because root in the sandbox can change it.
+	tried uint64
+}
+
+func newDesk() *desk { return &desk{heard: make(map[string]heard), read: make(map[string]place)} }
+
+// Told receives what a supervisor knows about an incarnation. A supervisor is believed only
+// about incarnations in its sandbox.
+func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
+	a, ok := r.ledger.AgentOf(lk.SandboxID, news.GetExecId())
+	if !ok {
+		return
+	}
+	r.desk.mu.Lock()
+	before, known := r.desk.heard[news.GetExecId()]
+	r.desk.heard[news.GetExecId()] = heard{lk, news}
+	r.desk.mu.Unlock()
+	if !known || before.news.GetRows() != news.GetRows() {
+		r.enqueue(a.ID)
+	}
+}
+
+// Silent forgets what came over a link that tells nothing more.
+func (r *Runner) Silent(lk *links.Link) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	for id, h := range r.desk.heard {
+		if h.link == lk {
+			delete(r.desk.heard, id)
+		}
+	}
+}
+
+// See adds to an observation what the supervisor has told about the incarnation of an
+// agent.
+func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	h, known := r.desk.heard[a.Incarnation.ExecID]
+	if !known {
+		seen.Unknown = true
+		return
+	}
+	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
+	seen.Silent, seen.Armed = time.Duration(h.news.GetSilentMs())*time.Millisecond, h.news.GetArmed()
+}
+
+// placeOf returns how far the journal of an incarnation was read, and the number of rows of
+// which the supervisor has told.
+func (r *Runner) placeOf(execID string) (at place, rows uint64) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	at, known := r.desk.read[execID]
+	if !known {
+		at = place{Tail: journal.Beginning()}
+	}
+	return at, r.desk.heard[execID].news.GetRows()
+}
+
+// advance remembers how far a journal was read.
+func (r *Runner) advance(execID string, at place) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	r.desk.read[execID] = at
+}
+
+// Forget drops what is known about an incarnation that has ended.
+func (r *Runner) Forget(execID string) {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	delete(r.desk.heard, execID)
+	delete(r.desk.read, execID)
+}

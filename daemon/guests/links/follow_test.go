@@ -1,0 +1,96 @@
+package links_test
+
+import (
+	"context"
+	"testing"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+
+	"github.com/agbox/agbox/daemon/guests/guesttest"
+	"github.com/agbox/agbox/daemon/guests/links"
+)
+
+// storyteller is a supervisor that sends the news of one incarnation.
+type storyteller struct {
+	supervisor
+	protocol uint32
+	news     *guestv1.IncarnationNews
+	// over ends Follow.
+	over chan struct{}
+}
+
+func (s storyteller) Hello(context.Context, *guestv1.HelloRequest) (*guestv1.HelloResponse, error) {
+	return &guestv1.HelloResponse{Protocol: s.protocol, BootId: "boot"}, nil
+}
+
+func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+	if err := stream.Send(&guestv1.FollowResponse{News: s.news}); err != nil {
+		return err
+	}
+	select {
+	case <-s.over:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// listener keeps what it is told.
+type listener struct {
+	told   chan *guestv1.IncarnationNews
+	silent chan *links.Link
+}
+
+func (l listener) Told(_ *links.Link, news *guestv1.IncarnationNews) { l.told <- news }
+func (l listener) Silent(lk *links.Link)                             { l.silent <- lk }
+
+func listening(b *guesttest.Bench) listener {
+	l := listener{make(chan *guestv1.IncarnationNews, 1), make(chan *links.Link, 1)}
+	b.Links.SendReports(noReports{})
+	b.Links.SendNews(l)
+	return l
+}
+
+func TestALinkTellsAboutIncarnations(t *testing.T) {
+	b := guesttest.New(t)
+	l := listening(b)
+	over := make(chan struct{})
+	b.Serve(storyteller{protocol: wire.AgentsSince, news: &guestv1.IncarnationNews{ExecId: "agent-x-1", Rows: 3}, over: over}, nil)
+	b.Connect()
+	if news := <-l.told; news.GetExecId() != "agent-x-1" || news.GetRows() != 3 {
+		t.Errorf("it tells %v", news)
+	}
+	close(over)
+	lk := <-l.silent
+	if lk.SandboxID != "a" {
+		t.Errorf("the link of %s is silent", lk.SandboxID)
+	}
+	<-b.Lost // the next link follows again
+}
+
+func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
+	for _, news := range []*guestv1.IncarnationNews{
+		{ExecId: "../x"}, {ExecId: "x", Rows: 1 << 40}, {ExecId: "x", SilentMs: 1 << 63}, {ExecId: "x", Lifecycle: "A state with a name that nobody has"},
+	} {
+		b := guesttest.New(t)
+		l := listening(b)
+		b.Serve(storyteller{protocol: wire.AgentsSince, news: news, over: make(chan struct{})}, nil)
+		b.Connect()
+		<-l.silent
+		<-b.Lost
+		if len(l.told) > 0 {
+			t.Errorf("%v was believed", news)
+		}
+	}
+}
+
+func TestAnOlderSupervisorIsNotFollowed(t *testing.T) {
+	b := guesttest.New(t)
+	l := listening(b)
+	b.Serve(storyteller{protocol: wire.AgentsSince - 1, over: make(chan struct{})}, nil)
+	b.Connect()
+	b.Links.Close() // waits for all goroutines
+	if len(l.told)+len(l.silent) > 0 {
+		t.Error("it was followed")
+	}
+}

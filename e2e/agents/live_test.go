@@ -1,0 +1,60 @@
+package agents
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// gated is the start of a script: "pass N" waits until the test has opened gate N.
+const gated = `pass() { while [ ! -e /var/log/agents-sandbox/gate$1 ]; do sleep 0.05; done; }
+`
+
+// open opens a gate of a script that begins with gated.
+func open(t *testing.T, in *harness.Install, sandboxID string, gate int) {
+	t.Helper()
+	name := filepath.Join(in.Home, "data", "exec-logs", sandboxID, fmt.Sprint("gate", gate))
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits until the agent is as it should be.
+func until(t *testing.T, in *harness.Install, id, what string, is func(*agboxv1.Agent) bool) {
+	t.Helper()
+	c := in.Client(t)
+	harness.Eventually(t, what, func() bool {
+		a, err := c.GetAgent(harness.Bounded(t), id)
+		return err == nil && is(a)
+	})
+}
+
+func TestReportsAreSeenWhileTheProgramRuns(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, gated+`agbox-agent usage 10 1 0.5; agbox-agent step; agbox-agent say one
+		pass 1; agbox-agent usage 20 2 0.75; agbox-agent step
+		pass 2; agbox-agent step; agbox-agent say three; agbox-agent done complete fine; exit 7`, "--in", "demo")
+	progress := func(tokens, steps uint64, said string) func(*agboxv1.Agent) bool {
+		return func(a *agboxv1.Agent) bool {
+			p := a.GetProgress()
+			return a.GetRunning() && p.GetTotal().GetInputTokens() == tokens && p.GetSteps() == steps && p.GetLastMessage() == said
+		}
+	}
+	until(t, in, id, "the first reports are seen", progress(10, 1, "one"))
+	open(t, in, box, 1)
+	until(t, in, id, "the second reports are seen", progress(20, 2, "one"))
+	in.KillDaemon(t)
+	in.Must(t, "agent", "ls") // starts the next daemon, which reads the journal anew
+	until(t, in, id, "nothing was counted twice", progress(20, 2, "one"))
+	open(t, in, box, 2)
+	a := await(t, in, id, "COMPLETED")
+	if p := a.GetProgress(); p.GetTotal().GetInputTokens() != 20 || p.GetTotal().GetCostMicroUsd() != 750_000 || p.GetSteps() != 3 || p.GetLastMessage() != "three" {
+		t.Errorf("the progress is %v", p)
+	}
+}

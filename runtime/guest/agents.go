@@ -1,0 +1,60 @@
+package guest
+
+import (
+	"context"
+	"io"
+	"math"
+	"time"
+
+	"github.com/agbox/agbox/internal/ids"
+	"github.com/agbox/agbox/internal/journal"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/guest/wire"
+)
+
+// Agents reports whether the supervisor has the calls about agents.
+func (c *Conn) Agents() bool { return c.protocol >= wire.AgentsSince }
+
+// Follow follows the incarnations in the sandbox until ctx is cancelled or the connection
+// is lost. It always returns an error. It calls report with the news of each running
+// incarnation, then with those of each that begins or changes; news replace earlier ones of
+// the same exec. report must be quick, as for Watch. ttrpc cannot cancel a single call, so
+// the caller should close the connection after Follow.
+func (c *Conn) Follow(ctx context.Context, report func(*guestv1.IncarnationNews)) error {
+	stream, err := c.agents.Follow(ctx, &guestv1.FollowRequest{})
+	if err != nil {
+		return c.explain(ctx, err)
+	}
+	for {
+		reply, err := stream.Recv()
+		if err != nil {
+			return c.explain(ctx, err)
+		}
+		news := reply.GetNews()
+		if news == nil { // ttrpc can deliver the end of the stream as an empty message
+			return c.explain(ctx, io.EOF)
+		}
+		if what := invalidNews(news); what != "" {
+			return c.violation("it sent " + what)
+		}
+		report(news)
+	}
+}
+
+// maxState is more than the length of any name of a state, in bytes.
+const maxState = 32
+
+// invalidNews describes the first invalid field of news; it is empty if they are valid.
+func invalidNews(n *guestv1.IncarnationNews) string {
+	switch {
+	case !ids.Valid(n.GetExecId()):
+		return "news of an exec with an id that is not valid"
+	case n.GetRows() > journal.MaxJournal:
+		return "a number of rows that no journal can have"
+	case n.GetSilentMs() > uint64(math.MaxInt64/time.Millisecond):
+		return "a time that is too long"
+	case len(n.GetLifecycle()) > maxState:
+		return "the name of a state that is too long"
+	}
+	return ""
+}

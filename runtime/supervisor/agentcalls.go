@@ -1,0 +1,39 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+	"github.com/agbox/agbox/runtime/supervisor/agents"
+)
+
+// agentService answers the calls about agents.
+type agentService struct{ server *agents.Server }
+
+var _ guestv1.AgentsService = (*agentService)(nil)
+
+// agentBoot converts what the daemon says about an incarnation.
+func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
+	return agents.Boot{ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation()}
+}
+
+// Follow sends the news of incarnations. It runs in a goroutine of the ttrpc server, and
+// ends with its connection or when the supervisor stops.
+func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
+	err := v.server.Follow(ctx, func(n agents.News) error {
+		return stream.Send(&guestv1.FollowResponse{News: &guestv1.IncarnationNews{
+			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
+		}})
+	})
+	switch {
+	case errors.Is(err, agents.ErrManyFollowers):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	case errors.Is(err, agents.ErrStopping):
+		return status.Error(codes.Aborted, err.Error())
+	}
+	return err
+}

@@ -1,0 +1,179 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// maxFollowers bounds the followers. A daemon is one; another one may be about to go.
+	maxFollowers = 8
+	// newsEvery is the pause after news were sent. What happens meanwhile is sent together.
+	newsEvery = 100 * time.Millisecond
+	// beatsEvery is the pause between two news of an incarnation of which only a beat
+	// changed.
+	beatsEvery = time.Second
+)
+
+// Errors of Follow.
+var (
+	// ErrManyFollowers means that others must end first.
+	ErrManyFollowers = errors.New("too many connections follow the agents of this sandbox; close one")
+	// ErrStopping means that the supervisor stops.
+	ErrStopping = errors.New("the supervisor stops")
+)
+
+// News is what is known about a running incarnation.
+type News struct {
+	ExecID string
+	// Rows is the number of rows of its journal that were acknowledged.
+	Rows uint64
+	// Silent is the time since its last beat or, without one, since its start. Armed means
+	// that there was a beat.
+	Silent time.Duration
+	Armed  bool
+	// Lifecycle is the newest state that it has reported.
+	Lifecycle string
+}
+
+// pulse is what followers are told about an incarnation. Server.mu guards it.
+type pulse struct {
+	rows      uint64
+	lifecycle string
+	begun     time.Time
+	// beat is the last beat, or zero.
+	beat time.Time
+	// changes counts the changes that are more than a beat. beats counts the beats.
+	changes, beats uint64
+}
+
+// news describes an incarnation. Server.mu is held.
+func (in *incarnation) news(now time.Time) News {
+	p, since := in.pulse, in.pulse.begun
+	if !p.beat.IsZero() {
+		since = p.beat
+	}
+	return News{ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle}
+}
+
+// told is what a follower was told about an incarnation.
+type told struct {
+	changes, beats uint64
+	at             time.Time
+}
+
+// Follow sends the news of each running incarnation, then those of each that begins or
+// changes, until send fails, ctx ends or the server is closed. It runs in the goroutine of
+// its caller and starts none.
+func (s *Server) Follow(ctx context.Context, send func(News) error) error {
+	wake, err := s.subscribe()
+	if err != nil {
+		return err
+	}
+	defer s.unsubscribe(wake)
+	sent := make(map[*incarnation]told)
+	for {
+		news, again := s.unsent(sent, time.Now())
+		for _, n := range news {
+			if err := send(n); err != nil {
+				return err
+			}
+		}
+		if len(news) > 0 {
+			err = s.pause(ctx, nil, newsEvery)
+		} else {
+			err = s.pause(ctx, wake, again)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for the next change, at most for the time; 0 means for ever. Without a
+// channel for changes it waits for the time.
+func (s *Server) pause(ctx context.Context, wake <-chan struct{}, length time.Duration) error {
+	var over <-chan time.Time
+	if length > 0 {
+		timer := time.NewTimer(length)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-wake:
+	case <-over:
+	case <-s.closing:
+		return ErrStopping
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// unsent returns the news that a follower has not got, and remembers them as sent. again is
+// the time until a beat is due that it held back, or 0.
+func (s *Server) unsent(sent map[*incarnation]told, now time.Time) (news []News, again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	running := make(map[*incarnation]bool, len(s.byToken))
+	for _, in := range s.byToken {
+		running[in] = true
+		before, known := sent[in]
+		switch p := in.pulse; {
+		case known && before.changes == p.changes && before.beats == p.beats:
+			continue
+		case known && before.changes == p.changes && now.Sub(before.at) < beatsEvery:
+			if left := beatsEvery - now.Sub(before.at); again == 0 || left < again {
+				again = left
+			}
+			continue
+		}
+		sent[in] = told{in.pulse.changes, in.pulse.beats, now}
+		news = append(news, in.news(now))
+	}
+	for in := range sent {
+		if !running[in] {
+			delete(sent, in)
+		}
+	}
+	return news, again
+}
+
+// subscribe returns a channel that gets a value after each change.
+func (s *Server) subscribe() (chan struct{}, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, ErrStopping
+	case len(s.followers) >= maxFollowers:
+		return nil, ErrManyFollowers
+	}
+	wake := make(chan struct{}, 1)
+	s.followers[wake] = struct{}{}
+	return wake, nil
+}
+
+func (s *Server) unsubscribe(wake chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.followers, wake)
+}
+
+// changed changes the pulse of an incarnation and wakes the followers.
+func (s *Server) changed(in *incarnation, change func(*pulse)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&in.pulse)
+	s.wakeLocked()
+}
+
+func (s *Server) wakeLocked() {
+	for wake := range s.followers {
+		select {
+		case wake <- struct{}{}:
+		default: // it has not handled the last one yet
+		}
+	}
+}
