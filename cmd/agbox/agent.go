@@ -29,7 +29,7 @@ docs/agents.md explains the rules.`,
 	}
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
-		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentLogsCommand(), a.agentEventsCommand(),
+		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentEventsCommand(),
 		a.agentWaitCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true
@@ -47,6 +47,7 @@ type agentSpawnOptions struct {
 	delays                                     []time.Duration
 	failures                                   uint32
 	window, cooldown                           time.Duration
+	attach                                     bool
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -104,6 +105,7 @@ DEAD_LETTER.`,
 	f.Uint32Var(&o.failures, "breaker-crashes", 0, "refuse new agents of the class once `N` different ones have crashed (default 3)")
 	f.DurationVar(&o.window, "breaker-window", 0, "within this `TIME` (default 15m)")
 	f.DurationVar(&o.cooldown, "breaker-cooldown", 0, "for this `TIME`; then one new agent is tried (default 30m)")
+	f.BoolVar(&o.attach, "attach", false, "watch the agent until it has ended, as \"agbox agent attach\" does, instead of printing its id")
 	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
 	o.addFlags(cmd) // after those that are about the agent, because there are many
 	return cmd
@@ -117,6 +119,9 @@ func (o *agentSpawnOptions) run(ctx context.Context, a *app, c *client.Client, n
 	agent, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.Agent, error) { return c.SpawnAgent(ctx, req) })
 	if err != nil {
 		return err
+	}
+	if o.attach {
+		return new(agentAttachOptions).run(ctx, a, c, agent.GetAgentId(), nil)
 	}
 	_, err = fmt.Fprintln(a.stdout, agent.GetAgentId())
 	return err

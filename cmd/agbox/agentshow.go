@@ -206,10 +206,7 @@ of them are COMPLETED, else 1.`,
 					return err
 				}
 				fmt.Fprintln(a.stdout, g.GetWord())
-				if g.GetState() != agboxv1.AgentState_AGENT_STATE_COMPLETED {
-					return fmt.Errorf("agent %s is %s: %s", g.GetAgentId(), g.GetWord(), printable(g.GetMessage()))
-				}
-				return nil
+				return agentOutcome(g)
 			})
 		}),
 	}

@@ -81,3 +81,24 @@ func (l *Ledger) NextAgentEvents(ctx context.Context, c *AgentCursor, limit int)
 	c.At = page.Next
 	return events, page.More, nil
 }
+
+// AgentEvents reads up to limit events of one agent after a sequence. next is the sequence
+// after which to go on, and more means that there are further ones already. Events that the
+// records do not include yet are left for the next call.
+func (l *Ledger) AgentEvents(ctx context.Context, agentID string, after uint64, limit int) (events []*agboxv1.AgentEvent, next uint64, more bool, err error) {
+	var page store.AgentPage
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page = tx.AgentEvents(agentID, after, limit)
+		return nil
+	})
+	if err != nil {
+		return nil, after, false, err
+	}
+	published := l.NewestOfAgents()
+	for i, ev := range page.Events {
+		if ev.GetPosition() > published {
+			return page.Events[:i], max(after, ev.GetSequence()-1), false, nil
+		}
+	}
+	return page.Events, page.Next, page.More, nil
+}

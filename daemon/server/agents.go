@@ -30,6 +30,8 @@ type agentCalls struct {
 	loop      Loop
 	admission *admission.Controller
 	life      *lifetime
+	// output follows the logs of incarnations.
+	output *execCalls
 }
 
 // SpawnAgent accepts an agent.

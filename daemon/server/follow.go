@@ -43,6 +43,9 @@ type follower struct {
 	sandboxID, execID string
 	// done is closed when the exec has ended.
 	done <-chan struct{}
+	// other is closed when the owner has something else to do: deliver and wait then return
+	// early. It is nil if there is nothing else.
+	other <-chan struct{}
 	// at is the position of the stream as the client knows it.
 	at logs.Cursor
 	// batches means that the client accepts several chunks in one message. held are
@@ -126,6 +129,16 @@ func (f *follower) subscribe(follow bool) (err error) {
 	return err
 }
 
+// interrupted reports whether the owner has something else to do.
+func (f *follower) interrupted() bool {
+	select {
+	case <-f.other:
+		return true
+	default:
+		return false
+	}
+}
+
 // deliver sends everything that is there. It abandons a client that reads nothing for a
 // while, because nothing may wait for it forever. With last set, it stops where the log
 // ended when it was called, because background processes may write forever.
@@ -172,6 +185,8 @@ func (f *follower) wait(ctx context.Context) error {
 		case <-f.watch.C():
 			return nil
 		case <-f.done:
+			return nil
+		case <-f.other:
 			return nil
 		case <-until:
 			return nil

@@ -41,6 +41,9 @@ func (f *follower) read(ctx context.Context, last bool) error {
 func (f *follower) give(buf []byte, end logs.Cursor, last bool) error {
 	free := buf
 	for !last || !reached(f.reader.Cursor(), end) {
+		if f.interrupted() {
+			return f.move(f.reader.Cursor())
+		}
 		if len(free) < chunkSize/2 || len(f.held) == batchLength {
 			if err := f.flush(); err != nil {
 				return err

@@ -140,8 +140,9 @@ func New(o Options) (*Server, error) {
 		grpc.ChainUnaryInterceptor(s.guard.unary),
 		grpc.ChainStreamInterceptor(s.guard.stream),
 	)
-	agboxv1.RegisterSandboxServiceServer(s.grpc, newSandboxService(o, life))
-	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, life: life})
+	sandboxes := newSandboxService(o, life)
+	agboxv1.RegisterSandboxServiceServer(s.grpc, sandboxes)
+	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, life: life, output: sandboxes.execCalls})
 	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, life: life})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

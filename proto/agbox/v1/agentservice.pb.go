@@ -644,11 +644,291 @@ func (x *WatchAgentsResponse) GetEvent() *AgentEvent {
 	return nil
 }
 
+// AgentCursor is a place in the history and the output of an agent.
+type AgentCursor struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest event before it. 0 means the beginning.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The incarnation whose output comes next; 0 before the first one.
+	Incarnation uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// How much of that output is before the cursor.
+	Log *LogCursor `protobuf:"bytes,3,opt,name=log,proto3" json:"log,omitempty"`
+	// All of that output, and its end, is before the cursor.
+	LogEnded      bool `protobuf:"varint,4,opt,name=log_ended,json=logEnded,proto3" json:"log_ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentCursor) Reset() {
+	*x = AgentCursor{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentCursor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentCursor) ProtoMessage() {}
+
+func (x *AgentCursor) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
+func (*AgentCursor) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *AgentCursor) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AgentCursor) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *AgentCursor) GetLog() *LogCursor {
+	if x != nil {
+		return x.Log
+	}
+	return nil
+}
+
+func (x *AgentCursor) GetLogEnded() bool {
+	if x != nil {
+		return x.LogEnded
+	}
+	return false
+}
+
+type AttachAgentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Start here. Unset means at the beginning: with everything that is kept.
+	Cursor *AgentCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Start with the last tail_lines lines of the newest incarnation, and with no earlier
+	// event. cursor must be unset.
+	TailLines     *uint64 `protobuf:"varint,3,opt,name=tail_lines,json=tailLines,proto3,oneof" json:"tail_lines,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachAgentRequest) Reset() {
+	*x = AttachAgentRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachAgentRequest) ProtoMessage() {}
+
+func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
+func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *AttachAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AttachAgentRequest) GetCursor() *AgentCursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+func (x *AttachAgentRequest) GetTailLines() uint64 {
+	if x != nil && x.TailLines != nil {
+		return *x.TailLines
+	}
+	return 0
+}
+
+// AttachAgentResponse is a piece of an agent's history or output. The first message of a
+// stream only has the cursor.
+type AttachAgentResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The place after this message. A later call can go on here.
+	Cursor *AgentCursor `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// Types that are valid to be assigned to Item:
+	//
+	//	*AttachAgentResponse_Event
+	//	*AttachAgentResponse_Chunk
+	//	*AttachAgentResponse_Batch
+	//	*AttachAgentResponse_LogEnd
+	//	*AttachAgentResponse_End
+	Item          isAttachAgentResponse_Item `protobuf_oneof:"item"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachAgentResponse) Reset() {
+	*x = AttachAgentResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachAgentResponse) ProtoMessage() {}
+
+func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
+func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AttachAgentResponse) GetCursor() *AgentCursor {
+	if x != nil {
+		return x.Cursor
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetItem() isAttachAgentResponse_Item {
+	if x != nil {
+		return x.Item
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetEvent() *AgentEvent {
+	if x != nil {
+		if x, ok := x.Item.(*AttachAgentResponse_Event); ok {
+			return x.Event
+		}
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetChunk() *LogChunk {
+	if x != nil {
+		if x, ok := x.Item.(*AttachAgentResponse_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetBatch() *LogBatch {
+	if x != nil {
+		if x, ok := x.Item.(*AttachAgentResponse_Batch); ok {
+			return x.Batch
+		}
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetLogEnd() *LogEnd {
+	if x != nil {
+		if x, ok := x.Item.(*AttachAgentResponse_LogEnd); ok {
+			return x.LogEnd
+		}
+	}
+	return nil
+}
+
+func (x *AttachAgentResponse) GetEnd() *Agent {
+	if x != nil {
+		if x, ok := x.Item.(*AttachAgentResponse_End); ok {
+			return x.End
+		}
+	}
+	return nil
+}
+
+type isAttachAgentResponse_Item interface {
+	isAttachAgentResponse_Item()
+}
+
+type AttachAgentResponse_Event struct {
+	Event *AgentEvent `protobuf:"bytes,2,opt,name=event,proto3,oneof"`
+}
+
+type AttachAgentResponse_Chunk struct {
+	// Output of the incarnation that the cursor names.
+	Chunk *LogChunk `protobuf:"bytes,3,opt,name=chunk,proto3,oneof"`
+}
+
+type AttachAgentResponse_Batch struct {
+	Batch *LogBatch `protobuf:"bytes,4,opt,name=batch,proto3,oneof"`
+}
+
+type AttachAgentResponse_LogEnd struct {
+	// The end of that output. It has no exec if that is not kept any more.
+	LogEnd *LogEnd `protobuf:"bytes,5,opt,name=log_end,json=logEnd,proto3,oneof"`
+}
+
+type AttachAgentResponse_End struct {
+	// The last message: the agent has ended.
+	End *Agent `protobuf:"bytes,6,opt,name=end,proto3,oneof"`
+}
+
+func (*AttachAgentResponse_Event) isAttachAgentResponse_Item() {}
+
+func (*AttachAgentResponse_Chunk) isAttachAgentResponse_Item() {}
+
+func (*AttachAgentResponse_Batch) isAttachAgentResponse_Item() {}
+
+func (*AttachAgentResponse_LogEnd) isAttachAgentResponse_Item() {}
+
+func (*AttachAgentResponse_End) isAttachAgentResponse_Item() {}
+
 var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\"\xe7\x01\n" +
+	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\"\xe7\x01\n" +
 	"\x11SpawnAgentRequest\x12F\n" +
 	"\bagent_id\x18\x01 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\aagentId\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12'\n" +
@@ -686,11 +966,31 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\"]\n" +
 	"\x13WatchAgentsResponse\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12*\n" +
-	"\x05event\x18\x02 \x01(\v2\x14.agbox.v1.AgentEventR\x05event*_\n" +
+	"\x05event\x18\x02 \x01(\v2\x14.agbox.v1.AgentEventR\x05event\"\x8f\x01\n" +
+	"\vAgentCursor\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12%\n" +
+	"\x03log\x18\x03 \x01(\v2\x13.agbox.v1.LogCursorR\x03log\x12\x1b\n" +
+	"\tlog_ended\x18\x04 \x01(\bR\blogEnded\"\x9d\x01\n" +
+	"\x12AttachAgentRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12-\n" +
+	"\x06cursor\x18\x02 \x01(\v2\x15.agbox.v1.AgentCursorR\x06cursor\x12\"\n" +
+	"\n" +
+	"tail_lines\x18\x03 \x01(\x04H\x00R\ttailLines\x88\x01\x01B\r\n" +
+	"\v_tail_lines\"\xa4\x02\n" +
+	"\x13AttachAgentResponse\x12-\n" +
+	"\x06cursor\x18\x01 \x01(\v2\x15.agbox.v1.AgentCursorR\x06cursor\x12,\n" +
+	"\x05event\x18\x02 \x01(\v2\x14.agbox.v1.AgentEventH\x00R\x05event\x12*\n" +
+	"\x05chunk\x18\x03 \x01(\v2\x12.agbox.v1.LogChunkH\x00R\x05chunk\x12*\n" +
+	"\x05batch\x18\x04 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batch\x12+\n" +
+	"\alog_end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x06logEnd\x12#\n" +
+	"\x03end\x18\x06 \x01(\v2\x0f.agbox.v1.AgentH\x00R\x03endB\x06\n" +
+	"\x04item*_\n" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
-	"\x12AGENT_VERDICT_REAP\x10\x022\x88\x04\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x022\xd6\x04\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -700,7 +1000,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12L\n" +
-	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
+	"\vAttachAgent\x12\x1c.agbox.v1.AttachAgentRequest\x1a\x1d.agbox.v1.AttachAgentResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_agentservice_proto_rawDescOnce sync.Once
@@ -715,7 +1016,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),            // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),    // 1: agbox.v1.SpawnAgentRequest
@@ -729,40 +1030,57 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*DeleteAgentRequest)(nil),   // 9: agbox.v1.DeleteAgentRequest
 	(*WatchAgentsRequest)(nil),   // 10: agbox.v1.WatchAgentsRequest
 	(*WatchAgentsResponse)(nil),  // 11: agbox.v1.WatchAgentsResponse
-	(*AgentSpec)(nil),            // 12: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil), // 13: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                // 14: agbox.v1.Agent
-	(KillMode)(0),                // 15: agbox.v1.KillMode
-	(*AgentEvent)(nil),           // 16: agbox.v1.AgentEvent
+	(*AgentCursor)(nil),          // 12: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),   // 13: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),  // 14: agbox.v1.AttachAgentResponse
+	(*AgentSpec)(nil),            // 15: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil), // 16: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                // 17: agbox.v1.Agent
+	(KillMode)(0),                // 18: agbox.v1.KillMode
+	(*AgentEvent)(nil),           // 19: agbox.v1.AgentEvent
+	(*LogCursor)(nil),            // 20: agbox.v1.LogCursor
+	(*LogChunk)(nil),             // 21: agbox.v1.LogChunk
+	(*LogBatch)(nil),             // 22: agbox.v1.LogBatch
+	(*LogEnd)(nil),               // 23: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	12, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	13, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	14, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	14, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	14, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	15, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	15, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	16, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	17, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	17, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	17, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	18, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
 	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	16, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	1,  // 8: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 9: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 10: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 11: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 12: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	9,  // 13: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	10, // 14: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	2,  // 15: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 16: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 17: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 18: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 19: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 20: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	11, // 21: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	15, // [15:22] is the sub-list for method output_type
-	8,  // [8:15] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	19, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	20, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	12, // 9: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	12, // 10: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	19, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	21, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	22, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	23, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	17, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	1,  // 16: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 17: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 18: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 19: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 20: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	9,  // 21: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	10, // 22: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	13, // 23: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 24: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 25: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 26: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 27: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 28: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 29: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 30: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	14, // 31: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	24, // [24:32] is the sub-list for method output_type
+	16, // [16:24] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -771,14 +1089,23 @@ func file_agbox_v1_agentservice_proto_init() {
 		return
 	}
 	file_agbox_v1_agent_proto_init()
+	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
+	file_agbox_v1_agentservice_proto_msgTypes[12].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[13].OneofWrappers = []any{
+		(*AttachAgentResponse_Event)(nil),
+		(*AttachAgentResponse_Chunk)(nil),
+		(*AttachAgentResponse_Batch)(nil),
+		(*AttachAgentResponse_LogEnd)(nil),
+		(*AttachAgentResponse_End)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	AgentService_ResumeAgent_FullMethodName = "/agbox.v1.AgentService/ResumeAgent"
 	AgentService_DeleteAgent_FullMethodName = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_WatchAgents_FullMethodName = "/agbox.v1.AgentService/WatchAgents"
+	AgentService_AttachAgent_FullMethodName = "/agbox.v1.AgentService/AttachAgent"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -58,6 +59,11 @@ type AgentServiceClient interface {
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error)
+	// AttachAgent sends the history and the output of an agent from a cursor on, and goes on
+	// with new ones, without a gap or a duplicate, until the agent has ended. The output of an
+	// incarnation comes after its AGENT_BEGUN, and all of it before its
+	// AGENT_INCARNATION_ENDED.
+	AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error)
 }
 
 type agentServiceClient struct {
@@ -147,6 +153,25 @@ func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResponse]
 
+func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_AttachAgent_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AttachAgentRequest, AttachAgentResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_AttachAgentClient = grpc.ServerStreamingClient[AttachAgentResponse]
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -174,6 +199,11 @@ type AgentServiceServer interface {
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error
+	// AttachAgent sends the history and the output of an agent from a cursor on, and goes on
+	// with new ones, without a gap or a duplicate, until the agent has ended. The output of an
+	// incarnation comes after its AGENT_BEGUN, and all of it before its
+	// AGENT_INCARNATION_ENDED.
+	AttachAgent(*AttachAgentRequest, grpc.ServerStreamingServer[AttachAgentResponse]) error
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -204,6 +234,9 @@ func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgent
 }
 func (UnimplementedAgentServiceServer) WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) AttachAgent(*AttachAgentRequest, grpc.ServerStreamingServer[AttachAgentResponse]) error {
+	return status.Error(codes.Unimplemented, "method AttachAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -345,6 +378,17 @@ func _AgentService_WatchAgents_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_WatchAgentsServer = grpc.ServerStreamingServer[WatchAgentsResponse]
 
+func _AgentService_AttachAgent_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AttachAgentRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).AttachAgent(m, &grpc.GenericServerStream[AttachAgentRequest, AttachAgentResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_AttachAgentServer = grpc.ServerStreamingServer[AttachAgentResponse]
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -381,6 +425,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchAgents",
 			Handler:       _AgentService_WatchAgents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "AttachAgent",
+			Handler:       _AgentService_AttachAgent_Handler,
 			ServerStreams: true,
 		},
 	},

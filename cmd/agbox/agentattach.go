@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+type agentAttachOptions struct {
+	tail   string
+	quiet  bool
+	style  logsStyle
+	format format
+}
+
+func (a *app) agentAttachCommand() *cobra.Command {
+	var o agentAttachOptions
+	cmd := &cobra.Command{
+		Use:   "attach AGENT [flags]",
+		Short: "Watch an agent: its output and what happens to it, until it has ended",
+		Long: `Watch an agent: the output of its incarnations, and on standard error what happens to
+it. It goes on over crashes of the program, and while agbox is upgraded or its daemon
+restarted; nothing is lost or repeated. Ctrl-C ends only the watching. The exit code
+is 0 if the agent is COMPLETED, else 1.
+
+The last screenful of the newest incarnation is shown first. With --tail all it begins
+with the first event and the first incarnation that are kept.
+
+With -o json each line is an event, or a piece of output as in "agbox logs -o json".`,
+		Example: `  agbox agent attach fixer
+  agbox agent attach --tail all -t fixer`,
+		Args: arguments(1, 1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			lines, err := (&attachOptions{tail: o.tail}).lines(a)
+			if err != nil {
+				return err
+			}
+			g, err := c.GetAgent(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return o.run(ctx, a, c, g.GetAgentId(), lines)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.tail, "tail", "", "`NUMBER` of lines to show first, or all (default: a screenful)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "show only the output")
+	f.BoolVarP(&o.style.times, "timestamps", "t", false, "begin each line with the time of its first byte")
+	f.BoolVar(&o.style.strip, "strip-ansi", false, "remove colours and other escape sequences")
+	addFormat(cmd, &o.format)
+	return cmd
+}
+
+// run watches the agent with that id until it has ended. lines is how many past lines to
+// show; nil means everything.
+func (o *agentAttachOptions) run(ctx context.Context, a *app, c *client.Client, id string, lines *uint64) error {
+	p := a.logPrinter(o.style, o.format)
+	var news agentNews
+	for item, err := range c.AttachAgent(ctx, id, client.AgentAttachOptions{TailLines: lines}) {
+		switch {
+		case err != nil:
+			return flushed(p, err)
+		case item.End != nil:
+			return agentOutcome(item.End)
+		case item.Output != nil:
+			err = p.print(&agboxv1.ExecStatus{ExecId: execOf(id, item.Cursor.Incarnation)}, *item.Output)
+		case o.format == formatJSON:
+			err = printJSONLine(a.stdout, item.Event)
+		default:
+			if text := news.of(item.Event); text != "" && !o.quiet {
+				a.say("%s", text)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// execOf is the id of the exec of an incarnation.
+func execOf(agentID string, incarnation uint32) string {
+	return fmt.Sprintf("agent-%s-%d", agentID, incarnation)
+}
+
+// agentOutcome returns an error if an agent that has ended did not complete.
+func agentOutcome(g *agboxv1.Agent) error {
+	if g.GetState() == agboxv1.AgentState_AGENT_STATE_COMPLETED {
+		return nil
+	}
+	return fmt.Errorf("agent %s is %s: %s", g.GetAgentId(), g.GetWord(), printable(g.GetMessage()))
+}
+
+// agentNews describes the events of an agent. It remembers what was said before.
+type agentNews struct {
+	said string
+}
+
+// of says in a line what happened; empty if a person need not know.
+func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
+	run := ev.GetIncarnation()
+	switch ev.GetType() {
+	case agboxv1.AgentEventType_AGENT_SPAWNED:
+		return "The agent was spawned in sandbox " + ev.GetSpawned().GetSandboxId() + "."
+	case agboxv1.AgentEventType_AGENT_BEGUN:
+		return fmt.Sprintf("Incarnation %d begins.", run)
+	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
+		return endNews(run, ev.GetEnd())
+	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
+		return "The agent is " + short(ev.GetState().String(), "AGENT_STATE_") + "."
+	case agboxv1.AgentEventType_AGENT_PROGRESS:
+		if said := ev.GetProgress().GetLastMessage(); said != n.said {
+			n.said = said
+			return "It says: " + said
+		}
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		return fmt.Sprintf("Checkpoint %d is stored.", ev.GetCheckpoint().GetSeq())
+	case agboxv1.AgentEventType_AGENT_CONTEXT:
+		return "Its context is " + short(ev.GetGauge().GetContext().String(), "AGENT_CONTEXT_") + "."
+	case agboxv1.AgentEventType_AGENT_LIVENESS:
+		return "Its liveness is " + short(ev.GetGauge().GetLiveness().String(), "AGENT_LIVENESS_") + "."
+	case agboxv1.AgentEventType_AGENT_PAUSED:
+		return pauseNews("The agent is paused", ev.GetPause())
+	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED:
+		return pauseNews("A pause was requested", ev.GetPause())
+	case agboxv1.AgentEventType_AGENT_WOKEN:
+		return "It was woken by " + ev.GetWake().GetBy() + "."
+	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
+		return "A kill was requested by " + ev.GetKill().GetBy() + "."
+	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
+		return "It reported " + strings.ToLower(short(ev.GetDone().GetOutcome().String(), "AGENT_OUTCOME_")) + ". " + ev.GetDone().GetMessage()
+	case agboxv1.AgentEventType_AGENT_ENDED:
+		return "The agent is " + short(ev.GetState().String(), "AGENT_STATE_") + "."
+	}
+	return ""
+}
+
+func endNews(run uint32, end *agboxv1.IncarnationEnd) string {
+	how := fmt.Sprintf("with exit code %d", end.GetExitCode())
+	switch end.GetKind() {
+	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_NEVER_STARTED:
+		return fmt.Sprintf("Incarnation %d was not started.", run)
+	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST:
+		how = "because its sandbox was lost"
+	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED:
+	default:
+		how += " (" + strings.ToLower(short(end.GetKind().String(), "INCARNATION_END_KIND_")) + ")"
+	}
+	return strings.TrimSpace(fmt.Sprintf("Incarnation %d ended %s. %s", run, how, end.GetErrorMessage()))
+}
+
+func pauseNews(what string, p *agboxv1.AgentPause) string {
+	text := what + " (" + short(p.GetReason().String(), "PAUSE_REASON_") + "). " + p.GetMessage()
+	if p.GetWakeAt() != nil {
+		text += " It goes on at " + p.GetWakeAt().AsTime().Local().Format("15:04:05") + "."
+	}
+	return strings.TrimSpace(text)
+}
+
+// short is the name of an enum value without its prefix.
+func short(name, prefix string) string { return strings.TrimPrefix(name, prefix) }
