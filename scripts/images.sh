@@ -58,6 +58,10 @@ test_images() {
 	image agbox-test/debian:latest "$content" debian_tar \
 		'CMD ["bash"]' 'ENV LANG=C.UTF-8' 'LABEL agbox-test=debian'
 	database_images
+
+	content=$(languages_content)
+	image agbox-test/languages:latest "$content" languages_tar \
+		'CMD ["bash"]' 'ENV LANG=C.UTF-8' 'LABEL agbox-test=languages'
 }
 
 # Two servers that people typically run beside their code. Both images have both servers and their clients, so one
@@ -188,6 +192,28 @@ debian_content() {
 	# shellcheck source=/dev/null
 	(. /etc/os-release && echo "$ID $VERSION_CODENAME $debian_packages")
 	declare -f bootstrap_debian
+}
+
+# The languages in which docs/agents.md has programs.
+languages_packages='python3 nodejs'
+
+languages_content() {
+	local debian_packages=$languages_packages
+	debian_content
+	declare -f languages_tar
+}
+
+languages_tar() {
+	local tar debian_packages=$languages_packages
+	tar=$cache_dir/languages-$(languages_content | sha256sum | cut -c -16).tar
+	if [[ ! -e $tar ]]; then
+		mkdir -p "$cache_dir"
+		rm -f "$cache_dir"/languages-*
+		bootstrap_debian | tar --delete --wildcards --wildcards-match-slash --no-anchored \
+			'./var/lib/apt/lists/*' './var/cache/*' >"$tar.part"
+		mv "$tar.part" "$tar"
+	fi
+	echo "$tar"
 }
 
 # debian_tar caches the output of mmdebstrap, so that it is not downloaded again if the engine lost its images.

@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	tidy, err := harness.Setup(filepath.Join("..", "..", "bin"), harness.ImageBusybox)
+	tidy, err := harness.Setup(filepath.Join("..", "..", "bin"), harness.ImageBusybox, harness.ImageLanguages)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "agents:", err)
 		return 1

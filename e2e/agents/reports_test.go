@@ -131,26 +131,3 @@ func TestAForgedJournalCostsOnlyItsAgent(t *testing.T) {
 	}
 	in.Must(t, "exec", box, "--", "true")
 }
-
-// TestTheExampleOfTheDocumentationWorks runs the shell script of docs/agents.md.
-func TestTheExampleOfTheDocumentationWorks(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "agents.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(raw), "<!-- example: begin -->\n```sh\n")
-	script, _, found := strings.Cut(rest, "```\n<!-- example: end -->")
-	if !found {
-		t.Fatal("docs/agents.md has no example")
-	}
-	in := harness.New(t)
-	in.Create(t, "demo", harness.ImageBusybox)
-	a := await(t, in, spawn(t, in, script, "--in", "demo"), "COMPLETED")
-	if a.GetProgress().GetSteps() != 3 || a.GetMessage() != "3 steps are done" {
-		t.Errorf("the agent says %q after %d steps", a.GetMessage(), a.GetProgress().GetSteps())
-	}
-	if code := a.GetLastEnd().GetExitCode(); code != 0 {
-		t.Errorf("the example exited with %d", code)
-	}
-}

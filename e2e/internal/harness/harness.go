@@ -25,6 +25,7 @@ const (
 	ImageScratch    = "agbox-test/scratch:latest"
 	ImageDebian     = "agbox-test/debian:latest"
 	ImageRedis      = "agbox-test/redis:latest"
+	ImageLanguages  = "agbox-test/languages:latest"
 	ImagePostgres   = "agbox-test/postgres:latest"
 )
 

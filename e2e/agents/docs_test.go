@@ -1,0 +1,131 @@
+package agents
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+var marked = regexp.MustCompile("(?s)<!-- run: (\\w+) -->\n```\\w+\n(.*?)```\n")
+
+// snippets are the programs and files in docs/agents.md by their marks.
+func snippets(t *testing.T) map[string]string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "docs", "agents.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	for _, found := range marked.FindAllStringSubmatch(string(raw), -1) {
+		all[found[1]] = found[2]
+	}
+	if n := strings.Count(string(raw), "\n```\n"); n != len(all) {
+		t.Fatalf("docs/agents.md has %d blocks of code, and %d marked ones: mark each, and run it", n, len(all))
+	}
+	return all
+}
+
+// put writes a file into a sandbox.
+func put(t *testing.T, in *harness.Install, sandbox, path, content string) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), filepath.Base(path))
+	if err := os.WriteFile(name, []byte(content), 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	in.Must(t, "exec", sandbox, "--", "mkdir", "-p", filepath.Dir(path))
+	in.Must(t, "cp", name, sandbox+":"+path)
+}
+
+func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageLanguages)
+	all := snippets(t)
+	for name, command := range map[string][]string{
+		"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"},
+	} {
+		spend := []string{"agent", "spawn", name, "--in", "demo", "--attempts", "1", "--"}
+		in.Must(t, append(append(spend, command...), all[name])...)
+		a := await(t, in, name, "COMPLETED")
+		if a.GetMessage() != "3 steps are done" || a.GetProgress().GetSteps() != 3 || a.GetProgress().GetTotal().GetInputTokens() != 3000 || a.GetProgress().GetTotal().GetCostMicroUsd() != 30_000 {
+			t.Errorf("%s says %q and has %v", name, a.GetMessage(), a.GetProgress())
+		}
+		harness.WantSame(t, "output of "+name, in.Must(t, "agent", "logs", name), "work of step 1\nwork of step 2\nwork of step 3")
+		if end := a.GetLastEnd(); end.GetExitCode() != 0 {
+			t.Errorf("%s exited with %d: %s", name, end.GetExitCode(), end.GetErrorMessage())
+		}
+	}
+}
+
+// standIn is a coding agent as far as its hooks are concerned: it calls the commands of its
+// settings at its events, and the tools that these do not block.
+const standIn = `#!/usr/bin/env python3
+import json, subprocess, sys
+hooks = json.load(open("/workspace/.claude/settings.json"))["hooks"]
+def event(name, **more):
+    for group in hooks.get(name, []):
+        for hook in group["hooks"]:
+            line = json.dumps({"session_id": "s", "hook_event_name": name, **more})
+            done = subprocess.run(hook["command"], shell=True, input=line, text=True, capture_output=True)
+            if done.returncode == 2:
+                print("blocked:", done.stderr.strip())
+                return False
+            if done.returncode != 0:
+                sys.exit(name + ": " + done.stderr)
+    return True
+event("SessionStart", source="startup")
+for tool in ("Read", "Bash", "Write"):
+    if event("PreToolUse", tool_name=tool, tool_input={"command": "make \"test\""}):
+        print("called", tool)
+        event("PostToolUse", tool_name=tool)
+    if tool == "Bash":
+        subprocess.run(["agbox-agent", "context", "95"], check=True)
+event("Stop", stop_hook_active=False)
+`
+
+func TestTheHooksOfACodingAgentReport(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageLanguages)
+	all := snippets(t)
+	put(t, in, "demo", "/workspace/.claude/settings.json", all["settings"])
+	put(t, in, "demo", "/workspace/hook.sh", all["hook"])
+	put(t, in, "demo", "/usr/local/bin/claude", standIn)
+	in.Must(t, "agent", "spawn", "coder", "--in", "demo", "--attempts", "1", "--", "sh", "-c", all["wrapper"])
+	a := await(t, in, "coder", "COMPLETED")
+	logs := in.Must(t, "agent", "logs", "coder")
+	if !strings.HasPrefix(logs, "called Read\ncalled Bash\nblocked: ") || strings.Contains(logs, "called Write") {
+		t.Errorf("the tools were called so:\n%s", logs)
+	}
+	if life := a.GetLastEnd().GetLifecycleAtEnd().String(); life != "AGENT_LIFECYCLE_EXECUTING" {
+		t.Errorf("at its end it was %s", life)
+	}
+}
+
+func TestTheCommandsOfTheDocumentationWork(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	all := snippets(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	put(t, in, "demo", "/workdir/work.sh", "#!/bin/sh\necho works\n")
+	replace := strings.NewReplacer("agbox/base", harness.ImageBusybox, "sleep 3", "true")
+	var out []string
+	for line := range strings.Lines(replace.Replace(all["commands"])) {
+		cmd := in.Command(t.Context(), "sh", "-ec", line)
+		cmd.Path = "/bin/sh"
+		cmd.Env = append(cmd.Env, "PATH="+in.Bin+":/usr/bin:/bin")
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", line, err, said)
+		}
+		out = append(out, string(said))
+	}
+	if !strings.HasPrefix(out[2], "NAME ") || !strings.Contains(out[3], "works\n") || out[4] != "works\n" || !strings.Contains(out[5], "COMPLETED") {
+		t.Errorf("the commands print %q", out)
+	}
+	in.Must(t, "config", "validate", filepath.Join(project(t, replace.Replace(all["file"])), "agbox.yaml"))
+}
