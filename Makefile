@@ -37,6 +37,10 @@ setup: ## Install and start what is missing: a C compiler, Docker, busybox, mmde
 demo: image-base build ## Show the main features on a real engine: create, exec, a daemon crash, removal
 	@scripts/demo.sh
 
+.PHONY: demo-agent
+demo-agent: image-base build ## Show a supervised agent: its program, the daemon and its container are killed, and it loses nothing
+	@scripts/demo-agent.sh
+
 .PHONY: build
 build: ## Build agbox, agboxd and agbox-init into bin/
 	CGO_ENABLED=0 go build -ldflags "$(STAMP)" -o bin/ ./cmd/agbox ./cmd/agboxd

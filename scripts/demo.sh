@@ -3,18 +3,11 @@
 # across a crash of the daemon, a clean removal. Prints every command before it runs, followed by its output.
 set -euo pipefail
 shopt -s inherit_errexit
-# shellcheck source=scripts/lib/common.sh
-. "$(dirname "$0")/lib/common.sh"
+# shellcheck source=scripts/lib/demo.sh
+. "$(dirname "$0")/lib/demo.sh"
 
-PATH=$repo_root/bin:$PATH
-# A separate install, so that the demo touches no other. The path is short because a socket's path is limited to 107 bytes.
-AGBOX_HOME=$(mktemp -d /tmp/agbox-demo.XXXXXX)
-export AGBOX_HOME
-
-image=agbox/base:latest
 lines=20
 received=$AGBOX_HOME/received
-sandbox=""
 follower=""
 finished=no
 
@@ -80,21 +73,10 @@ follow_across_a_crash() {
 	echo "(agbox logs ended with exit code $code)"
 }
 
-daemon_pid() { agbox daemon status -o json | sed -n 's/.*"pid": *"\{0,1\}\([0-9][0-9]*\).*/\1/p'; }
-
 wait_for_line() {
 	local deadline=$((SECONDS + 20))
 	until grep -qsx "line $1" "$received"; do
 		((SECONDS < deadline)) || die "line $1 did not arrive within 20 seconds"
-		sleep 0.05
-	done
-}
-
-# A process in state Z has ended, although its parent has not reaped it yet.
-wait_for_end() {
-	local deadline=$((SECONDS + 10))
-	while [[ $(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) == [!Z] ]]; do
-		((SECONDS < deadline)) || die "process $1 did not end within 10 seconds"
 		sleep 0.05
 	done
 }
@@ -113,13 +95,6 @@ check_exit_code() {
 	echo "Checked: exit code $code."
 }
 
-check_nothing_left() {
-	local left
-	left=$("$engine_tool" find "$sandbox")
-	[[ -z $left ]] || die "left behind: $left"
-	echo "Checked: no container and no network of sandbox $sandbox is left."
-}
-
 # Removes everything that the demo started, also after a failure or Ctrl-C.
 clean_up() {
 	local code=$?
@@ -136,41 +111,6 @@ clean_up() {
 	rm -rf "$AGBOX_HOME" || echo "Could not remove $AGBOX_HOME." >&2
 	say_what_remains
 	exit "$code"
-}
-
-say_what_remains() {
-	local stop pid
-	title "What remains"
-	echo "The image $image and the binaries in bin/."
-	stop=$(cat "$started_engine_file" 2>/dev/null) || return
-	pid=${stop#kill }
-	if [[ $stop != "$pid" && $(cat "/proc/$pid/comm" 2>/dev/null) != dockerd ]]; then return; fi
-	echo "The Docker engine that 'make setup' started; to stop it, as root: $stop"
-}
-
-title() { printf '\n# %s\n' "$*"; }
-
-# show prints a command as a user would type it.
-show() {
-	local word text=""
-	for word in "$@"; do
-		[[ $word =~ ^[A-Za-z0-9_./:=-]+$ ]] || word="'${word//\'/\'\\\'\'}'"
-		text+=" $word"
-	done
-	printf '$%s\n' "$text"
-}
-
-run() {
-	show "$@"
-	"$@"
-}
-
-run_for_code() {
-	local want=$1 code=0
-	shift
-	run "$@" || code=$?
-	echo "(exit code $code)"
-	((code == want)) || die "the exit code should be $want"
 }
 
 main

@@ -7,7 +7,8 @@
 //	engine import IMAGE [CHANGE..] make IMAGE from the tar stream on stdin, with Dockerfile-like changes
 //	engine tag SOURCE IMAGE        give an image a second name
 //	engine find VALUE              print containers and networks that have a label with this value
-//	engine remove VALUE            remove them, running or not
+//	engine kill VALUE              end these containers with SIGKILL
+//	engine remove VALUE            remove them and the networks, running or not
 package main
 
 import (
@@ -43,7 +44,7 @@ func main() {
 	switch {
 	case err == nil:
 	case errors.Is(err, errUsage):
-		fmt.Fprintln(os.Stderr, "usage: engine ping | label IMAGE KEY | import IMAGE [CHANGE...] | tag SOURCE IMAGE | find VALUE | remove VALUE")
+		fmt.Fprintln(os.Stderr, "usage: engine ping | label IMAGE KEY | import IMAGE [CHANGE...] | tag SOURCE IMAGE | find VALUE | kill VALUE | remove VALUE")
 		os.Exit(exitUsage)
 	case errors.Is(err, fs.ErrPermission):
 		fmt.Fprintln(os.Stderr, "engine:", err)
@@ -76,6 +77,8 @@ func run(args []string) error {
 		return e.tag(args[0], args[1])
 	case verb == "find" && len(args) == 1:
 		return e.find(args[0], printObject)
+	case verb == "kill" && len(args) == 1:
+		return e.find(args[0], e.kill)
 	case verb == "remove" && len(args) == 1:
 		return e.find(args[0], e.remove)
 	}
@@ -234,6 +237,17 @@ func (e *engine) find(value string, visit func(object) error) error {
 
 func printObject(o object) error {
 	_, err := fmt.Println(o)
+	return err
+}
+
+func (e *engine) kill(o object) error {
+	if o.kind != "container" {
+		return nil
+	}
+	if _, err := e.call(callTimeout, http.MethodPost, "/containers/"+o.ID+"/kill", url.Values{"signal": {"KILL"}}, nil, nil); err != nil {
+		return err
+	}
+	_, err := fmt.Println("killed", o)
 	return err
 }
 
