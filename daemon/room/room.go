@@ -85,9 +85,11 @@ type Keeper struct {
 	now     func() time.Time
 	log     *slog.Logger
 
-	mu sync.Mutex // guards known
+	mu sync.Mutex // guards the fields below
 	// known are the counts of the last pass. A sandbox that was tidied since has none.
 	known map[string]Use
+	// looked is what was free when descriptors were looked at last.
+	looked space
 }
 
 // New returns a Keeper. It counts nothing by itself before Run.
@@ -100,6 +102,8 @@ type Use struct {
 	logs.Usage
 	// MaxBytes and MaxFiles are the limits. 0 means none.
 	MaxBytes, MaxFiles uint64
+	// Held is the part of Bytes in files without names that processes have open.
+	Held uint64
 	// Hidden means that the folders cannot be counted, because something in the sandbox
 	// has closed them to the daemon or nested them without end.
 	Hidden bool
@@ -111,13 +115,21 @@ func (u Use) Over() bool {
 }
 
 // Use counts what a sandbox has in its folders. It counts at most one file more than the
-// sandbox may have.
+// sandbox may have, and no files without names.
 func (k *Keeper) Use(ctx context.Context, sandboxID string) (Use, error) {
+	return k.use(ctx, sandboxID, false)
+}
+
+// use is Use, with files without names if look is set.
+func (k *Keeper) use(ctx context.Context, sandboxID string, look bool) (Use, error) {
 	boot, err := k.readBoot(sandboxID)
 	if err != nil {
 		return Use{}, err
 	}
 	use := Use{MaxBytes: boot.GetMaxFolderBytes(), MaxFiles: boot.GetMaxFolderFiles()}
+	if look {
+		use.Held = held(k.paths.GuestInit(sandboxID))
+	}
 	if err := k.count(ctx, sandboxID, &use); err != nil || !use.Over() || use.Hidden {
 		return use, err
 	}
@@ -148,6 +160,26 @@ func (k *Keeper) Known(ctx context.Context, sandboxID string) (Use, bool) {
 	return use, err == nil
 }
 
+// before returns the last count of a sandbox.
+func (k *Keeper) before(sandboxID string) Use {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.known[sandboxID]
+}
+
+// shrunk reports whether so much of the disk is gone that descriptors must be looked at.
+func (k *Keeper) shrunk() bool {
+	free := k.free()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if free.bytes+heldAfter > k.looked.bytes && free.bytes <= k.looked.bytes {
+		return false
+	}
+	lost := free.bytes < k.looked.bytes
+	k.looked = free
+	return lost
+}
+
 // forget drops the last count of a sandbox.
 func (k *Keeper) forget(sandboxID string) {
 	k.mu.Lock()
@@ -157,7 +189,7 @@ func (k *Keeper) forget(sandboxID string) {
 
 // count replaces the usage of use.
 func (k *Keeper) count(ctx context.Context, sandboxID string, use *Use) error {
-	use.Usage = logs.Usage{}
+	use.Usage = logs.Usage{Bytes: use.Held}
 	for _, path := range []string{k.paths.SandboxLogs(sandboxID), k.paths.GuestLink(sandboxID)} {
 		most := ^uint64(0)
 		if use.MaxFiles > 0 {
@@ -205,13 +237,14 @@ func (k *Keeper) readBoot(sandboxID string) (*guestv1.BootConfig, error) {
 // Pass counts every sandbox that may run, and stops those that have more than they may.
 func (k *Keeper) Pass(ctx context.Context) {
 	known := make(map[string]Use)
+	look := k.shrunk()
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.known = known
 	}()
 	for _, sb := range k.running() {
-		use, err := k.Use(ctx, sb.ID)
+		use, err := k.use(ctx, sb.ID, look || k.before(sb.ID).Held > 0)
 		if err != nil {
 			// Not an answer: the sandbox may be gone, or its container not made yet.
 			k.log.Debug("the folders of a sandbox cannot be counted", "sandbox_id", sb.ID, "error", err)
@@ -251,5 +284,9 @@ func (u Use) sentence() string {
 		return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have more than the %d files that they may have. %s", u.MaxFiles, advice)
 	}
 	const mib = 1 << 20
-	return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have %d MiB, and they may have %d MiB. %s", u.Bytes/mib, u.MaxBytes/mib, advice)
+	held := ""
+	if u.Held > 0 {
+		held = fmt.Sprintf(" (%d of them in files that were removed while a process has them open)", u.Held/mib)
+	}
+	return fmt.Sprintf("The daemon stopped it, because its folders for logs and socket have %d MiB%s, and they may have %d MiB. %s", u.Bytes/mib, held, u.MaxBytes/mib, advice)
 }

@@ -94,6 +94,7 @@ func TestASandboxThatFillsItsFoldersOnTheHostIsStopped(t *testing.T) {
 	}{
 		"log":    {words: "root in the sandbox writes 12 GB into the log folder", script: "dd if=/dev/zero of=/var/log/agents-sandbox/fill bs=1M count=12000"},
 		"socket": {words: "root in the sandbox writes 12 GB into the folder of the socket", script: "dd if=/dev/zero of=/.agbox/link/fill bs=1M count=12000"},
+		"held":   {words: "root in the sandbox writes 12 GB into a file in the log folder that it has removed", script: "exec 3>/var/log/agents-sandbox/held; rm /var/log/agents-sandbox/held; dd if=/dev/zero bs=1M count=12000 >&3"},
 		"append": {words: "root in the sandbox writes 12 GB into the log of a command; the daemon is not root", user: true, script: "for f in /var/log/agents-sandbox/*.stdout.log; do dd if=/dev/zero bs=1M count=12000 >>$f; done"},
 		"files":  {words: "root in the sandbox makes 200,000 files in the log folder; the daemon is not root", user: true, script: "i=0; while [ $i -lt 200000 ]; do : >/var/log/agents-sandbox/$i; i=$((i+1)); done"},
 	} {
