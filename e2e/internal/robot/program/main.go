@@ -15,6 +15,7 @@ import (
 type options struct {
 	folder        string
 	steps, deaths int
+	measure       int
 	seed          uint64
 	die           string
 	pace, beat    time.Duration
@@ -36,6 +37,7 @@ func main() {
 	flag.IntVar(&o.waitAt, "wait-at", 0, "step before which the gate must be open")
 	flag.DurationVar(&o.beat, "beat", 0, "time between beats")
 	flag.BoolVar(&o.ignoreTerm, "ignore-term", false, "go on after SIGTERM")
+	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
 	flag.Parse()
 	code, err := run(o)
 	if err != nil {
@@ -47,6 +49,9 @@ func main() {
 
 // run does the work and returns the exit code.
 func run(o options) (code int, err error) {
+	if o.measure > 0 {
+		return 0, measure(o.measure)
+	}
 	r, err := newRobot(o)
 	if err != nil {
 		return 0, err

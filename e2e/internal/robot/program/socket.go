@@ -22,6 +22,7 @@ type report struct {
 	CostUSD      string `json:"cost_usd,omitempty"`
 	Steps        uint64 `json:"steps,omitempty"`
 	Text         string `json:"text,omitempty"`
+	Tool         string `json:"tool,omitempty"`
 	Outcome      string `json:"outcome,omitempty"`
 	Message      string `json:"message,omitempty"`
 	// step is the step of the whole work, for the diary.

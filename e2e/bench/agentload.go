@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	docker "github.com/docker/docker/client"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/runtime"
+)
+
+const (
+	// beside is how many agents work while the memory of their supervisor is looked at.
+	beside = 10
+	// waiting is how many agents wait, and perBox how many of them in each sandbox.
+	waiting, perBox = 1000, 250
+)
+
+// memory measures the private memory of a supervisor, before and with agents.
+func (b *agentBench) memory(ctx context.Context) error {
+	engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	seen, err := engine.ContainerInspect(ctx, runtime.PrimaryName(b.box))
+	if err != nil {
+		return err
+	}
+	before, err := privateMemory(seen.State.Pid)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for i := range beside {
+		id, err := b.spawn(ctx, b.box, &agboxv1.AgentSpec{
+			Command: []string{"/robot/robot", "-steps", "1000000", "-pace", "10ms", "-beat", "100ms", "-seed", strconv.Itoa(i)},
+			Budget:  &agboxv1.AgentBudget{InputTokens: new(uint64), CostUsd: "0"},
+		})
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	time.Sleep(5 * time.Second) // some hundred reports of each
+	with, err := privateMemory(seen.State.Pid)
+	if err != nil {
+		return err
+	}
+	verdict := "reached"
+	if with > 3_500_000 {
+		verdict = "MISSED"
+	}
+	fmt.Printf("private memory of a supervisor\n  %-44s %10.2f MB\n  %-44s %10.2f MB   aim 3.5 MB: %s\n",
+		"baseline: before its first agent", float64(before)/1e6, fmt.Sprintf("with %d agents that report all the time", beside), float64(with)/1e6, verdict)
+	for _, id := range ids {
+		if err := b.remove(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// privateMemory returns the bytes of memory that the process has written. The pages of its
+// program are shared by all sandboxes.
+func privateMemory(pid int) (int64, error) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Private_Dirty:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			return kib * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("process %d does not say how much memory it has", pid)
+}
+
+// waiting measures a daemon with many agents that wait for a retry.
+func (b *agentBench) waiting(ctx context.Context, agbox func(...string) error) error {
+	pong, err := b.c.Ping(ctx)
+	if err != nil {
+		return err
+	}
+	idle, err := weigh(int(pong.GetPid()))
+	if err != nil {
+		return err
+	}
+	boxes := make([]string, waiting/perBox)
+	for i := range boxes {
+		sb, err := b.c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
+		if err != nil {
+			return err
+		}
+		if _, err := b.c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
+			return err
+		}
+		boxes[i] = sb.GetSandboxId()
+	}
+	begun := time.Now()
+	err = each(makers, waiting, func(i int) error {
+		id, err := b.spawn(ctx, boxes[i%len(boxes)], &agboxv1.AgentSpec{
+			Command: []string{"false"}, Retry: &agboxv1.AgentRetry{Delays: []*durationpb.Duration{durationpb.New(time.Hour)}},
+		})
+		if err != nil {
+			return err
+		}
+		return b.until(ctx, id, func(ev *agboxv1.AgentEvent) bool { return ev.GetState() == agboxv1.AgentState_AGENT_STATE_PAUSED })
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%d agents that wait after a crash, made in %.1f s\n", waiting, time.Since(begun).Seconds())
+	time.Sleep(restTime)
+	w, err := weigh(int(pong.GetPid()))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("  CPU of the daemon in a second %v, before them %v; memory %.0f MB, before %.0f MB\n", w.cpu, idle.cpu, float64(w.rss)/1e6, float64(idle.rss)/1e6)
+	return b.restarts(ctx, agbox, boxes[0])
+}
+
+// restarts measures from a SIGKILL of the daemon until all agents are shown and a new one
+// has worked.
+func (b *agentBench) restarts(ctx context.Context, agbox func(...string) error, box string) error {
+	var empty, served figures
+	for range recoveryRounds {
+		pong, err := b.c.Ping(ctx)
+		if err != nil {
+			return err
+		}
+		begun := time.Now()
+		if err := kill(int(pong.GetPid())); err != nil {
+			return err
+		}
+		if err := agbox("daemon", "start"); err != nil {
+			return err
+		}
+		all, err := b.c.ListAgents(ctx, &agboxv1.ListAgentsRequest{})
+		if err != nil || len(all) != waiting {
+			return fmt.Errorf("%d agents are listed after a restart, want %d: %w", len(all), waiting, err)
+		}
+		empty = append(empty, time.Since(begun))
+		if _, err := b.c.Run(ctx, &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"true"}}, io.Discard, io.Discard); err != nil {
+			return err
+		}
+		served = append(served, time.Since(begun))
+	}
+	fmt.Printf("  after SIGKILL and start, %d times\n", recoveryRounds)
+	fmt.Printf("  %-44s %s\n", "until all agents are listed", empty)
+	aim("until a new command has run beside them", served, time.Second)
+	return nil
+}
