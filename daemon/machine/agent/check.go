@@ -16,6 +16,7 @@ type Report func(path []any, format string, args ...any)
 // have checked each figure alone.
 func Check(spec *agboxv1.AgentSpec, problem Report) {
 	checkHeartbeat(spec, problem)
+	checkContext(spec, problem)
 	for i, d := range spec.GetRetry().GetDelays() {
 		if d.AsDuration() < 0 {
 			problem([]any{"retry", "delays", i}, "The pause is below zero: write 0s or more")
@@ -54,4 +55,17 @@ func checkHeartbeat(spec *agboxv1.AgentSpec, problem Report) {
 			below.name, below.is, step.name, step.is)
 		return
 	}
+}
+
+// checkContext checks that a context ages before it dies.
+func checkContext(spec *agboxv1.AgentSpec, problem Report) {
+	set, rules := spec.GetContext(), RulesOf(spec).Context
+	if rules.Aging < rules.Dying {
+		return
+	}
+	at := "dying"
+	if set.GetDying() == 0 {
+		at = "aging" // dying has its default
+	}
+	problem([]any{"context", at}, "aging is %d and dying is %d, but dying must be the higher percentage", rules.Aging, rules.Dying)
 }

@@ -31,6 +31,9 @@ func TestFiguresThatDoNotFitTogetherAreReported(t *testing.T) {
 		"above a default":  {&agboxv1.AgentSpec{Heartbeat: &agboxv1.AgentHeartbeat{Interval: seconds(60)}}, "[heartbeat interval] interval is 1m0s and stale is 30s, but"},
 		"below a default":  {&agboxv1.AgentSpec{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: seconds(90)}}, "[heartbeat zombie] crashed is 1m30s and zombie is 1m30s, but"},
 		"the whole ladder": {&agboxv1.AgentSpec{Heartbeat: &agboxv1.AgentHeartbeat{Interval: seconds(1), Stale: seconds(2), Escalate: seconds(3), Crashed: seconds(4), Zombie: seconds(5)}}, ""},
+		"dying at once":    {&agboxv1.AgentSpec{Context: &agboxv1.AgentContextLimits{Dying: 60}}, "[context dying] aging is 70 and dying is 60, but"},
+		"aging too late":   {&agboxv1.AgentSpec{Context: &agboxv1.AgentContextLimits{Aging: 90}}, "[context aging] aging is 90 and dying is 90, but"},
+		"a small context":  {&agboxv1.AgentSpec{Context: &agboxv1.AgentContextLimits{Aging: 1, Dying: 2}}, ""},
 		"a negative delay": {&agboxv1.AgentSpec{Retry: &agboxv1.AgentRetry{Delays: []*durationpb.Duration{seconds(1), seconds(-1)}}}, "[retry delays 1] The pause is below zero"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/gate"
 )
 
 // The defaults of AgentSpec. Those of the ladder, the retries, the budget and the breaker
@@ -59,6 +61,11 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 			Escalate: length(beat.GetEscalate(), defaultEscalate),
 			Crashed:  length(beat.GetCrashed(), defaultCrashed),
 			Zombie:   length(beat.GetZombie(), defaultZombie),
+		},
+		Context: gate.Limits{
+			Aging:      or(spec.GetContext().GetAging(), gate.Default.Aging),
+			Dying:      or(spec.GetContext().GetDying(), gate.Default.Dying),
+			FinalCalls: or(spec.GetContext().GetFinalCalls(), gate.Default.FinalCalls),
 		},
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),

@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/agbox/agbox/internal/gate"
+)
 
 // Rules are the parameters of an agent: those of its spec, with every default filled in.
 type Rules struct {
@@ -14,6 +18,8 @@ type Rules struct {
 	Breaker BreakerLimits
 	// Heartbeat is the ladder of Liveness.
 	Heartbeat HeartbeatRules
+	// Context are the limits of the context of an incarnation.
+	Context gate.Limits
 	// IdleTimeout is how long an incarnation may idle in a pause before it is drained. 0
 	// means for ever.
 	IdleTimeout time.Duration

@@ -884,6 +884,7 @@ type AgentSpec struct {
 	// Working directory of the program. Empty means that of execs.
 	WorkingDir string              `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Heartbeat  *AgentHeartbeat     `protobuf:"bytes,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
+	Context    *AgentContextLimits `protobuf:"bytes,12,opt,name=context,proto3" json:"context,omitempty"`
 	Retry      *AgentRetry         `protobuf:"bytes,14,opt,name=retry,proto3" json:"retry,omitempty"`
 	Budget     *AgentBudget        `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
@@ -1000,6 +1001,13 @@ func (x *AgentSpec) GetWorkingDir() string {
 func (x *AgentSpec) GetHeartbeat() *AgentHeartbeat {
 	if x != nil {
 		return x.Heartbeat
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetContext() *AgentContextLimits {
+	if x != nil {
+		return x.Context
 	}
 	return nil
 }
@@ -1130,6 +1138,71 @@ func (x *AgentHeartbeat) GetZombie() *durationpb.Duration {
 	return nil
 }
 
+// AgentContextLimits say when the context of an incarnation is too full, as its program
+// reports it.
+type AgentContextLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Percentage from which the agent should prepare its handoff. 0 means 70.
+	Aging uint32 `protobuf:"varint,1,opt,name=aging,proto3" json:"aging,omitempty"`
+	// Percentage from which only the final calls of tools are allowed. 0 means 90.
+	Dying uint32 `protobuf:"varint,2,opt,name=dying,proto3" json:"dying,omitempty"`
+	// The number of calls of tools in the last turn. 0 means 1.
+	FinalCalls    uint32 `protobuf:"varint,3,opt,name=final_calls,json=finalCalls,proto3" json:"final_calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentContextLimits) Reset() {
+	*x = AgentContextLimits{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentContextLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentContextLimits) ProtoMessage() {}
+
+func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
+func (*AgentContextLimits) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentContextLimits) GetAging() uint32 {
+	if x != nil {
+		return x.Aging
+	}
+	return 0
+}
+
+func (x *AgentContextLimits) GetDying() uint32 {
+	if x != nil {
+		return x.Dying
+	}
+	return 0
+}
+
+func (x *AgentContextLimits) GetFinalCalls() uint32 {
+	if x != nil {
+		return x.FinalCalls
+	}
+	return 0
+}
+
 // AgentRetry says what follows a crash.
 type AgentRetry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1150,7 +1223,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1235,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1248,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -1224,7 +1297,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1309,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1322,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -1273,7 +1346,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1358,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1371,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -1330,7 +1403,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1415,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1428,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -1423,7 +1496,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1508,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1521,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -1717,7 +1790,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1802,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1815,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -1811,7 +1884,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1896,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1909,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -1887,7 +1960,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1972,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1985,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -1965,7 +2038,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2050,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2063,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2101,7 +2174,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2186,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2199,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2175,7 +2248,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2260,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2273,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2231,7 +2304,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2316,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2329,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2333,14 +2406,17 @@ type AgentProgress struct {
 	LlmCalls  uint64      `protobuf:"varint,4,opt,name=llm_calls,json=llmCalls,proto3" json:"llm_calls,omitempty"`
 	ToolCalls uint64      `protobuf:"varint,5,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
 	// The last thing that the agent said, at most 1 KiB.
-	LastMessage   string `protobuf:"bytes,6,opt,name=last_message,json=lastMessage,proto3" json:"last_message,omitempty"`
+	LastMessage string `protobuf:"bytes,6,opt,name=last_message,json=lastMessage,proto3" json:"last_message,omitempty"`
+	// What a call to a model was estimated to use that the budget did not admit. Set means
+	// that the budget is used up.
+	Refused       *AgentUsage `protobuf:"bytes,7,opt,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2352,7 +2428,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2365,7 +2441,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2410,6 +2486,13 @@ func (x *AgentProgress) GetLastMessage() string {
 	return ""
 }
 
+func (x *AgentProgress) GetRefused() *AgentUsage {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
 // AgentDone is the reported or decided outcome.
 type AgentDone struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2426,7 +2509,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2521,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2534,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2494,7 +2577,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2589,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2602,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -2550,7 +2633,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2645,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2658,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -2621,7 +2704,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2716,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2729,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -2717,7 +2800,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2812,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2825,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -2938,7 +3021,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\a\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\a\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -2953,7 +3036,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vworking_dir\x18\n" +
 	" \x01(\tB\x18\xbaH\x15r\x13\x18\x80 2\x0e^$|^/[^\\x00]*$R\n" +
 	"workingDir\x126\n" +
-	"\theartbeat\x18\v \x01(\v2\x18.agbox.v1.AgentHeartbeatR\theartbeat\x12*\n" +
+	"\theartbeat\x18\v \x01(\v2\x18.agbox.v1.AgentHeartbeatR\theartbeat\x126\n" +
+	"\acontext\x18\f \x01(\v2\x1c.agbox.v1.AgentContextLimitsR\acontext\x12*\n" +
 	"\x05retry\x18\x0e \x01(\v2\x14.agbox.v1.AgentRetryR\x05retry\x12-\n" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12F\n" +
@@ -2968,7 +3052,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05stale\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05stale\x125\n" +
 	"\bescalate\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bescalate\x123\n" +
 	"\acrashed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\acrashed\x121\n" +
-	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\"\xe3\x01\n" +
+	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\"|\n" +
+	"\x12AgentContextLimits\x12\x1d\n" +
+	"\x05aging\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05aging\x12\x1d\n" +
+	"\x05dying\x18\x02 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05dying\x12(\n" +
+	"\vfinal_calls\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18dR\n" +
+	"finalCalls\"\xe3\x01\n" +
 	"\n" +
 	"AgentRetry\x12#\n" +
 	"\battempts\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\battempts\x12;\n" +
@@ -3080,7 +3169,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04turn\x18\x06 \x01(\x04R\x04turn\x12\x12\n" +
 	"\x04step\x18\a \x01(\x04R\x04step\x12!\n" +
 	"\fresume_point\x18\b \x01(\tR\vresumePoint\x12\x16\n" +
-	"\x06format\x18\t \x01(\rR\x06format\"\xe8\x01\n" +
+	"\x06format\x18\t \x01(\rR\x06format\"\x98\x02\n" +
 	"\rAgentProgress\x126\n" +
 	"\vincarnation\x18\x01 \x01(\v2\x14.agbox.v1.AgentUsageR\vincarnation\x12*\n" +
 	"\x05total\x18\x02 \x01(\v2\x14.agbox.v1.AgentUsageR\x05total\x12\x14\n" +
@@ -3088,7 +3177,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tllm_calls\x18\x04 \x01(\x04R\bllmCalls\x12\x1d\n" +
 	"\n" +
 	"tool_calls\x18\x05 \x01(\x04R\ttoolCalls\x12!\n" +
-	"\flast_message\x18\x06 \x01(\tR\vlastMessage\"\x90\x01\n" +
+	"\flast_message\x18\x06 \x01(\tR\vlastMessage\x12.\n" +
+	"\arefused\x18\a \x01(\v2\x14.agbox.v1.AgentUsageR\arefused\"\x90\x01\n" +
 	"\tAgentDone\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.agbox.v1.AgentOutcomeR\aoutcome\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -3263,7 +3353,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3279,95 +3369,98 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
 	(*AgentSpec)(nil),             // 12: agbox.v1.AgentSpec
 	(*AgentHeartbeat)(nil),        // 13: agbox.v1.AgentHeartbeat
-	(*AgentRetry)(nil),            // 14: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 15: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 16: agbox.v1.AgentBudget
-	(*AgentBreakerLimits)(nil),    // 17: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 18: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 19: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 20: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 21: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 22: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 23: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 24: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 25: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 26: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 27: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 28: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 29: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 30: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 31: agbox.v1.Agent
-	nil,                           // 32: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 33: agbox.v1.AgentReduced.EnvsEntry
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*AgentContextLimits)(nil),    // 14: agbox.v1.AgentContextLimits
+	(*AgentRetry)(nil),            // 15: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 16: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 17: agbox.v1.AgentBudget
+	(*AgentBreakerLimits)(nil),    // 18: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 19: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 20: agbox.v1.AgentSpawned
+	(*AgentBegun)(nil),            // 21: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 22: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 23: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 24: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 25: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 26: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 27: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 28: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 29: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 30: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 31: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 32: agbox.v1.Agent
+	nil,                           // 33: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 34: agbox.v1.AgentReduced.EnvsEntry
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	32, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	33, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	13, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	14, // 4: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	16, // 5: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	17, // 6: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	34, // 7: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	34, // 8: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	34, // 9: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	34, // 10: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	34, // 11: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	34, // 12: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	34, // 13: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	34, // 14: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	15, // 15: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	33, // 16: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	34, // 17: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	34, // 18: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 19: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	35, // 20: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 21: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	19, // 22: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	20, // 23: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	22, // 24: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	23, // 25: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	24, // 26: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	25, // 27: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	26, // 28: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	27, // 29: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	28, // 30: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	29, // 31: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	30, // 32: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 33: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	21, // 34: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 35: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 36: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 37: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	35, // 38: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 39: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	21, // 40: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	21, // 41: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	5,  // 42: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 43: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 44: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 45: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	34, // 46: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	35, // 47: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 48: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 49: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	35, // 50: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	35, // 51: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	35, // 52: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	35, // 53: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	26, // 54: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	25, // 55: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 56: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 57: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	12, // 58: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	22, // 59: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	14, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	15, // 5: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	17, // 6: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	18, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	35, // 8: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	35, // 9: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	35, // 10: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	35, // 11: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	35, // 12: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	35, // 13: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	35, // 14: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	35, // 15: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	16, // 16: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	34, // 17: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	35, // 18: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	35, // 19: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 20: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	36, // 21: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 22: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	20, // 23: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	21, // 24: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	23, // 25: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	24, // 26: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	25, // 27: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	26, // 28: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	27, // 29: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	28, // 30: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	29, // 31: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	30, // 32: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	31, // 33: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 34: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	22, // 35: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 36: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 37: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 38: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	36, // 39: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 40: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	22, // 41: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	22, // 42: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	22, // 43: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 44: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 45: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 46: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 47: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	35, // 48: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	36, // 49: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 50: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 51: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	36, // 52: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	36, // 53: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	36, // 54: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	36, // 55: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	27, // 56: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	26, // 57: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 58: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 59: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	12, // 60: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	23, // 61: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3375,8 +3468,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[4].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[6].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[5].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[7].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -3389,14 +3482,14 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
