@@ -15,6 +15,7 @@ import (
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/internal/paths"
 )
 
@@ -119,7 +120,7 @@ func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStat
 // describe describes how the agent's incarnation ended.
 func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports reports) *agboxv1.IncarnationEnd {
 	end := &agboxv1.IncarnationEnd{
-		Kind: kindOf(a, exec), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
+		Kind: kindOf(a, exec, reports.at.Sum), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
 		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.at.Sum.Used),
 		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
 	}
@@ -140,15 +141,18 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 }
 
 // kindOf says what ended an incarnation.
-func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus) agboxv1.IncarnationEndKind {
+func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agboxv1.IncarnationEndKind {
 	switch exec.GetErrorCode() {
 	case agboxv1.ErrorReason_EXEC_LOST.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
 	case agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	}
-	if a.Kill != nil {
+	switch {
+	case a.Kill != nil:
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
+	case succeeded(exec, sum):
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
 	}
 	return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
 }

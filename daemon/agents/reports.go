@@ -46,11 +46,19 @@ func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
 func (r *Runner) reports(a ledger.Agent) reports {
 	at, rows := r.placeOf(a.Incarnation.ExecID)
 	found := reports{at: at}
+	context := at.Sum.Context
+	add := func(event *agboxv1.AgentEvent, sum journal.Summary) {
+		event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
+		found.events = append(found.events, event)
+	}
 	var err error
 	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
 		if event := rowEvent(row); event != nil {
-			event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
-			found.events = append(found.events, event)
+			add(event, sum)
+		}
+		if sum.Context != context {
+			context = sum.Context
+			add(contextEvent(sum), sum)
 		}
 	})
 	found.at.tried, found.unreadable = rows, err != nil
@@ -111,7 +119,7 @@ func rowEvent(row journal.Row) *agboxv1.AgentEvent {
 // progress returns the event with the new totals of an agent, or nil if they are as
 // recorded.
 func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
-	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" {
+	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget {
 		return nil
 	}
 	before, used := a.Incarnation.Before, usage(sum.Used)
@@ -123,6 +131,9 @@ func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
 			CostMicroUsd: before.GetTotal().GetCostMicroUsd() + used.GetCostMicroUsd(),
 		},
 		Steps: before.GetSteps() + sum.Steps, LastMessage: cmp.Or(sum.Said, before.GetLastMessage()),
+	}
+	if sum.OverBudget {
+		total.Refused = usage(sum.Estimate)
 	}
 	if a.ProgressAt != 0 && proto.Equal(total, a.Progress) {
 		return nil

@@ -66,6 +66,9 @@ func history(t *testing.T, c *client.Client, id string) []string {
 		if e := ev.GetEnd(); e != nil {
 			word += " " + strings.TrimPrefix(e.GetKind().String(), "INCARNATION_END_KIND_")
 		}
+		if c := ev.GetGauge().GetContext(); c != 0 {
+			word += " " + strings.TrimPrefix(c.String(), "AGENT_CONTEXT_")
+		}
 		words = append(words, word)
 		if ev.GetSequence() >= a.GetLastSequence() {
 			break

@@ -18,7 +18,10 @@ var _ guestv1.AgentsService = (*agentService)(nil)
 
 // agentBoot converts what the daemon says about an incarnation.
 func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
-	return agents.Boot{ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation()}
+	return agents.Boot{
+		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
+		Bounds: bounds(b),
+	}
 }
 
 // Follow sends the news of incarnations. It runs in a goroutine of the ttrpc server, and

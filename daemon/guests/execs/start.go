@@ -68,7 +68,7 @@ func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateE
 	defer cancel()
 	what := startRequest(req, lk.Boot)
 	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
-		what.Agent = &guestv1.AgentBoot{AgentId: a.ID, Incarnation: a.Incarnation.N}
+		what.Agent = agentBoot(a)
 	}
 	rec, err := lk.Conn.Start(call, what)
 	if err != nil && ctx.Err() != nil {

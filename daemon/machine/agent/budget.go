@@ -12,8 +12,14 @@ func (b Budget) Exhausted(used *agboxv1.AgentUsage) bool {
 }
 
 // Sentence says that the budget is used up, after the given number of crashes.
-func (b Budget) Sentence(used *agboxv1.AgentUsage, crashes uint32) string {
-	return gate.Budget(b).Sentence(amount(used), gate.Amount{}, crashes)
+func (b Budget) Sentence(p *agboxv1.AgentProgress, crashes uint32) string {
+	return gate.Budget(b).Sentence(amount(p.GetTotal()), amount(p.GetRefused()), crashes)
+}
+
+// overBudget reports whether nothing more may be used, or a call was refused because it
+// would have used too much.
+func (r Record) overBudget(b Budget) bool {
+	return b.Exhausted(r.Consumed()) || r.Progress.GetRefused() != nil
 }
 
 // amount is the part of a usage that a budget bounds.

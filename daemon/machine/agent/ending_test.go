@@ -21,6 +21,8 @@ const (
 	context  = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
 	budget   = agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET
 
+	contextDead = agboxv1.AgentContext_AGENT_CONTEXT_DEAD
+
 	forCrash    = agboxv1.PauseReason_PAUSE_REASON_CRASH
 	forDrain    = agboxv1.PauseReason_PAUSE_REASON_DRAINED
 	forRequest  = agboxv1.PauseReason_PAUSE_REASON_REQUEST
@@ -172,6 +174,38 @@ func TestTheSentenceOfAnExhaustedBudget(t *testing.T) {
 	want := "Job failed: token budget exhausted ($5.10 / $5.00 max). 2 crash-recovery cycles consumed tokens without completing the job. Manual intervention required."
 	if ev.GetState() != Failed || ev.GetDone().GetMessage() != want {
 		t.Errorf("it means %s: %s\nwant: %s", answer(ev), ev.GetDone().GetMessage(), want)
+	}
+}
+
+func TestACallThatTheBudgetDoesNotAdmitEndsTheAgent(t *testing.T) {
+	h := working(t).crash("one").begun().refuse()
+	h.endWith(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: 143, Signal: 15, Spoke: true})
+	ev := Ending(h.r, rules())
+	want := "Job failed: token budget exhausted ($4.85 / $5.00 max). 1 crash-recovery cycle consumed tokens without completing the job. Manual intervention required."
+	if ev.GetState() != Failed || ev.GetDone().GetMessage() != want || ev.GetDone().GetErrorCode() != "BUDGET_EXHAUSTED" {
+		t.Errorf("it means %s: %s\nwant: %s", answer(ev), ev.GetDone().GetMessage(), want)
+	}
+}
+
+func TestSuccessorsBeginWithAHealthyContextAndAreLimited(t *testing.T) {
+	h := working(t)
+	for i := range maxUncounted {
+		h.context(contextDead).endWith(&agboxv1.IncarnationEnd{Kind: context, ExitCode: 143, Spoke: true})
+		ev := Ending(h.r, rules())
+		if got := answer(ev); got != "SUCCESSION" || h.r.Context != 0 {
+			t.Fatalf("succession %d means %s, and the context without an incarnation is %s", i+1, got, h.r.Context)
+		}
+		h.add(ev)
+		if step := Next(h.r, Seen{Sandbox: SandboxReady}, rules(), t0); say(step) != "AGENT_BEGUN" {
+			t.Fatalf("succession %d: the next step is %s", i+1, say(step))
+		}
+		if h.begun(); h.r.Context != agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY || h.r.Crashes != 0 {
+			t.Fatalf("successor %d has the context %s after %d crashes", i+1, h.r.Context, h.r.Crashes)
+		}
+	}
+	h.endWith(&agboxv1.IncarnationEnd{Kind: context, ExitCode: 143, Spoke: true})
+	if ev := Ending(h.r, rules()); answer(ev) != "CRASH attempt 1 escalating_backoff" || ev.GetPause().GetMessage() != "Its context was used up again and again without progress." {
+		t.Errorf("succession %d without progress means %s: %s", maxUncounted+1, answer(ev), ev.GetPause().GetMessage())
 	}
 }
 

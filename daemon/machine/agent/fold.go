@@ -179,6 +179,7 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 		Before: r.Progress,
 	}
 	r.ProgressAt = 0
+	r.Context = agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY
 	r.Strategy = b.GetStrategy()
 	if r.Pause != nil {
 		pause := *r.Pause

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -70,6 +71,22 @@ func (h *history) progress(input, cost, steps uint64) *history {
 			Total: &agboxv1.AgentUsage{InputTokens: input, CostMicroUsd: cost}, Steps: steps,
 		}},
 	})
+}
+
+// context declares the context of the incarnation.
+func (h *history) context(word agboxv1.AgentContext) *history {
+	return h.add(&agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_CONTEXT, Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Context: word}},
+	})
+}
+
+// refuse reports that a call to a model was refused, which would have cost 20 cents after
+// 4.85 dollars.
+func (h *history) refuse() *history {
+	h.progress(1000, 4_850_000, 1)
+	p := proto.CloneOf(h.r.Progress)
+	p.Refused = &agboxv1.AgentUsage{CostMicroUsd: 200_000}
+	return h.add(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: p}})
 }
 
 func (h *history) pauseFor(reason agboxv1.PauseReason) *history {

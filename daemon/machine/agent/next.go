@@ -93,8 +93,6 @@ type Seen struct {
 	Unknown bool
 	// Hung means that the processes of the incarnation exist but do nothing.
 	Hung bool
-	// Context is the context of the incarnation as its supervisor sees it.
-	Context agboxv1.AgentContext
 	// Ending means that the supervisor is draining or killing the incarnation.
 	Ending bool
 	// DoneFor is the time since the outcome was reported.
@@ -209,7 +207,7 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	switch {
 	case level == agboxv1.AgentLiveness_AGENT_LIVENESS_ZOMBIE, level == agboxv1.AgentLiveness_AGENT_LIVENESS_CRASHED && seen.Hung:
 		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE, Why: fmt.Sprintf("it has been silent for %v", seen.Silent)}
-	case seen.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD:
+	case r.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD && r.Done == nil:
 		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT, Why: "its context is used up"}
 	}
 	if declared := declaredLevel(level); declared != r.Liveness && (declared != agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED) {
@@ -227,7 +225,7 @@ func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
 	switch {
 	case r.Done != nil && seen.DoneFor >= doneGrace:
 		return Step{Do: Drain, End: drained, Why: "it has reported its outcome and goes on"}, true
-	case rules.Budget.Exhausted(r.Consumed()):
+	case r.overBudget(rules.Budget):
 		return Step{Do: Drain, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET, Why: "its budget is used up"}, true
 	case r.PauseWanted != nil:
 		return Step{Do: Drain, End: drained, Pause: r.PauseWanted.GetReason(), Why: "a pause was requested"}, true

@@ -194,7 +194,20 @@ type AgentBoot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Number of the incarnation, from 1.
-	Incarnation   uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Percentages from which the context ages and dies, and the number of final calls. 0 means
+	// the default, as a daemon sends that is older than these fields.
+	ContextAging      uint32 `protobuf:"varint,25,opt,name=context_aging,json=contextAging,proto3" json:"context_aging,omitempty"`
+	ContextDying      uint32 `protobuf:"varint,26,opt,name=context_dying,json=contextDying,proto3" json:"context_dying,omitempty"`
+	ContextFinalCalls uint32 `protobuf:"varint,27,opt,name=context_final_calls,json=contextFinalCalls,proto3" json:"context_final_calls,omitempty"`
+	// The budget of the agent, and what its earlier incarnations have used of it. A budget of
+	// 0 means no bound.
+	BudgetInputTokens  uint64 `protobuf:"varint,28,opt,name=budget_input_tokens,json=budgetInputTokens,proto3" json:"budget_input_tokens,omitempty"`
+	BudgetCostMicroUsd uint64 `protobuf:"varint,29,opt,name=budget_cost_micro_usd,json=budgetCostMicroUsd,proto3" json:"budget_cost_micro_usd,omitempty"`
+	UsedInputTokens    uint64 `protobuf:"varint,30,opt,name=used_input_tokens,json=usedInputTokens,proto3" json:"used_input_tokens,omitempty"`
+	UsedCostMicroUsd   uint64 `protobuf:"varint,31,opt,name=used_cost_micro_usd,json=usedCostMicroUsd,proto3" json:"used_cost_micro_usd,omitempty"`
+	// The number of crashes before this incarnation.
+	Crashes       uint32 `protobuf:"varint,32,opt,name=crashes,proto3" json:"crashes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,6 +256,62 @@ func (x *AgentBoot) GetIncarnation() uint32 {
 	return 0
 }
 
+func (x *AgentBoot) GetContextAging() uint32 {
+	if x != nil {
+		return x.ContextAging
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetContextDying() uint32 {
+	if x != nil {
+		return x.ContextDying
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetContextFinalCalls() uint32 {
+	if x != nil {
+		return x.ContextFinalCalls
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetBudgetInputTokens() uint64 {
+	if x != nil {
+		return x.BudgetInputTokens
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetBudgetCostMicroUsd() uint64 {
+	if x != nil {
+		return x.BudgetCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetUsedInputTokens() uint64 {
+	if x != nil {
+		return x.UsedInputTokens
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetUsedCostMicroUsd() uint64 {
+	if x != nil {
+		return x.UsedCostMicroUsd
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetCrashes() uint32 {
+	if x != nil {
+		return x.Crashes
+	}
+	return 0
+}
+
 var File_guest_v1_agent_proto protoreflect.FileDescriptor
 
 const file_guest_v1_agent_proto_rawDesc = "" +
@@ -256,10 +325,18 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
 	"\tsilent_ms\x18\x03 \x01(\x04R\bsilentMs\x12\x14\n" +
 	"\x05armed\x18\x04 \x01(\bR\x05armed\x12\x1c\n" +
-	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\"H\n" +
+	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\"\x9a\x03\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\rR\vincarnation2G\n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12#\n" +
+	"\rcontext_aging\x18\x19 \x01(\rR\fcontextAging\x12#\n" +
+	"\rcontext_dying\x18\x1a \x01(\rR\fcontextDying\x12.\n" +
+	"\x13context_final_calls\x18\x1b \x01(\rR\x11contextFinalCalls\x12.\n" +
+	"\x13budget_input_tokens\x18\x1c \x01(\x04R\x11budgetInputTokens\x121\n" +
+	"\x15budget_cost_micro_usd\x18\x1d \x01(\x04R\x12budgetCostMicroUsd\x12*\n" +
+	"\x11used_input_tokens\x18\x1e \x01(\x04R\x0fusedInputTokens\x12-\n" +
+	"\x13used_cost_micro_usd\x18\x1f \x01(\x04R\x10usedCostMicroUsd\x12\x18\n" +
+	"\acrashes\x18  \x01(\rR\acrashes2G\n" +
 	"\x06Agents\x12=\n" +
 	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01B/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 

@@ -117,6 +117,7 @@ type Boot struct {
 	ExecID, AgentID string
 	// Number is that of the incarnation, from 1.
 	Number uint32
+	Bounds Bounds
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -124,7 +125,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: Bounds{Context: gate.Default}, sum: journal.Start()}
+	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
 	access := &Access{socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
 	s.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/logs"
 )
@@ -34,7 +35,7 @@ func server(t *testing.T) (*Server, *logs.Dir) {
 
 func begin(t *testing.T, s *Server, execID string) *Access {
 	t.Helper()
-	a, err := s.Begin(Boot{ExecID: execID, AgentID: "agent", Number: 1})
+	a, err := s.Begin(Boot{ExecID: execID, AgentID: "agent", Number: 1, Bounds: Bounds{Context: gate.Default}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,24 @@
+package supervisor
+
+import (
+	"cmp"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	calls "github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/runtime/supervisor/agents"
+)
+
+// bounds converts which calls an incarnation may make.
+func bounds(b *guestv1.AgentBoot) agents.Bounds {
+	return agents.Bounds{
+		Context: calls.Limits{
+			Aging:      cmp.Or(b.GetContextAging(), calls.Default.Aging),
+			Dying:      cmp.Or(b.GetContextDying(), calls.Default.Dying),
+			FinalCalls: cmp.Or(b.GetContextFinalCalls(), calls.Default.FinalCalls),
+		},
+		Budget:  calls.Budget{InputTokens: b.GetBudgetInputTokens(), CostMicroUSD: b.GetBudgetCostMicroUsd()},
+		Former:  calls.Amount{InputTokens: b.GetUsedInputTokens(), CostMicroUSD: b.GetUsedCostMicroUsd()},
+		Crashes: b.GetCrashes(),
+	}
+}
