@@ -99,7 +99,21 @@ func TestAPolicyThatOthersCanChangeIsRefused(t *testing.T) {
 			t.Errorf("%q: %v", says, err)
 		}
 	}
-	if _, err := load(file(t, whole), "", 12345); os.Geteuid() != 0 && err == nil {
-		t.Error("the file of another user is used")
+}
+
+func TestOnlyRootAndTheOwnerMayHaveThePolicyAndItsFolders(t *testing.T) {
+	const owner, folder, sticky = 1000, unix.S_IFDIR | 0o755, unix.S_IFDIR | unix.S_ISVTX | 0o777
+	for _, row := range []struct {
+		uid, mode uint32
+		says      string // empty: accepted
+	}{
+		{0, 0o644, ""}, {owner, 0o644, ""}, {owner, folder, ""}, {0, sticky, ""},
+		{1001, 0o644, "belongs to user 1001"}, {1001, folder, "belongs to user 1001"}, {1001, sticky, "belongs to user 1001"},
+		{0, 0o664, "may write to"}, {0, 0o646, "may write to"}, {owner, folder | 0o020, "may write to"}, {0, unix.S_ISVTX | 0o646, "may write to"},
+	} {
+		err := owned("p", "n", unix.Stat_t{Uid: row.uid, Mode: row.mode}, owner)
+		if (err == nil) != (row.says == "") || err != nil && !strings.Contains(err.Error(), row.says) {
+			t.Errorf("user %d, mode %o: %v, want %q", row.uid, row.mode, err, row.says)
+		}
 	}
 }
