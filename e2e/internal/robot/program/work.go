@@ -139,7 +139,9 @@ func (r *robot) effect(step int) error {
 		r.write(diary.Entry{What: diary.Skip, Step: step})
 		return nil
 	}
-	_, err = r.effects.WriteString(id + "\n")
+	if _, err = r.effects.WriteString(id + "\n"); err == nil {
+		_, err = fmt.Println(id) // for those who are attached
+	}
 	return err
 }
 
