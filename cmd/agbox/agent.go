@@ -97,7 +97,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.class, "class", "", "`CLASS` of the agent")
 	f.StringVar(&o.title, "title", "", "`TEXT` that says what it works on")
 	f.StringVar(&o.model, "model", "", "`MODEL`, handed over as AGBOX_MODEL")
-	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default) or report")
+	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")

@@ -147,6 +147,10 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agbox
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
 	case agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
+	case agboxv1.ErrorReason_AGENT_NOT_ALIVE.String():
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS
+	case agboxv1.ErrorReason_AGENT_NOT_STARTED.String():
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP
 	}
 	switch {
 	case a.Kill != nil:

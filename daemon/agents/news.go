@@ -51,7 +51,7 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	before, known := r.desk.heard[news.GetExecId()]
 	r.desk.heard[news.GetExecId()] = heard{lk, news}
 	r.desk.mu.Unlock()
-	if !known || before.news.GetRows() != news.GetRows() {
+	if !known || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() {
 		r.enqueue(a.ID)
 	}
 }
@@ -77,6 +77,7 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 		seen.Unknown = true
 		return
 	}
+	seen.Ready = h.news.GetReady()
 	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
 	seen.Silent, seen.Armed = time.Duration(h.news.GetSilentMs())*time.Millisecond, h.news.GetArmed()
 }
@@ -106,4 +107,15 @@ func (r *Runner) Forget(execID string) {
 	defer r.desk.mu.Unlock()
 	delete(r.desk.heard, execID)
 	delete(r.desk.read, execID)
+}
+
+// Ready returns the result of the readiness probe of an incarnation. It is nil if it has
+// none, or if its supervisor cannot be asked.
+func (r *Runner) Ready(execID string) *bool {
+	r.desk.mu.Lock()
+	defer r.desk.mu.Unlock()
+	if h, known := r.desk.heard[execID]; known {
+		return h.news.Ready
+	}
+	return nil
 }

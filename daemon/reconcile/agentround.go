@@ -233,3 +233,7 @@ func (l *Loop) AgentTrouble(id string) string {
 	}
 	return ""
 }
+
+// AgentReady returns the result of the readiness probe of a running incarnation. It is nil
+// if it has none.
+func (l *Loop) AgentReady(execID string) *bool { return l.agents.Ready(execID) }

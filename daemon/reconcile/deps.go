@@ -139,6 +139,9 @@ type Agents interface {
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)
 	// See adds to an observation what is known about the running incarnation of the agent.
 	See(a ledger.Agent, seen *agent.Seen)
+	// Ready returns the result of the readiness probe of a running incarnation. It is nil if
+	// there is none.
+	Ready(execID string) *bool
 	// Consume records what the running incarnation has reported.
 	Consume(ctx context.Context, a ledger.Agent) error
 	// End returns the events that record the end of an incarnation, whose exec has ended.

@@ -260,6 +260,9 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if a.Incarnations == 0 {
 		view.ExecId = ""
 	}
+	if a.Incarnation != nil {
+		view.Ready = s.loop.AgentReady(a.Incarnation.ExecID)
+	}
 	if !a.Over() {
 		view.Degraded = s.loop.AgentTrouble(a.ID)
 	}

@@ -43,6 +43,9 @@ type Loop interface {
 	EnqueueAgent(agentID string)
 	// AgentTrouble says why an agent does not get on. It is empty if it does.
 	AgentTrouble(agentID string) string
+	// AgentReady returns the result of the readiness probe of a running incarnation. It is
+	// nil if it has none.
+	AgentReady(execID string) *bool
 	// Condition returns what is known about a sandbox besides its record.
 	Condition(sb ledger.Sandbox) reconcile.Condition
 	// Containers returns the sandbox's containers as they were last seen.

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/spec"
 )
@@ -87,7 +89,8 @@ func TestTheExampleOfAnAgentHasTheDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := spec.Resolve(spec.Input{Request: req, Rules: rules}).Spec.GetAgent()
-	if want := agent.RulesOf(nil); !reflect.DeepEqual(agent.RulesOf(got), want) {
+	all := &agboxv1.AgentProbes{Liveness: new(agboxv1.AgentProbe), Readiness: new(agboxv1.AgentProbe), Startup: new(agboxv1.AgentProbe)}
+	if want := agent.RulesOf(&agboxv1.AgentSpec{Probes: all}); !reflect.DeepEqual(agent.RulesOf(got), want) {
 		t.Errorf("the rules of the example are\n%+v\nand the defaults\n%+v", agent.RulesOf(got), want)
 	}
 	for i := range got.ProtoReflect().Descriptor().Fields().Len() {

@@ -30,6 +30,7 @@ var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
 	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentBreakerLimits": "breaker",
+	"AgentProbes": "probes", "AgentProbe": "probe",
 }
 
 // pageOf returns the content of docs/spec.md.

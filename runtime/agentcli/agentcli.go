@@ -45,6 +45,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
+  agbox-agent serve-health [--port PORT]  answer GET /healthz and /readyz on 127.0.0.1:8086 from what was reported, until
+                                          this incarnation ends
   agbox-agent api OP [JSON]               send any request, and print the answer
 
 Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
@@ -61,15 +63,22 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		_, _ = io.WriteString(stdout, help)
 		return exitOK
 	}
-	request, err := parse(args)
-	if err != nil {
-		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
-		return exitFailed
+	serves := args[0] == "serve-health"
+	var request map[string]any
+	if !serves {
+		var err error
+		if request, err = parse(args); err != nil {
+			_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+			return exitFailed
+		}
 	}
 	socket, token := variable(env, "AGBOX_AGENT_SOCKET"), variable(env, "AGBOX_TOKEN")
 	if socket == "" || token == "" {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: This is not the program of an agent: AGBOX_AGENT_SOCKET or AGBOX_TOKEN is not set. \"agbox agent spawn\" starts an agent. In a sandbox that an older agbox made, stop the agent and make the sandbox anew.")
 		return exitUnknown
+	}
+	if serves {
+		return serveHealth(ctx, args[1:], socket, token, stderr)
 	}
 	request["token"] = token
 	got, raw, err := ask(ctx, socket, request)

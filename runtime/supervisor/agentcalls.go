@@ -30,6 +30,7 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, str
 	err := v.server.Follow(ctx, func(n agents.News) error {
 		return stream.Send(&guestv1.FollowResponse{News: &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
+			Ready: n.Ready,
 		}})
 	})
 	switch {

@@ -17,6 +17,7 @@ import (
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/guest/wire"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
+	"github.com/agbox/agbox/runtime/supervisor/probes"
 )
 
 // start starts an exec, or returns the record of an existing exec with its id.
@@ -156,7 +157,7 @@ func (s *Supervisor) launch(e *execution, req *guestv1.StartRequest, asked *gues
 	s.registry.running(e, ch, st.input, record)
 	go s.supervise(&run{
 		exec: e, child: ch, record: record, asked: asked, writer: writer, streams: st, oom: oom,
-		limits: s.limit(e, req, writer), sampler: s.sample(ch),
+		limits: s.limit(e, req, writer), sampler: s.sample(ch), probes: s.probe(e, req, access),
 	})
 	return nil
 }
@@ -189,6 +190,7 @@ type run struct {
 	oom     oomMark
 	limits  *limits
 	sampler *sampler
+	probes  *probes.Prober
 }
 
 // supervise copies the output of a process into its log files until the process ends,
@@ -201,6 +203,7 @@ func (s *Supervisor) supervise(r *run) {
 	end := <-r.child.exited
 	r.limits.stop()
 	r.sampler.stop()
+	r.probes.Stop()
 	r.streams.input.shut()
 	r.streams.out.Drain()
 	s.agents.End(r.exec.id) // what is reported later could miss the daemon
@@ -227,6 +230,7 @@ func (s *Supervisor) supervise(r *run) {
 	r.streams.out.Close() // only a terminal is still open here; pipes are closed
 	r.limits.wait()
 	r.sampler.wait()
+	r.probes.Wait()
 	s.disk.do(func() { _ = r.writer.Close() })
 }
 

@@ -38,6 +38,7 @@ func Describe(m protoreflect.Message, at *Origin) *Origin {
 // replaced are the lists that a merge replaces instead of appending to.
 var replaced = map[protoreflect.FullName]bool{
 	"agbox.v1.CreateSpec.entrypoint": true, "agbox.v1.AgentSpec.command": true, "agbox.v1.AgentRetry.delays": true,
+	"agbox.v1.AgentProbe.exec": true,
 }
 
 // Merge merges src over dst, with their origins: scalars replace, maps merge by key,

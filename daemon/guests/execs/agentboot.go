@@ -15,5 +15,6 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 		ContextAging: rules.Context.Aging, ContextDying: rules.Context.Dying, ContextFinalCalls: rules.Context.FinalCalls,
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
+		Probes: probesOf(rules.Probes),
 	}
 }

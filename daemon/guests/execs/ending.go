@@ -81,6 +81,10 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 			return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, "The sandbox was stopped or removed before the command was started."
 		}
 		return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, stoppedSentence
+	case guestv1.EndCause_END_CAUSE_LIVENESS:
+		return agboxv1.ErrorReason_AGENT_NOT_ALIVE, "Its liveness probe failed."
+	case guestv1.EndCause_END_CAUSE_STARTUP:
+		return agboxv1.ErrorReason_AGENT_NOT_STARTED, "It did not become ready in time."
 	case guestv1.EndCause_END_CAUSE_NONE:
 		if !rec.GetCancelled() {
 			return agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED, ""

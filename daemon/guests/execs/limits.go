@@ -32,7 +32,7 @@ func limit(out *guestv1.StartRequest, req *agboxv1.CreateExecRequest) {
 
 // inMilliseconds rounds up: a limit must not expire early, and must not become 0.
 func inMilliseconds(d *durationpb.Duration) uint64 {
-	return uint64((d.AsDuration() + time.Millisecond - 1) / time.Millisecond)
+	return roundedUp(d.AsDuration())
 }
 
 // takesLimits refuses limits if the supervisor is too old for them. It would run the

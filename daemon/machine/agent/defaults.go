@@ -40,7 +40,7 @@ func defaultDelays() []time.Duration {
 func RulesOf(spec *agboxv1.AgentSpec) Rules {
 	beat, retry := spec.GetHeartbeat(), spec.GetRetry()
 	rules := Rules{
-		ReadyStart: spec.GetReady() != agboxv1.AgentReady_AGENT_READY_REPORT,
+		ReadyStart: spec.GetReady() <= agboxv1.AgentReady_AGENT_READY_START,
 		Revival:    revivals[spec.GetRevival()],
 		Retry: RetryRules{
 			Attempts:  or(retry.GetAttempts(), defaultAttempts),
@@ -70,6 +70,7 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
 	}
+	rules.Probes = probesOf(spec, rules.Heartbeat)
 	if len(retry.GetDelays()) > 0 {
 		rules.Retry.Delays = rules.Retry.Delays[:0]
 		for _, d := range retry.GetDelays() {

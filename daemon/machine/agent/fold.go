@@ -152,9 +152,10 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	if r.State != before {
 		r.StateChangedAt = at
 	}
-	if r.Incarnation != nil && ev.GetJournalUpto() > r.Incarnation.JournalUpto {
+	if r.Incarnation != nil && ev.GetJournalUpto() > 0 {
 		inc := *r.Incarnation
-		inc.JournalUpto = ev.GetJournalUpto()
+		inc.JournalUpto = max(inc.JournalUpto, ev.GetJournalUpto())
+		inc.Phased = inc.Phased || ev.GetType() == agboxv1.AgentEventType_AGENT_PHASE
 		r.Incarnation = &inc
 	}
 	return r

@@ -86,6 +86,8 @@ type Seen struct {
 	Exec         Exec
 	// Unread means that the incarnation has reported what was not consumed.
 	Unread bool
+	// Ready means that the readiness probe of the incarnation succeeds.
+	Ready bool
 	// Silent is the time since the last beat, or since the start without one. Armed means
 	// that there was a beat. Unknown means that the supervisor cannot be asked now.
 	Silent  time.Duration
@@ -191,7 +193,7 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 		}
 		return Step{Do: Kill, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED, Why: "it was killed"}
 	}
-	if event := entered(r, rules); event != nil { // before its reports
+	if event := entered(r, seen, rules); event != nil { // before its reports
 		return emit(event, "its program runs")
 	}
 	if seen.Unread {
@@ -260,15 +262,15 @@ func declaredLevel(level agboxv1.AgentLiveness) agboxv1.AgentLiveness {
 
 // entered returns the event with which an agent begins to work whose program need not
 // say so, or nil.
-func entered(r Record, rules Rules) *agboxv1.AgentEvent {
-	if !rules.ReadyStart {
+func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
+	if !rules.ReadyStart && !(rules.Probes.AwaitReady && seen.Ready) {
 		return nil
 	}
 	ev := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: r.Incarnation.N}
 	switch {
 	case r.State == Pending:
 		ev.State = Planning
-	case r.State == Planning && r.Incarnation.JournalUpto == 0:
+	case r.State == Planning && !r.Incarnation.Phased:
 		ev.State = Executing
 	case r.State == Paused && r.Pause.Woken:
 		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, Executing

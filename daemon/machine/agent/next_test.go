@@ -85,6 +85,8 @@ func TestNext(t *testing.T) {
 		{"begun, not started, killed", all(begun, kill), Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_INCARNATION_ENDED"},
 		{"begun, runs, must report", begun, ready, nil, 0, "rest"},
 		{"begun, runs, ready at start", begun, ready, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},
+		{"begun, runs, probe not ready", begun, ready, func(r *Rules) { r.Probes.AwaitReady = true }, 0, "rest"},
+		{"begun, runs, probe ready", begun, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Ready: true}, func(r *Rules) { r.Probes.AwaitReady = true }, 0, "AGENT_PHASE"},
 		{"works", nil, ready, nil, 0, "rest"},
 		{"works, beats", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: time.Second}, func(r *Rules) {}, 0, "AGENT_LIVENESS"},
 		{"exec ended", nil, Seen{Sandbox: SandboxReady, Exec: ExecEnded}, nil, 0, "collect"},

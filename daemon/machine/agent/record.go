@@ -103,6 +103,8 @@ type Incarnation struct {
 	Checkpoint uint64
 	// JournalUpto is the number of rows of its journal that were consumed.
 	JournalUpto uint64
+	// Phased means that its program has reported a state of the agent itself.
+	Phased bool
 	// Before has the totals when it began, or is nil.
 	Before *agboxv1.AgentProgress
 }

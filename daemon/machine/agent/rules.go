@@ -20,6 +20,7 @@ type Rules struct {
 	Heartbeat HeartbeatRules
 	// Context are the limits of the context of an incarnation.
 	Context gate.Limits
+	Probes  Probes
 	// IdleTimeout is how long an incarnation may idle in a pause before it is drained. 0
 	// means for ever.
 	IdleTimeout time.Duration

@@ -644,6 +644,8 @@ const (
 	AgentReady_AGENT_READY_START AgentReady = 1
 	// When it reports so on the agent socket.
 	AgentReady_AGENT_READY_REPORT AgentReady = 2
+	// When its readiness probe succeeds.
+	AgentReady_AGENT_READY_PROBE AgentReady = 3
 )
 
 // Enum value maps for AgentReady.
@@ -652,11 +654,13 @@ var (
 		0: "AGENT_READY_UNSPECIFIED",
 		1: "AGENT_READY_START",
 		2: "AGENT_READY_REPORT",
+		3: "AGENT_READY_PROBE",
 	}
 	AgentReady_value = map[string]int32{
 		"AGENT_READY_UNSPECIFIED": 0,
 		"AGENT_READY_START":       1,
 		"AGENT_READY_REPORT":      2,
+		"AGENT_READY_PROBE":       3,
 	}
 )
 
@@ -888,6 +892,7 @@ type AgentSpec struct {
 	Retry      *AgentRetry         `protobuf:"bytes,14,opt,name=retry,proto3" json:"retry,omitempty"`
 	Budget     *AgentBudget        `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
+	Probes     *AgentProbes        `protobuf:"bytes,17,opt,name=probes,proto3" json:"probes,omitempty"`
 	// How long the program may idle in a pause before it is drained. 0 means for ever. Unset
 	// means 30 minutes.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
@@ -1033,6 +1038,13 @@ func (x *AgentSpec) GetBreaker() *AgentBreakerLimits {
 	return nil
 }
 
+func (x *AgentSpec) GetProbes() *AgentProbes {
+	if x != nil {
+		return x.Probes
+	}
+	return nil
+}
+
 func (x *AgentSpec) GetIdleTimeout() *durationpb.Duration {
 	if x != nil {
 		return x.IdleTimeout
@@ -1045,6 +1057,172 @@ func (x *AgentSpec) GetCleanupAfter() *durationpb.Duration {
 		return x.CleanupAfter
 	}
 	return nil
+}
+
+// AgentProbes says which checks of the program the supervisor makes, also without a daemon.
+// SIGKILL ends a program whose liveness probe fails. SIGTERM and, 5 seconds later, SIGKILL
+// end one that has not started in time. Both are crashes.
+type AgentProbes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the program works. Unset means that it is not checked.
+	// Without a target it is http: 8086/healthz. Default figures: every 10 s, 5 s, 3 failures.
+	Liveness *AgentProbe `protobuf:"bytes,1,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	// Whether the program is ready. It is only shown, unless ready is probe. Unset means that
+	// it is not checked. Without a target it is http: 8086/readyz. Default figures: every
+	// 5 s, 3 s, 2 failures.
+	Readiness *AgentProbe `protobuf:"bytes,2,opt,name=readiness,proto3" json:"readiness,omitempty"`
+	// Whether the program has started. Liveness begins after its first success. Without a
+	// target it is that of liveness. period times failures bounds the start; with ready:
+	// report it bounds the time until the program reports that it is ready, and with ready:
+	// probe that until its readiness probe succeeds. Default figures: every 5 s, 5 s, 12
+	// failures, which is 60 s.
+	Startup       *AgentProbe `protobuf:"bytes,3,opt,name=startup,proto3" json:"startup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentProbes) Reset() {
+	*x = AgentProbes{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentProbes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentProbes) ProtoMessage() {}
+
+func (x *AgentProbes) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentProbes.ProtoReflect.Descriptor instead.
+func (*AgentProbes) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentProbes) GetLiveness() *AgentProbe {
+	if x != nil {
+		return x.Liveness
+	}
+	return nil
+}
+
+func (x *AgentProbes) GetReadiness() *AgentProbe {
+	if x != nil {
+		return x.Readiness
+	}
+	return nil
+}
+
+func (x *AgentProbes) GetStartup() *AgentProbe {
+	if x != nil {
+		return x.Startup
+	}
+	return nil
+}
+
+// AgentProbe is one check. At most one of http, exec and report can be set.
+type AgentProbe struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PORT/PATH of an HTTP server on 127.0.0.1 in the sandbox. Status 200 to 399 is success.
+	Http string `protobuf:"bytes,1,opt,name=http,proto3" json:"http,omitempty"`
+	// Program and arguments, run as the agent's user. Exit code 0 is success.
+	Exec []string `protobuf:"bytes,2,rep,name=exec,proto3" json:"exec,omitempty"`
+	// What the program has reported itself. For liveness: a beat within heartbeat.interval
+	// and timeout, and in it no blocked event loop and no exhausted pool of connections. For
+	// the others: that it is READY or EXECUTING.
+	Report bool `protobuf:"varint,3,opt,name=report,proto3" json:"report,omitempty"`
+	// Time between two checks.
+	Period *durationpb.Duration `protobuf:"bytes,4,opt,name=period,proto3" json:"period,omitempty"`
+	// How long a check may take.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// The number of failures in a row that counts. 0 means the default.
+	Failures      uint32 `protobuf:"varint,6,opt,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentProbe) Reset() {
+	*x = AgentProbe{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentProbe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentProbe) ProtoMessage() {}
+
+func (x *AgentProbe) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentProbe.ProtoReflect.Descriptor instead.
+func (*AgentProbe) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AgentProbe) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+func (x *AgentProbe) GetExec() []string {
+	if x != nil {
+		return x.Exec
+	}
+	return nil
+}
+
+func (x *AgentProbe) GetReport() bool {
+	if x != nil {
+		return x.Report
+	}
+	return false
+}
+
+func (x *AgentProbe) GetPeriod() *durationpb.Duration {
+	if x != nil {
+		return x.Period
+	}
+	return nil
+}
+
+func (x *AgentProbe) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *AgentProbe) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
 }
 
 // AgentHeartbeat is the ladder of silences, in ascending order.
@@ -1068,7 +1246,7 @@ type AgentHeartbeat struct {
 
 func (x *AgentHeartbeat) Reset() {
 	*x = AgentHeartbeat{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1258,7 @@ func (x *AgentHeartbeat) String() string {
 func (*AgentHeartbeat) ProtoMessage() {}
 
 func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1271,7 @@ func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHeartbeat.ProtoReflect.Descriptor instead.
 func (*AgentHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentHeartbeat) GetInterval() *durationpb.Duration {
@@ -1154,7 +1332,7 @@ type AgentContextLimits struct {
 
 func (x *AgentContextLimits) Reset() {
 	*x = AgentContextLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1344,7 @@ func (x *AgentContextLimits) String() string {
 func (*AgentContextLimits) ProtoMessage() {}
 
 func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1357,7 @@ func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
 func (*AgentContextLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentContextLimits) GetAging() uint32 {
@@ -1223,7 +1401,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1413,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1426,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -1297,7 +1475,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1487,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1500,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -1346,7 +1524,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1536,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1549,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -1403,7 +1581,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1593,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1606,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -1496,7 +1674,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1686,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1699,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -1790,7 +1968,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1980,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1993,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -1884,7 +2062,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2074,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2087,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -1960,7 +2138,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2150,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2163,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2038,7 +2216,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2228,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2241,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2174,7 +2352,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2364,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2377,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2248,7 +2426,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2438,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2451,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2304,7 +2482,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2316,7 +2494,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2329,7 +2507,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2416,7 +2594,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2606,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2619,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2509,7 +2687,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2699,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2712,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2577,7 +2755,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2767,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2780,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -2633,7 +2811,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2645,7 +2823,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2658,7 +2836,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -2704,7 +2882,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2894,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2907,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -2791,6 +2969,8 @@ type Agent struct {
 	// started. Empty if it does.
 	Degraded     string `protobuf:"bytes,24,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	LastSequence uint64 `protobuf:"varint,25,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// The result of the readiness probe of the running incarnation. Unset if it has none.
+	Ready *bool `protobuf:"varint,26,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	// Only in GetAgent.
 	Spec          *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd       *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -2800,7 +2980,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2992,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +3005,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3003,6 +3183,13 @@ func (x *Agent) GetLastSequence() uint64 {
 	return 0
 }
 
+func (x *Agent) GetReady() bool {
+	if x != nil && x.Ready != nil {
+		return *x.Ready
+	}
+	return false
+}
+
 func (x *Agent) GetSpec() *AgentSpec {
 	if x != nil {
 		return x.Spec
@@ -3021,7 +3208,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\a\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\b\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3040,12 +3227,25 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\acontext\x18\f \x01(\v2\x1c.agbox.v1.AgentContextLimitsR\acontext\x12*\n" +
 	"\x05retry\x18\x0e \x01(\v2\x14.agbox.v1.AgentRetryR\x05retry\x12-\n" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
-	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12F\n" +
+	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12-\n" +
+	"\x06probes\x18\x11 \x01(\v2\x15.agbox.v1.AgentProbesR\x06probes\x12F\n" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb3\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
+	"\vAgentProbes\x120\n" +
+	"\bliveness\x18\x01 \x01(\v2\x14.agbox.v1.AgentProbeR\bliveness\x122\n" +
+	"\treadiness\x18\x02 \x01(\v2\x14.agbox.v1.AgentProbeR\treadiness\x12.\n" +
+	"\astartup\x18\x03 \x01(\v2\x14.agbox.v1.AgentProbeR\astartup\"\xb8\x02\n" +
+	"\n" +
+	"AgentProbe\x12<\n" +
+	"\x04http\x18\x01 \x01(\tB(\xbaH%r#\x18\x80\b2\x1e^$|^[1-9][0-9]{0,4}(/[!-~]*)?$R\x04http\x12\x1c\n" +
+	"\x04exec\x18\x02 \x03(\tB\b\xbaH\x05\x92\x01\x02\x10@R\x04exec\x12\x16\n" +
+	"\x06report\x18\x03 \x01(\bR\x06report\x12F\n" +
+	"\x06period\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x04\b\x80\xa3\x052\x05\x10\x80\xad\xe2\x04R\x06period\x12H\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x04\b\x80\xa3\x052\x05\x10\x80\xad\xe2\x04R\atimeout\x12$\n" +
+	"\bfailures\x18\x06 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\"\xb3\x02\n" +
 	"\x0eAgentHeartbeat\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1a\n" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x12/\n" +
@@ -3197,7 +3397,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x95\b\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xba\b\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3228,9 +3428,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bliveness\x18\x16 \x01(\x0e2\x17.agbox.v1.AgentLivenessR\bliveness\x120\n" +
 	"\acontext\x18\x17 \x01(\x0e2\x16.agbox.v1.AgentContextR\acontext\x12\x1a\n" +
 	"\bdegraded\x18\x18 \x01(\tR\bdegraded\x12#\n" +
-	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12'\n" +
+	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12\x19\n" +
+	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
-	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd*\xae\x02\n" +
+	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEndB\b\n" +
+	"\x06_ready*\xae\x02\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
 	"\x17AGENT_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -3305,12 +3507,13 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x1bINCARNATION_END_KIND_BUDGET\x10\b\x12\x1d\n" +
 	"\x19INCARNATION_END_KIND_LOST\x10\t\x12&\n" +
 	"\"INCARNATION_END_KIND_NEVER_STARTED\x10\n" +
-	"*X\n" +
+	"*o\n" +
 	"\n" +
 	"AgentReady\x12\x1b\n" +
 	"\x17AGENT_READY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AGENT_READY_START\x10\x01\x12\x16\n" +
-	"\x12AGENT_READY_REPORT\x10\x02*v\n" +
+	"\x12AGENT_READY_REPORT\x10\x02\x12\x15\n" +
+	"\x11AGENT_READY_PROBE\x10\x03*v\n" +
 	"\fAgentRevival\x12\x1d\n" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
@@ -3353,7 +3556,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3368,99 +3571,107 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentRevival)(0),             // 10: agbox.v1.AgentRevival
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
 	(*AgentSpec)(nil),             // 12: agbox.v1.AgentSpec
-	(*AgentHeartbeat)(nil),        // 13: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 14: agbox.v1.AgentContextLimits
-	(*AgentRetry)(nil),            // 15: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 16: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 17: agbox.v1.AgentBudget
-	(*AgentBreakerLimits)(nil),    // 18: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 19: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 20: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 21: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 22: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 23: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 24: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 25: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 26: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 27: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 28: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 29: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 30: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 31: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 32: agbox.v1.Agent
-	nil,                           // 33: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 34: agbox.v1.AgentReduced.EnvsEntry
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*AgentProbes)(nil),           // 13: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 14: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 15: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 16: agbox.v1.AgentContextLimits
+	(*AgentRetry)(nil),            // 17: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 18: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 19: agbox.v1.AgentBudget
+	(*AgentBreakerLimits)(nil),    // 20: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 21: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 22: agbox.v1.AgentSpawned
+	(*AgentBegun)(nil),            // 23: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 24: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 25: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 26: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 27: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 28: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 29: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 30: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 31: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 32: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 33: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 34: agbox.v1.Agent
+	nil,                           // 35: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 36: agbox.v1.AgentReduced.EnvsEntry
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	33, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	13, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	14, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	15, // 5: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	17, // 6: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	18, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	35, // 8: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	35, // 9: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	35, // 10: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	35, // 11: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	35, // 12: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	35, // 13: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	35, // 14: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	35, // 15: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	16, // 16: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	34, // 17: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	35, // 18: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	35, // 19: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 20: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	36, // 21: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 22: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	20, // 23: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	21, // 24: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	23, // 25: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	24, // 26: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	25, // 27: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	26, // 28: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	27, // 29: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	28, // 30: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	29, // 31: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	30, // 32: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	31, // 33: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 34: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	22, // 35: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 36: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 37: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 38: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	36, // 39: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 40: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	22, // 41: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	22, // 42: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	22, // 43: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 44: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 45: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 46: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 47: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	35, // 48: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	36, // 49: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 50: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 51: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	36, // 52: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	36, // 53: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	36, // 54: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	36, // 55: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	27, // 56: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	26, // 57: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 58: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 59: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	12, // 60: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	23, // 61: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	35, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	15, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	16, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	17, // 5: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	19, // 6: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	20, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	13, // 8: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	37, // 9: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	37, // 10: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	14, // 11: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	14, // 12: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	14, // 13: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	37, // 14: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	37, // 15: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	37, // 16: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	37, // 17: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	37, // 18: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	37, // 19: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	37, // 20: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	37, // 21: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	18, // 22: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	36, // 23: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	37, // 24: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	37, // 25: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 26: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	38, // 27: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 28: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	22, // 29: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	23, // 30: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	25, // 31: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	26, // 32: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	27, // 33: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	28, // 34: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	29, // 35: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	30, // 36: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	31, // 37: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	32, // 38: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	33, // 39: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 40: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	24, // 41: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 42: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 43: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 44: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	38, // 45: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 46: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	24, // 47: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	24, // 48: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	24, // 49: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 50: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 51: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 52: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 53: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	37, // 54: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	38, // 55: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 56: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 57: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	38, // 58: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	38, // 59: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	38, // 60: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	38, // 61: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	29, // 62: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	28, // 63: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 64: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 65: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	12, // 66: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	25, // 67: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3468,8 +3679,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[5].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[7].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[7].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[9].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -3482,14 +3693,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[13].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

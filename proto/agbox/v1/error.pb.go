@@ -200,6 +200,10 @@ const (
 	// Agents in the sandbox have not ended, and the request asked to spare them.
 	// FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_HAS_AGENTS ErrorReason = 134
+	// The liveness probe of an agent failed, so its program was ended.
+	ErrorReason_AGENT_NOT_ALIVE ErrorReason = 140
+	// The program of an agent was not ready in time, so it was ended.
+	ErrorReason_AGENT_NOT_STARTED ErrorReason = 141
 )
 
 // Enum value maps for ErrorReason.
@@ -282,6 +286,8 @@ var (
 		128: "CHECKPOINT_INVALID",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		134: "SANDBOX_HAS_AGENTS",
+		140: "AGENT_NOT_ALIVE",
+		141: "AGENT_NOT_STARTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":       0,
@@ -361,6 +367,8 @@ var (
 		"CHECKPOINT_INVALID":             128,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"SANDBOX_HAS_AGENTS":             134,
+		"AGENT_NOT_ALIVE":                140,
+		"AGENT_NOT_STARTED":              141,
 	}
 )
 
@@ -395,7 +403,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf6\r\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa4\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -476,7 +484,9 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x17\n" +
-	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x14\n" +
+	"\x0fAGENT_NOT_ALIVE\x10\x8c\x01\x12\x16\n" +
+	"\x11AGENT_NOT_STARTED\x10\x8d\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_error_proto_rawDescOnce sync.Once

@@ -118,7 +118,9 @@ type IncarnationNews struct {
 	// It has beaten.
 	Armed bool `protobuf:"varint,4,opt,name=armed,proto3" json:"armed,omitempty"`
 	// The newest state that it has reported, as in the journal.
-	Lifecycle     string `protobuf:"bytes,5,opt,name=lifecycle,proto3" json:"lifecycle,omitempty"`
+	Lifecycle string `protobuf:"bytes,5,opt,name=lifecycle,proto3" json:"lifecycle,omitempty"`
+	// The result of its readiness probe. Unset if it has none.
+	Ready         *bool `protobuf:"varint,16,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +190,13 @@ func (x *IncarnationNews) GetLifecycle() string {
 	return ""
 }
 
+func (x *IncarnationNews) GetReady() bool {
+	if x != nil && x.Ready != nil {
+		return *x.Ready
+	}
+	return false
+}
+
 // AgentBoot says whose incarnation an exec is, and what its supervisor must know to decide
 // without a daemon.
 type AgentBoot struct {
@@ -207,7 +216,8 @@ type AgentBoot struct {
 	UsedInputTokens    uint64 `protobuf:"varint,30,opt,name=used_input_tokens,json=usedInputTokens,proto3" json:"used_input_tokens,omitempty"`
 	UsedCostMicroUsd   uint64 `protobuf:"varint,31,opt,name=used_cost_micro_usd,json=usedCostMicroUsd,proto3" json:"used_cost_micro_usd,omitempty"`
 	// The number of crashes before this incarnation.
-	Crashes       uint32 `protobuf:"varint,32,opt,name=crashes,proto3" json:"crashes,omitempty"`
+	Crashes       uint32  `protobuf:"varint,32,opt,name=crashes,proto3" json:"crashes,omitempty"`
+	Probes        *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -312,6 +322,197 @@ func (x *AgentBoot) GetCrashes() uint32 {
 	return 0
 }
 
+func (x *AgentBoot) GetProbes() *Probes {
+	if x != nil {
+		return x.Probes
+	}
+	return nil
+}
+
+// Probes are the checks of a program that the supervisor makes.
+type Probes struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Liveness  *Probe                 `protobuf:"bytes,1,opt,name=liveness,proto3" json:"liveness,omitempty"`
+	Readiness *Probe                 `protobuf:"bytes,2,opt,name=readiness,proto3" json:"readiness,omitempty"`
+	// Its target is that of liveness if it has none.
+	Startup *Probe `protobuf:"bytes,3,opt,name=startup,proto3" json:"startup,omitempty"`
+	// The start is bounded until the program has reported that it is ready, or until its
+	// readiness probe has succeeded.
+	AwaitReport   bool `protobuf:"varint,4,opt,name=await_report,json=awaitReport,proto3" json:"await_report,omitempty"`
+	AwaitReady    bool `protobuf:"varint,5,opt,name=await_ready,json=awaitReady,proto3" json:"await_ready,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probes) Reset() {
+	*x = Probes{}
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probes) ProtoMessage() {}
+
+func (x *Probes) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probes.ProtoReflect.Descriptor instead.
+func (*Probes) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Probes) GetLiveness() *Probe {
+	if x != nil {
+		return x.Liveness
+	}
+	return nil
+}
+
+func (x *Probes) GetReadiness() *Probe {
+	if x != nil {
+		return x.Readiness
+	}
+	return nil
+}
+
+func (x *Probes) GetStartup() *Probe {
+	if x != nil {
+		return x.Startup
+	}
+	return nil
+}
+
+func (x *Probes) GetAwaitReport() bool {
+	if x != nil {
+		return x.AwaitReport
+	}
+	return false
+}
+
+func (x *Probes) GetAwaitReady() bool {
+	if x != nil {
+		return x.AwaitReady
+	}
+	return false
+}
+
+// Probe is one check. Without port, command and report there is none.
+type Probe struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// HTTP on 127.0.0.1.
+	Port    uint32   `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
+	Path    string   `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	Command []string `protobuf:"bytes,3,rep,name=command,proto3" json:"command,omitempty"`
+	// Ask what the program has reported: with max_silence_ms whether it works, else whether it
+	// is ready.
+	Report        bool   `protobuf:"varint,4,opt,name=report,proto3" json:"report,omitempty"`
+	MaxSilenceMs  uint64 `protobuf:"varint,5,opt,name=max_silence_ms,json=maxSilenceMs,proto3" json:"max_silence_ms,omitempty"`
+	PeriodMs      uint64 `protobuf:"varint,6,opt,name=period_ms,json=periodMs,proto3" json:"period_ms,omitempty"`
+	TimeoutMs     uint64 `protobuf:"varint,7,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	Failures      uint32 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Probe) Reset() {
+	*x = Probe{}
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Probe) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Probe) ProtoMessage() {}
+
+func (x *Probe) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Probe.ProtoReflect.Descriptor instead.
+func (*Probe) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Probe) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Probe) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Probe) GetCommand() []string {
+	if x != nil {
+		return x.Command
+	}
+	return nil
+}
+
+func (x *Probe) GetReport() bool {
+	if x != nil {
+		return x.Report
+	}
+	return false
+}
+
+func (x *Probe) GetMaxSilenceMs() uint64 {
+	if x != nil {
+		return x.MaxSilenceMs
+	}
+	return 0
+}
+
+func (x *Probe) GetPeriodMs() uint64 {
+	if x != nil {
+		return x.PeriodMs
+	}
+	return 0
+}
+
+func (x *Probe) GetTimeoutMs() uint64 {
+	if x != nil {
+		return x.TimeoutMs
+	}
+	return 0
+}
+
+func (x *Probe) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
 var File_guest_v1_agent_proto protoreflect.FileDescriptor
 
 const file_guest_v1_agent_proto_rawDesc = "" +
@@ -319,13 +520,15 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x14guest/v1/agent.proto\x12\bguest.v1\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
-	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\x8f\x01\n" +
+	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xb4\x01\n" +
 	"\x0fIncarnationNews\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
 	"\tsilent_ms\x18\x03 \x01(\x04R\bsilentMs\x12\x14\n" +
 	"\x05armed\x18\x04 \x01(\bR\x05armed\x12\x1c\n" +
-	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\"\x9a\x03\n" +
+	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x19\n" +
+	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
+	"\x06_ready\"\xc4\x03\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12#\n" +
@@ -336,7 +539,25 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x15budget_cost_micro_usd\x18\x1d \x01(\x04R\x12budgetCostMicroUsd\x12*\n" +
 	"\x11used_input_tokens\x18\x1e \x01(\x04R\x0fusedInputTokens\x12-\n" +
 	"\x13used_cost_micro_usd\x18\x1f \x01(\x04R\x10usedCostMicroUsd\x12\x18\n" +
-	"\acrashes\x18  \x01(\rR\acrashes2G\n" +
+	"\acrashes\x18  \x01(\rR\acrashes\x12(\n" +
+	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\"\xd3\x01\n" +
+	"\x06Probes\x12+\n" +
+	"\bliveness\x18\x01 \x01(\v2\x0f.guest.v1.ProbeR\bliveness\x12-\n" +
+	"\treadiness\x18\x02 \x01(\v2\x0f.guest.v1.ProbeR\treadiness\x12)\n" +
+	"\astartup\x18\x03 \x01(\v2\x0f.guest.v1.ProbeR\astartup\x12!\n" +
+	"\fawait_report\x18\x04 \x01(\bR\vawaitReport\x12\x1f\n" +
+	"\vawait_ready\x18\x05 \x01(\bR\n" +
+	"awaitReady\"\xdf\x01\n" +
+	"\x05Probe\x12\x12\n" +
+	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x18\n" +
+	"\acommand\x18\x03 \x03(\tR\acommand\x12\x16\n" +
+	"\x06report\x18\x04 \x01(\bR\x06report\x12$\n" +
+	"\x0emax_silence_ms\x18\x05 \x01(\x04R\fmaxSilenceMs\x12\x1b\n" +
+	"\tperiod_ms\x18\x06 \x01(\x04R\bperiodMs\x12\x1d\n" +
+	"\n" +
+	"timeout_ms\x18\a \x01(\x04R\ttimeoutMs\x12\x1a\n" +
+	"\bfailures\x18\b \x01(\rR\bfailures2G\n" +
 	"\x06Agents\x12=\n" +
 	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01B/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
@@ -352,22 +573,28 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_guest_v1_agent_proto_goTypes = []any{
 	(*FollowRequest)(nil),   // 0: guest.v1.FollowRequest
 	(*FollowResponse)(nil),  // 1: guest.v1.FollowResponse
 	(*IncarnationNews)(nil), // 2: guest.v1.IncarnationNews
 	(*AgentBoot)(nil),       // 3: guest.v1.AgentBoot
+	(*Probes)(nil),          // 4: guest.v1.Probes
+	(*Probe)(nil),           // 5: guest.v1.Probe
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
 	2, // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
-	0, // 1: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	1, // 2: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	2, // [2:3] is the sub-list for method output_type
-	1, // [1:2] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	4, // 1: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
+	5, // 2: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
+	5, // 3: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
+	5, // 4: guest.v1.Probes.startup:type_name -> guest.v1.Probe
+	0, // 5: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
+	1, // 6: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_agent_proto_init() }
@@ -375,13 +602,14 @@ func file_guest_v1_agent_proto_init() {
 	if File_guest_v1_agent_proto != nil {
 		return
 	}
+	file_guest_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -156,6 +156,10 @@ const (
 	// The supervisor stopped with its container, or was about to stop when the exec was to
 	// be started.
 	EndCause_END_CAUSE_STOP EndCause = 4
+	// The liveness probe of an incarnation failed.
+	EndCause_END_CAUSE_LIVENESS EndCause = 6
+	// An incarnation was not ready in time.
+	EndCause_END_CAUSE_STARTUP EndCause = 7
 )
 
 // Enum value maps for EndCause.
@@ -166,6 +170,8 @@ var (
 		2: "END_CAUSE_TIMEOUT",
 		3: "END_CAUSE_IDLE_TIMEOUT",
 		4: "END_CAUSE_STOP",
+		6: "END_CAUSE_LIVENESS",
+		7: "END_CAUSE_STARTUP",
 	}
 	EndCause_value = map[string]int32{
 		"END_CAUSE_NONE":         0,
@@ -173,6 +179,8 @@ var (
 		"END_CAUSE_TIMEOUT":      2,
 		"END_CAUSE_IDLE_TIMEOUT": 3,
 		"END_CAUSE_STOP":         4,
+		"END_CAUSE_LIVENESS":     6,
+		"END_CAUSE_STARTUP":      7,
 	}
 )
 
@@ -1972,13 +1980,15 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x05*|\n" +
+	"\x13START_FAILURE_OTHER\x10\x05*\xab\x01\n" +
 	"\bEndCause\x12\x12\n" +
 	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
 	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +
 	"\x11END_CAUSE_TIMEOUT\x10\x02\x12\x1a\n" +
 	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x03\x12\x12\n" +
-	"\x0eEND_CAUSE_STOP\x10\x042\xfc\x03\n" +
+	"\x0eEND_CAUSE_STOP\x10\x04\x12\x16\n" +
+	"\x12END_CAUSE_LIVENESS\x10\x06\x12\x15\n" +
+	"\x11END_CAUSE_STARTUP\x10\a2\xfc\x03\n" +
 	"\n" +
 	"Supervisor\x128\n" +
 	"\x05Hello\x12\x16.guest.v1.HelloRequest\x1a\x17.guest.v1.HelloResponse\x128\n" +

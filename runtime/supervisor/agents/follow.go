@@ -35,6 +35,8 @@ type News struct {
 	Armed  bool
 	// Lifecycle is the newest state that it has reported.
 	Lifecycle string
+	// Ready is the result of its readiness probe, or nil.
+	Ready *bool
 }
 
 // pulse is what followers are told about an incarnation. Server.mu guards it.
@@ -44,6 +46,10 @@ type pulse struct {
 	begun     time.Time
 	// beat is the last beat, or zero.
 	beat time.Time
+	// lag and poolEmpty are of the newest beat. ready is the result of the readiness probe.
+	lag       time.Duration
+	poolEmpty bool
+	ready     *bool
 	// changes counts the changes that are more than a beat. beats counts the beats.
 	changes, beats uint64
 }
@@ -54,7 +60,7 @@ func (in *incarnation) news(now time.Time) News {
 	if !p.beat.IsZero() {
 		since = p.beat
 	}
-	return News{ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle}
+	return News{ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle, Ready: p.ready}
 }
 
 // told is what a follower was told about an incarnation.

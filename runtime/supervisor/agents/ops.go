@@ -37,7 +37,12 @@ type request struct {
 	Tool     string    `json:"tool"`
 	Final    bool      `json:"final"`
 	Estimate *estimate `json:"estimate"`
+	// Metrics is for the op beat.
+	Metrics *metrics `json:"metrics"`
 }
+
+// opHealth asks about the health of the program. It reports nothing.
+const opHealth = "health"
 
 // maxID bounds the id of a request.
 const maxID = 128
@@ -108,9 +113,15 @@ func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage
 		var in *incarnation
 		var sum journal.Summary
 		if in, err = s.identify(c, req.Token); err == nil {
+			if req.Op == opHealth {
+				return req.ID, in.health(now)
+			}
 			sum, err = in.report(row, now)
 		}
 		if err == nil {
+			if req.Op == journal.Beat && req.Metrics != nil {
+				in.felt(*req.Metrics)
+			}
 			yes := accepted{
 				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle,
 				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
@@ -134,7 +145,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	row.Op = req.Op
 	switch req.Op {
-	case journal.Hello, journal.Beat:
+	case journal.Hello, journal.Beat, opHealth:
 	case journal.State:
 		row.State = req.State
 	case journal.Usage:
@@ -152,7 +163,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, say, done.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, say, done, health.", req.Op)}
 	}
 	return req, row, err
 }
