@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agbox/agbox/internal/gate"
 )
 
 func TestStatesFollowEachOther(t *testing.T) {
@@ -174,6 +176,7 @@ func TestAJournalThatGrowsIsReadOnce(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"op\":\"usage\",\"used\":{\"input_tokens\":5}}\n{\"op\":\"done\",\"outcome\":\"complete\"}\n{\"op\":\"state\",\"state\":\"DRAINING\"}\n"))
+	f.Add([]byte("{\"op\":\"turn\",\"context_pct\":91,\"context\":\"DYING\"}\n{\"op\":\"gate\",\"kind\":\"llm\",\"refused\":true,\"used\":{\"input_tokens\":5},\"context\":\"DEAD\"}\n"))
 	f.Add([]byte("\x00\n{\"op\":\"say\",\"text\":\"\\u001b\"}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, bad, err := read(bytes.NewReader(text))
@@ -183,6 +186,9 @@ func FuzzRead(f *testing.F) {
 		}
 		if len(s.Said) > MaxText || len(s.Message) > MaxText || !printable(s.Said+s.Message) || max(s.Used.InputTokens, s.Used.OutputTokens, s.Used.CostMicroUSD, s.Steps) > maxCount {
 			t.Fatalf("out of bounds: %+v", s)
+		}
+		if s.Percent > gate.MaxPercent || !gate.MayFollow(gate.Healthy, s.Context) || max(s.Estimate.InputTokens, s.Estimate.CostMicroUSD) > maxCount {
+			t.Fatalf("a context out of bounds: %+v", s)
 		}
 		if _, known := follows[s.Lifecycle]; !known && s.Lifecycle != Terminated {
 			t.Fatalf("unknown state %q", s.Lifecycle)

@@ -66,6 +66,10 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 		w.t.Fatalf("%v changed the end %v into %v", ev, before.State, w.r.State)
 	case w.r.Over() && w.r.Incarnation != nil:
 		w.t.Fatalf("%v ended an agent with an incarnation", ev)
+	case w.r.Context != agboxv1.AgentContext_AGENT_CONTEXT_UNSPECIFIED && w.r.Incarnation == nil:
+		w.t.Fatalf("after %v there is a context without an incarnation", ev)
+	case w.r.Uncounted > maxUncounted:
+		w.t.Fatalf("%v is end %d in a row that does not count", ev, w.r.Uncounted)
 	case w.r.Crashes < before.Crashes || w.r.Incarnations < before.Incarnations:
 		w.t.Fatalf("%v made a count go down", ev)
 	case (w.r.State == Paused) != (w.r.Pause != nil):
@@ -146,7 +150,7 @@ func (w *world) interfere() {
 			w.emit(ev)
 		}
 	}
-	switch rapid.IntRange(0, 15).Draw(w.t, "move") {
+	switch rapid.IntRange(0, 17).Draw(w.t, "move") {
 	case 0:
 		w.die(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(rapid.SampledFrom([]int{0, 1, 137, 143}).Draw(w.t, "code")), Spoke: true, ErrorMessage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(w.t, "message")})
 	case 1:
@@ -192,6 +196,16 @@ func (w *world) interfere() {
 			w.die(&agboxv1.IncarnationEnd{Kind: lost})
 			w.sandbox = SandboxMissing
 		}
+	case 16:
+		if word := agboxv1.AgentContext(rapid.IntRange(1, 5).Draw(w.t, "context")); word > w.r.Context { // the journal has no other rows
+			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CONTEXT, Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Context: word}}})
+		}
+	case 17:
+		if rapid.IntRange(0, 2).Draw(w.t, "refuse") == 0 {
+			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{
+				Steps: w.r.Progress.GetSteps(), Total: w.r.Consumed(), Refused: &agboxv1.AgentUsage{InputTokens: 9000},
+			}}})
+		}
 	}
 }
 
@@ -232,6 +246,9 @@ func (w *world) settle() bool {
 		}
 		return true
 	case w.running != "": // works, or waits with its process
+		if dead := w.r.Context == contextDead || w.r.Progress.GetRefused() != nil; dead && w.draining == nil {
+			w.t.Fatalf("it works although it may do nothing more: %+v", w.r)
+		}
 		if w.r.Kill != nil || w.r.PauseWanted != nil {
 			w.t.Fatalf("a wish was not carried out: %+v", w.r)
 		}

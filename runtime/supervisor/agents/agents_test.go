@@ -260,6 +260,7 @@ func TestTheAccessOverridesTheEnvironment(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"op":"usage","id":1,"token":"t","input_tokens":5,"cost_usd":"0.1"}`))
+	f.Add([]byte(`{"op":"gate","kind":"llm","context_pct":1e300,"final":true,"estimate":{"input_tokens":5,"cost_usd":"0.1"}}`))
 	f.Add([]byte(`{"op":"done","id":{"a":[]},"outcome":"fail","message":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s := New(Config{})

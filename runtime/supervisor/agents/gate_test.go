@@ -1,11 +1,15 @@
 package agents
 
 import (
+	"bufio"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/logs"
 )
 
 func TestTheContextIsFencedInItsTurns(t *testing.T) {
@@ -94,5 +98,35 @@ func TestTheBudgetOfACallIsDecidedWithoutADaemon(t *testing.T) {
 	got := summary(t, dir, "e")
 	if !got.OverBudget || got.Estimate.CostMicroUSD != 150_001 || got.Rows != 7 {
 		t.Errorf("the journal has %+v; want the first refusal, and no other one", got)
+	}
+}
+
+// BenchmarkGate asks whether a tool may be called, on a connection that stays open. The aim
+// is 0.2 ms.
+func BenchmarkGate(b *testing.B) {
+	dir, err := logs.OpenDir(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dir.Close()
+	s := New(Config{Dir: filepath.Join(b.TempDir(), "run"), Helper: "/bin/true", Logs: dir, Owner: logs.KeepOwner, Disk: func(fn func()) { fn() }})
+	defer s.Close()
+	a, err := s.Begin(Boot{ExecID: "e", AgentID: "agent", Number: 1, Bounds: Bounds{Context: gate.Default}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c, err := net.Dial("unix", a.socket)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer c.Close()
+	in, line := bufio.NewReader(c), []byte(`{"op":"gate","tool":"Bash","context_pct":42,"token":"`+a.token+`"}`+"\n")
+	for b.Loop() {
+		if _, err := c.Write(line); err != nil {
+			b.Fatal(err)
+		}
+		if answer, err := in.ReadString('\n'); err != nil || !strings.Contains(answer, `"ok":true`) {
+			b.Fatal(answer, err)
+		}
 	}
 }
