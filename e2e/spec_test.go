@@ -131,7 +131,7 @@ func TestTheExamplesOfTheDocumentMakeSandboxes(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("../docs/examples")); err != nil {
 		t.Fatal(err)
 	}
-	in.write(t, "project", map[string]string{"testdata/file": "hello", "out/x": "", "config.toml": "a = 1"})
+	in.write(t, "project", map[string]string{"testdata/file": "hello", "out/x": "", "config.toml": "a = 1", "task.md": ""})
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/internal/secrets"
@@ -15,20 +17,19 @@ import (
 // AgentSpec and is as for Result.Origin.
 type CheckAgent func(s *agboxv1.AgentSpec, problem func(path []any, format string, args ...any))
 
-// ResolveAgent merges the block "agent" of a sandbox that exists with the fields of an
-// agent, which override it, and checks the result, which is the agent of Result.Spec.
-func ResolveAgent(block, fields *agboxv1.AgentSpec, rules Validator, check CheckAgent) *Result {
-	r := &resolver{
-		Input:  Input{Request: new(agboxv1.CreateSandboxRequest), Rules: rules, CheckAgent: check},
-		report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{},
+// ResolveAgent merges the agent in the spec of a sandbox that exists with the fields of an
+// agent, which override it, and checks the result, which is the agent of Result.Spec. It
+// ignores the request of the input.
+func ResolveAgent(in Input, sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSpec) *Result {
+	in.Request = new(agboxv1.CreateSandboxRequest)
+	r := &resolver{Input: in, report: new(document.Report), spec: new(agboxv1.CreateSpec), origin: &document.Origin{}}
+	for _, layer := range []*agboxv1.CreateSpec{{Agent: sandbox.GetAgent()}, {Agent: fields}} {
+		layer = proto.CloneOf(layer) // add makes paths absolute in it
+		r.add(layer, document.Describe(layer.ProtoReflect(), &document.Origin{}), "")
 	}
-	for _, layer := range []*agboxv1.AgentSpec{block, fields} {
-		if layer != nil {
-			s := &agboxv1.CreateSpec{Agent: layer}
-			r.add(s, document.Describe(s.ProtoReflect(), &document.Origin{}), "")
-		}
-	}
+	r.spec.Security = sandbox.GetSecurity()
 	r.agent()
+	r.work()
 	r.rules()
 	return r.result()
 }

@@ -53,20 +53,22 @@ func TestTheAgentOfASandboxIsMergedWithThatOfTheFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in := Input{Rules: rules, Host: testHost, CheckAgent: checkAgent}
 	block := &agboxv1.AgentSpec{Name: "fixer", Command: []string{"node", "agent.js"}}
-	r := ResolveAgent(block, &agboxv1.AgentSpec{Name: "two"}, rules, checkAgent)
-	if s := r.Spec.GetAgent(); s.GetName() != "two" || strings.Join(s.GetCommand(), " ") != "node agent.js" || block.GetName() != "fixer" {
+	sandbox := &agboxv1.CreateSpec{Image: "x", Agent: block}
+	r := ResolveAgent(in, sandbox, &agboxv1.AgentSpec{Name: "two", Work: "/src/../src/task.md"})
+	if s := r.Spec.GetAgent(); s.GetName() != "two" || s.GetWork() != "/src/task.md" || strings.Join(s.GetCommand(), " ") != "node agent.js" || block.GetName() != "fixer" {
 		t.Errorf("got %v, problems %v", s, r.Problems)
 	}
 	for _, bad := range []*agboxv1.AgentSpec{
 		{Envs: map[string]string{"API_KEY": "x"}}, {Name: "A"}, {Command: []string{"a\x00"}},
-		{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: durationpb.New(time.Second)}},
+		{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: durationpb.New(time.Second)}}, {Work: "task.md"}, {Work: "/etc/shadow"}, {Work: "/proc/1/mem"},
 	} {
-		if r := ResolveAgent(block, bad, rules, checkAgent); r.Spec != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].GetField(), "agent.") {
+		if r := ResolveAgent(in, sandbox, bad); r.Spec != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].GetField(), "agent.") {
 			t.Errorf("%v: problems %v", bad, r.Problems)
 		}
 	}
-	if r := ResolveAgent(nil, nil, rules, checkAgent); len(r.Problems) > 0 || r.Spec.GetAgent() != nil {
+	if r := ResolveAgent(in, nil, nil); len(r.Problems) > 0 || r.Spec.GetAgent() != nil {
 		t.Errorf("no agent at all: %v, %v", r.Spec, r.Problems)
 	}
 }

@@ -204,12 +204,20 @@ func (r *resolver) sources() {
 			r.source("Copying", c.GetSource(), false, "copies", i, "source")
 		}
 	}
+	r.work()
 	switch w := r.spec.GetWorkspace(); {
 	case w == nil:
 	case w.GetMount():
 		r.source("Mounting", w.GetSource(), true, "workspace", "source")
 	case !r.endless(w.GetSource(), "workspace", "source"):
 		r.source("Copying", w.GetSource(), false, "workspace", "source")
+	}
+}
+
+// work is sources for the work of the agent, which is copied too.
+func (r *resolver) work() {
+	if work := r.spec.GetAgent().GetWork(); work != "" && !r.endless(work, "agent", "work") {
+		r.source("Copying", work, false, "agent", "work")
 	}
 }
 

@@ -21,6 +21,9 @@ func (r *resolver) absolute(layer *agboxv1.CreateSpec, at *document.Origin, dir 
 	if w := layer.GetWorkspace(); w != nil {
 		w.Source = r.absolutePath(w.GetSource(), locate(at, "workspace", "source"), dir)
 	}
+	if a := layer.GetAgent(); a != nil {
+		a.Work = r.absolutePath(a.GetWork(), locate(at, "agent", "work"), dir)
+	}
 }
 
 func (r *resolver) absolutePath(path string, at *document.Origin, dir string) string {

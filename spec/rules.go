@@ -53,6 +53,7 @@ func (r *resolver) problem(path []any, format string, args ...any) {
 var patterns = map[string]string{
 	"AgentSpec.name":         "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"AgentSpec.class":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
+	"AgentSpec.work":         "a path without a NUL byte",
 	"cost_usd":               "US dollars with up to 6 decimals, for example 5.00",
 	"CreateSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",
 	"VolumeSpec.name":        "lower-case letters, digits, '_', '.' and '-', at most 63, beginning with a letter or digit",

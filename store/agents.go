@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -48,6 +49,19 @@ func (t *Tx) PutAgentConfig(agentID string, spec *agboxv1.AgentSpec) error {
 func (t *Tx) AgentConfig(agentID string) (*agboxv1.AgentSpec, error) {
 	spec := &agboxv1.AgentSpec{}
 	return spec, t.message(bucketAgentConfig, []byte(agentID), spec)
+}
+
+// PutAgentWork stores the work of an agent.
+func (t *Tx) PutAgentWork(agentID string, work []byte) error {
+	if !ids.Valid(agentID) {
+		return invalidID("agent", agentID)
+	}
+	return t.put(bucketAgentWork, []byte(agentID), work)
+}
+
+// AgentWork returns the work of an agent. It is empty if the agent has none.
+func (t *Tx) AgentWork(agentID string) []byte {
+	return slices.Clone(t.get(bucketAgentWork, []byte(agentID)))
 }
 
 // AgentIDs lists all agents that have a config, in byte order. It decodes no records.
@@ -161,6 +175,7 @@ func (t *Tx) DropAgent(agentID string) error {
 	return errors.Join(
 		t.drop(bucketAgentEvents(agentID)),
 		t.remove(bucketAgentConfig, []byte(agentID)),
+		t.remove(bucketAgentWork, []byte(agentID)),
 		t.putTrimmed(keyAgentsTrimmed, order))
 }
 

@@ -47,6 +47,8 @@ const SchemaVersion uint32 = 2
 //	  {agent_id}                     -> int64, UnixNano of the reservation
 //	agent-config                     one per agent that has a history
 //	  {agent_id}                     -> agbox.v1.AgentSpec, resolved
+//	agent-work                       of agents that were spawned with one
+//	  {agent_id}                     -> the content of AgentSpec.work at that time
 //	agent-events:{agent_id}          history of one agent
 //	  {sequence}                     -> agbox.v1.AgentEvent
 //	agent-event-order                index: all events of all agents in order
@@ -73,6 +75,7 @@ var (
 	bucketSandboxSecrets  = []byte("sandbox-secrets")
 	bucketAgentIDs        = []byte("agent-ids")
 	bucketAgentConfig     = []byte("agent-config")
+	bucketAgentWork       = []byte("agent-work")
 	bucketAgentOrder      = []byte("agent-event-order")
 	bucketMeta            = []byte("meta")
 	keyMeta               = []byte("meta")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -42,6 +44,7 @@ docs/agents.md explains the rules.`,
 type agentSpawnOptions struct {
 	specOptions
 	id, in, class, title, model, ready, onLoss string
+	work                                       string
 	envs                                       []string
 	attempts                                   uint32
 	delays                                     []time.Duration
@@ -97,6 +100,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.class, "class", "", "`CLASS` of the agent")
 	f.StringVar(&o.title, "title", "", "`TEXT` that says what it works on")
 	f.StringVar(&o.model, "model", "", "`MODEL`, handed over as AGBOX_MODEL")
+	f.StringVar(&o.work, "work", "", "`FILE` that says what to do, at most 64 KiB; the program finds a copy at the path in AGBOX_WORK")
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
@@ -161,7 +165,11 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 	if err != nil {
 		return nil, err
 	}
-	spec := &agboxv1.AgentSpec{Name: name, Class: o.class, Title: o.title, Command: command, Model: o.model, Envs: envs}
+	work, err := workFile(o.work)
+	if err != nil {
+		return nil, err
+	}
+	spec := &agboxv1.AgentSpec{Name: name, Class: o.class, Title: o.title, Command: command, Model: o.model, Envs: envs, Work: work}
 	if spec.Ready, err = word[agboxv1.AgentReady]("ready", o.ready, "AGENT_READY_", agboxv1.AgentReady_value); err != nil {
 		return nil, err
 	}
@@ -176,6 +184,22 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 	}
 	spec.Breaker = o.breakerLimits()
 	return spec, nil
+}
+
+// workFile makes the path of the work absolute. The daemon does not know the home of the
+// caller.
+func workFile(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	if path = here(path); filepath.IsAbs(path) {
+		return path, nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", usagef("--work %s: your home is not known (%v): write the whole path.", printable(path), err)
+	}
+	return filepath.Join(home, path[1:]), nil
 }
 
 // breakerLimits returns the limits that the flags give, or nil.

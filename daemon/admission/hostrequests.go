@@ -80,7 +80,7 @@ func requestsChanged(r *agboxv1.HostRequest, how string) error {
 // were checked, if files that the caller does not vouch for name some of them. Whoever can
 // write to the folder could let one lead elsewhere before it is used.
 func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
-	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil {
+	if !l.req.GetUntrustedFiles() || len(s.GetMounts())+len(s.GetCopies()) == 0 && s.GetWorkspace() == nil && s.GetAgent().GetWork() == "" {
 		return
 	}
 	for _, m := range s.GetMounts() {
@@ -91,6 +91,9 @@ func (l *requestList) resolveSources(s *agboxv1.CreateSpec) {
 	}
 	if w := s.GetWorkspace(); w != nil {
 		w.Source = l.resolved(w.GetSource())
+	}
+	if a := s.GetAgent(); a.GetWork() != "" {
+		a.Work = l.resolved(a.GetWork())
 	}
 	s.SourcesResolved = true
 }
@@ -138,7 +141,7 @@ func (l *requestList) add(path []any, kind string, dangerous bool, format string
 	})
 }
 
-// folders adds mounts, copies and the workspace. Copying the folder that the file came
+// folders adds mounts, copies, the work of the agent and the workspace. Copying the folder that the file came
 // with needs no request.
 func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	for i, m := range s.GetMounts() {
@@ -152,6 +155,11 @@ func (l *requestList) folders(s *agboxv1.CreateSpec) {
 	for i, c := range s.GetCopies() {
 		if source, inside := l.source(c.GetSource(), "copies", i, "source"); !inside {
 			l.add([]any{"copies", i, "source"}, "copy", true, "%s to %s", source, c.GetTarget())
+		}
+	}
+	if work := s.GetAgent().GetWork(); work != "" {
+		if source, inside := l.source(work, "agent", "work"); !inside {
+			l.add([]any{"agent", "work"}, "copy", true, "%s to the agent, as its work", source)
 		}
 	}
 	w := s.GetWorkspace()

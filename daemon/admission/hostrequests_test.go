@@ -47,6 +47,11 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "data"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{filepath.Join(dir, "data"), outside} {
+		if err := os.WriteFile(filepath.Join(name, "task.md"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for yaml, want := range map[string]string{
 		"workspace: .": "",
 		"copies: [\"data:/x\"]\nenvs: {A: b}\npost_create: [make]\nmemory_limit: 1g\nvolumes: [{name: v, target: /v}]": "",
@@ -56,6 +61,8 @@ func TestWhatAFileAsksOfTheHostIsListed(t *testing.T) {
 		"mounts: [\"data:/x:rw\"]":                     "! mount: " + dir + "/data at /x, writable (agbox.yaml:2 mounts[0].source)",
 		"mounts: [\"link:/x\"]":                        "! mount: " + dir + "/link (which is " + outside + ") at /x, read-only (agbox.yaml:2 mounts[0].source)",
 		"workspace: {source: ., mount: true}":          "! mount: " + dir + " at /workspace, writable (agbox.yaml:2 workspace.mount)",
+		"agent: {work: data/task.md}":                  "",
+		"agent: {work: link/task.md}":                  "! copy: " + dir + "/link/task.md (which is " + outside + "/task.md) to the agent, as its work (agbox.yaml:2 agent.work)",
 		"workspace: " + outside:                        "! copy: " + outside + " to /workspace (agbox.yaml:2 workspace.source)",
 		"ports: [\"8080:80\", \"53/udp\"]":             "port: port 8080 of 127.0.0.1 leads to port 80/tcp (agbox.yaml:2 ports[0].container_port)\nport: a free port of 127.0.0.1 leads to port 53/udp (agbox.yaml:2 ports[1].container_port)",
 		"gpus: all":                                    "! device: GPUs: all (agbox.yaml:2 gpus)",
@@ -121,7 +128,7 @@ func TestSourcesOfUntrustedFilesAreStoredAsThePathsThatWereChecked(t *testing.T)
 	}
 	for _, untrusted := range []bool{true, false} {
 		req := &agboxv1.CreateSandboxRequest{
-			ConfigYaml: []byte("image: x\nmounts: [\"link:/x\"]\ncopies: [\"link:/y\"]\nworkspace: link\n"), ConfigDir: dir, HomeDir: "/nowhere", UntrustedFiles: untrusted,
+			ConfigYaml: []byte("image: x\nmounts: [\"link:/x\"]\ncopies: [\"link:/y\"]\nworkspace: link\nagent: {work: link}\n"), ConfigDir: dir, HomeDir: "/nowhere", UntrustedFiles: untrusted,
 		}
 		asked := newRequestList(req, bare(t).merge(req))
 		s := asked.result.Draft()
@@ -134,7 +141,7 @@ func TestSourcesOfUntrustedFilesAreStoredAsThePathsThatWereChecked(t *testing.T)
 			t.Fatal(err)
 		}
 		asked.resolveSources(s)
-		for _, got := range []string{s.GetMounts()[0].GetSource(), s.GetCopies()[0].GetSource(), s.GetWorkspace().GetSource()} {
+		for _, got := range []string{s.GetMounts()[0].GetSource(), s.GetCopies()[0].GetSource(), s.GetWorkspace().GetSource(), s.GetAgent().GetWork()} {
 			if got != want || s.GetSourcesResolved() != untrusted {
 				t.Errorf("untrusted %t: a source is %s, want %s (%t)", untrusted, got, want, s.GetSourcesResolved())
 			}

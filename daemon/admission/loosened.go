@@ -40,6 +40,9 @@ func dangerousMounts(spec *agboxv1.CreateSpec, check hostfiles.Checker) []string
 	for _, c := range spec.GetCopies() {
 		look(c.GetSource(), hostfiles.Copied)
 	}
+	if work := spec.GetAgent().GetWork(); work != "" {
+		look(work, hostfiles.Copied)
+	}
 	if w := spec.GetWorkspace(); w.GetMount() {
 		look(w.GetSource(), hostfiles.Writable)
 	} else if w != nil {

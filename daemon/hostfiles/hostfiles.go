@@ -117,6 +117,10 @@ func (c Checker) Spec(s *agboxv1.CreateSpec) []Problem {
 	for i, copied := range s.GetCopies() {
 		look(copied.GetSource(), Copied, "copies", i, "source")
 	}
+	if work := s.GetAgent().GetWork(); work != "" {
+		_, err := c.Work(work, s.GetSecurity().GetAllowDangerousMounts())
+		tell(err, "agent", "work")
+	}
 	if w := s.GetWorkspace(); w != nil {
 		held, err := c.Workspace(w, s.GetSecurity().GetAllowDangerousMounts())
 		tell(c.coverable(s, held, err, MountUse(w.GetMount())), "workspace", "source")

@@ -309,7 +309,13 @@ func TestProblemsNameTheirField(t *testing.T) {
 		Mounts:    []*agboxv1.MountSpec{{Source: h.path("people/me/src")}, {Source: h.path("none")}},
 		Copies:    []*agboxv1.CopySpec{{Source: h.path("none")}},
 		Workspace: &agboxv1.WorkspaceSpec{Source: h.path("people/me")},
+		Agent:     &agboxv1.AgentSpec{Work: h.path("none")},
 	})
+	if agent := slices.IndexFunc(all, func(p Problem) bool { return slices.Equal(p.Path, []any{"agent", "work"}) }); agent < 0 {
+		t.Errorf("no problem of the agent: %v", all)
+	} else {
+		all = slices.Delete(all, agent, agent+1)
+	}
 	if len(all) != 3 || !slices.Equal(all[0].Path, []any{"mounts", 1, "source"}) || !slices.Equal(all[1].Path, []any{"copies", 0, "source"}) ||
 		!slices.Equal(all[2].Path, []any{"workspace", "source"}) || !strings.Contains(all[2].Err.Message, "Copying") || !strings.Contains(all[2].Err.Message, "whole home") {
 		t.Errorf("got %v", all)

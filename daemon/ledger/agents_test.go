@@ -193,11 +193,22 @@ func TestTheEventsOfAgentsAreReadInTheirOrder(t *testing.T) {
 	wantReason(t, err, agboxv1.ErrorReason_CURSOR_OUT_OF_RANGE)
 }
 
+// wantWork checks the stored work of agent a.
+func wantWork(t *testing.T, l *Ledger, want string) {
+	t.Helper()
+	if got, err := l.AgentWork(t.Context(), "a"); err != nil || string(got) != want {
+		t.Errorf("the work is %q, %v; want %q", got, err, want)
+	}
+}
+
 func TestOnlyAnAgentThatHasEndedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	l, stop := open(t, dir)
 	ready(t, l, "s")
-	a := spawn(t, l, agentOf("a", "one", "s"))
+	n := agentOf("a", "one", "s")
+	n.Work = []byte("fix it")
+	a := spawn(t, l, n)
+	wantWork(t, l, "fix it")
 	_, err := l.DeleteAgent(t.Context(), "a")
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 	emitAgent(t, l, a.Record, &agboxv1.AgentEvent{
@@ -208,6 +219,11 @@ func TestOnlyAnAgentThatHasEndedIsDeleted(t *testing.T) {
 	}
 	stop()
 	again, _ := open(t, dir)
+	wantWork(t, again, "fix it")
+	if err := again.DropAgent(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	wantWork(t, again, "")
 	if _, ok := again.Agent("a"); ok {
 		t.Error("a deleted agent is there after a restart")
 	}

@@ -111,6 +111,8 @@ type NewAgent struct {
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
 	SandboxID string
 	Own       *agboxv1.CreateSpec
+	// Work is the content of the spec's work, or nil.
+	Work []byte
 }
 
 // SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
@@ -138,6 +140,11 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		}
 		if err := t.tx.PutAgentConfig(n.ID, n.Spec); err != nil {
 			return err
+		}
+		if n.Work != nil {
+			if err := t.tx.PutAgentWork(n.ID, n.Work); err != nil {
+				return err
+			}
 		}
 		t.a.Spec = n.Spec
 		err := t.append(n.ID, &agboxv1.AgentEvent{

@@ -74,7 +74,12 @@ func (s *agentCalls) place(ctx context.Context, req *agboxv1.SpawnAgentRequest, 
 		return err
 	}
 	n.SandboxID = sb.ID
-	n.Spec, err = s.admission.AgentIn(sb.Spec.GetAgent(), req.GetSpec())
+	if n.Spec, err = s.admission.AgentIn(sb.Spec, req.GetSpec()); err != nil {
+		return err
+	}
+	if _, again := s.ledger.Agent(n.ID); !again {
+		n.Work, err = s.admission.Work(sb.Spec, n.Spec)
+	}
 	return err
 }
 
@@ -97,8 +102,11 @@ func (s *agentCalls) placeInOwn(ctx context.Context, req *agboxv1.SpawnAgentRequ
 		return nil
 	}
 	var err error
-	n.Own, err = s.admission.Admit(ctx, n.SandboxID, own)
+	if n.Own, err = s.admission.Admit(ctx, n.SandboxID, own); err != nil {
+		return err
+	}
 	n.Spec = n.Own.GetAgent()
+	n.Work, err = s.admission.Work(n.Own, n.Spec)
 	return err
 }
 

@@ -77,6 +77,7 @@ def event(name, **more):
             if done.returncode != 0:
                 sys.exit(name + ": " + done.stderr)
     return True
+print("asked to", sys.argv[-1])
 event("SessionStart", source="startup")
 for tool in ("Read", "Bash", "Write"):
     if event("PreToolUse", tool_name=tool, tool_input={"command": "make \"test\""}):
@@ -95,10 +96,14 @@ func TestTheHooksOfACodingAgentReport(t *testing.T) {
 	put(t, in, "demo", "/workspace/.claude/settings.json", all["settings"])
 	put(t, in, "demo", "/workspace/hook.sh", all["hook"])
 	put(t, in, "demo", "/usr/local/bin/claude", standIn)
-	in.Must(t, "agent", "spawn", "coder", "--in", "demo", "--attempts", "1", "--", "sh", "-c", all["wrapper"])
+	task := filepath.Join(t.TempDir(), "task.md")
+	if err := os.WriteFile(task, []byte("Fix it."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "agent", "spawn", "coder", "--in", "demo", "--attempts", "1", "--work", task, "--", "sh", "-c", all["wrapper"])
 	a := await(t, in, "coder", "COMPLETED")
 	logs := in.Must(t, "agent", "logs", "coder")
-	if !strings.HasPrefix(logs, "called Read\ncalled Bash\nblocked: ") || strings.Contains(logs, "called Write") {
+	if !strings.HasPrefix(logs, "asked to Fix it.\ncalled Read\ncalled Bash\nblocked: ") || strings.Contains(logs, "called Write") {
 		t.Errorf("the tools were called so:\n%s", logs)
 	}
 	if life := a.GetLastEnd().GetLifecycleAtEnd().String(); life != "AGENT_LIFECYCLE_EXECUTING" {
@@ -127,5 +132,10 @@ func TestTheCommandsOfTheDocumentationWork(t *testing.T) {
 	if !strings.HasPrefix(out[2], "NAME ") || !strings.Contains(out[3], "works\n") || out[4] != "works\n" || !strings.Contains(out[5], "COMPLETED") {
 		t.Errorf("the commands print %q", out)
 	}
-	in.Must(t, "config", "validate", filepath.Join(project(t, replace.Replace(all["file"])), "agbox.yaml"))
+	dir := project(t, replace.Replace(all["file"]))
+	in.Agbox(t, "config", "validate", filepath.Join(dir, "agbox.yaml")).Want(t, 2) // without the file of the work
+	if err := os.WriteFile(filepath.Join(dir, "task.md"), []byte("Fix it."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in.Must(t, "config", "validate", filepath.Join(dir, "agbox.yaml"))
 }

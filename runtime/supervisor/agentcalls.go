@@ -20,7 +20,7 @@ var _ guestv1.AgentsService = (*agentService)(nil)
 func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 	return agents.Boot{
 		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
-		Bounds: bounds(b),
+		Bounds: bounds(b), Work: b.Work,
 	}
 }
 

@@ -898,7 +898,10 @@ type AgentSpec struct {
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
 	// How long a sandbox that was made for the agent stays after its end. Unset means 5
 	// minutes.
-	CleanupAfter  *durationpb.Duration `protobuf:"bytes,21,opt,name=cleanup_after,json=cleanupAfter,proto3" json:"cleanup_after,omitempty"`
+	CleanupAfter *durationpb.Duration `protobuf:"bytes,21,opt,name=cleanup_after,json=cleanupAfter,proto3" json:"cleanup_after,omitempty"`
+	// File of the host that says what to do, at most 64 KiB. The program finds a copy, as the
+	// file is when the agent is spawned, at the path in AGBOX_WORK.
+	Work          string `protobuf:"bytes,22,opt,name=work,proto3" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1057,6 +1060,13 @@ func (x *AgentSpec) GetCleanupAfter() *durationpb.Duration {
 		return x.CleanupAfter
 	}
 	return nil
+}
+
+func (x *AgentSpec) GetWork() string {
+	if x != nil {
+		return x.Work
+	}
+	return ""
 }
 
 // AgentProbes says which checks of the program the supervisor makes, also without a daemon.
@@ -3208,7 +3218,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\b\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\b\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3230,7 +3240,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12-\n" +
 	"\x06probes\x18\x11 \x01(\v2\x15.agbox.v1.AgentProbesR\x06probes\x12F\n" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
-	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x1a7\n" +
+	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
+	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
+	"^[^\\x00]*$R\x04work\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +

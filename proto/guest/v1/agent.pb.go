@@ -216,8 +216,11 @@ type AgentBoot struct {
 	UsedInputTokens    uint64 `protobuf:"varint,30,opt,name=used_input_tokens,json=usedInputTokens,proto3" json:"used_input_tokens,omitempty"`
 	UsedCostMicroUsd   uint64 `protobuf:"varint,31,opt,name=used_cost_micro_usd,json=usedCostMicroUsd,proto3" json:"used_cost_micro_usd,omitempty"`
 	// The number of crashes before this incarnation.
-	Crashes       uint32  `protobuf:"varint,32,opt,name=crashes,proto3" json:"crashes,omitempty"`
-	Probes        *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
+	Crashes uint32  `protobuf:"varint,32,opt,name=crashes,proto3" json:"crashes,omitempty"`
+	Probes  *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
+	// What the agent has to do, at most 64 KiB. The supervisor puts it into a file, whose path
+	// is AGBOX_WORK. Unset means that there is none.
+	Work          []byte `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,6 +328,13 @@ func (x *AgentBoot) GetCrashes() uint32 {
 func (x *AgentBoot) GetProbes() *Probes {
 	if x != nil {
 		return x.Probes
+	}
+	return nil
+}
+
+func (x *AgentBoot) GetWork() []byte {
+	if x != nil {
+		return x.Work
 	}
 	return nil
 }
@@ -528,7 +538,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x05armed\x18\x04 \x01(\bR\x05armed\x12\x1c\n" +
 	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xc4\x03\n" +
+	"\x06_ready\"\xe6\x03\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12#\n" +
@@ -540,7 +550,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x11used_input_tokens\x18\x1e \x01(\x04R\x0fusedInputTokens\x12-\n" +
 	"\x13used_cost_micro_usd\x18\x1f \x01(\x04R\x10usedCostMicroUsd\x12\x18\n" +
 	"\acrashes\x18  \x01(\rR\acrashes\x12(\n" +
-	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\"\xd3\x01\n" +
+	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\x12\x17\n" +
+	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01B\a\n" +
+	"\x05_work\"\xd3\x01\n" +
 	"\x06Probes\x12+\n" +
 	"\bliveness\x18\x01 \x01(\v2\x0f.guest.v1.ProbeR\bliveness\x12-\n" +
 	"\treadiness\x18\x02 \x01(\v2\x0f.guest.v1.ProbeR\treadiness\x12)\n" +
@@ -603,6 +615,7 @@ func file_guest_v1_agent_proto_init() {
 		return
 	}
 	file_guest_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
+	file_guest_v1_agent_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -36,6 +36,7 @@ const (
 
 	socketVariable = "AGBOX_AGENT_SOCKET"
 	tokenVariable  = "AGBOX_TOKEN"
+	workVariable   = "AGBOX_WORK"
 )
 
 // Config configures a Server.
@@ -91,6 +92,8 @@ func New(cfg Config) *Server {
 // Access is what the program of an incarnation needs to report.
 type Access struct {
 	socket, token, bin string
+	// work is empty if the agent has none.
+	work string
 }
 
 // Extend returns the environment with the access, which overrides what is there. A nil
@@ -102,12 +105,15 @@ func (a *Access) Extend(env []string) []string {
 	extended := make([]string, 0, len(env)+2)
 	for _, entry := range env {
 		switch key, value, _ := strings.Cut(entry, "="); key {
-		case socketVariable, tokenVariable:
+		case socketVariable, tokenVariable, workVariable:
 		case "PATH":
 			extended = append(extended, key+"="+value+string(filepath.ListSeparator)+a.bin)
 		default:
 			extended = append(extended, entry)
 		}
+	}
+	if a.work != "" {
+		extended = append(extended, workVariable+"="+a.work)
 	}
 	return append(extended, socketVariable+"="+a.socket, tokenVariable+"="+a.token)
 }
@@ -118,6 +124,8 @@ type Boot struct {
 	// Number is that of the incarnation, from 1.
 	Number uint32
 	Bounds Bounds
+	// Work is what the agent has to do, or nil.
+	Work []byte
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -127,7 +135,11 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
-	access := &Access{socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
+	work, err := s.placeWork(b)
+	if err != nil {
+		return nil, err
+	}
+	access := &Access{work: work, socket: filepath.Join(s.cfg.Dir, socketName), token: rand.Text(), bin: filepath.Join(s.cfg.Dir, binName)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.byToken[access.token], s.byExec[b.ExecID] = in, access.token
@@ -147,6 +159,7 @@ func (s *Server) End(execID string) {
 	s.mu.Unlock()
 	if ok {
 		in.end()
+		s.removeWork(execID)
 	}
 }
 

@@ -277,3 +277,31 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestTheWorkOfAnIncarnationIsAFileUntilItsEnd(t *testing.T) {
+	s, _ := server(t)
+	path := func(a *Access) string {
+		for _, entry := range a.Extend([]string{"AGBOX_WORK=forged"}) {
+			if at, ok := strings.CutPrefix(entry, "AGBOX_WORK="); ok {
+				return at
+			}
+		}
+		return ""
+	}
+	if a, err := s.Begin(Boot{ExecID: "without", AgentID: "b", Number: 1}); err != nil || path(a) != "" {
+		t.Errorf("without work: %q, %v", path(a), err)
+	}
+	for _, work := range []string{"fix it\n", ""} {
+		a, err := s.Begin(Boot{ExecID: "exec", AgentID: "a", Number: 1, Work: []byte(work)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path(a)); err != nil || string(got) != work {
+			t.Errorf("the file has %q, %v; want %q", got, err, work)
+		}
+		s.End("exec")
+		if _, err := os.Stat(path(a)); !os.IsNotExist(err) {
+			t.Errorf("after the end: %v", err)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package agents
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// workName is the folder with the work of the running incarnations, by exec id.
+const workName = "work"
+
+// placeWork writes the work of an incarnation into a file that every user of the sandbox
+// may read, and returns its path. Without work the path is empty.
+func (s *Server) placeWork(b Boot) (string, error) {
+	if b.Work == nil {
+		return "", nil
+	}
+	path := s.workPath(b.ExecID)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(path, b.Work, 0o644); err != nil { //nolint:gosec // see above
+		return "", err
+	}
+	return path, nil
+}
+
+// removeWork removes what placeWork has written.
+func (s *Server) removeWork(execID string) { _ = os.Remove(s.workPath(execID)) } // in memory, and usually not there
+
+func (s *Server) workPath(execID string) string {
+	return filepath.Join(s.cfg.Dir, workName, execID)
+}
