@@ -59,6 +59,16 @@ func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
 			t.Errorf("%s exited with %d: %s", name, end.GetExitCode(), end.GetErrorMessage())
 		}
 	}
+	// All of them obey the gate.
+	in.Must(t, "create", "poor", "-f", filepath.Join(project(t, "image: "+harness.ImageLanguages+"\nagent: {retry: {attempts: 1}, budget: {cost_usd: 0.02}}\n"), "agbox.yaml"))
+	for name, command := range map[string][]string{
+		"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"},
+	} {
+		id := in.Must(t, append(append([]string{"agent", "spawn", "--in", "poor", "--"}, command...), all[name])...)
+		if a := await(t, in, id, "FAILED"); a.GetProgress().GetSteps() != 2 || !strings.Contains(a.GetMessage(), "token budget exhausted") {
+			t.Errorf("%s with a small budget made %d steps and says %q", name, a.GetProgress().GetSteps(), a.GetMessage())
+		}
+	}
 }
 
 // standIn is a coding agent as far as its hooks are concerned: it calls the commands of its
