@@ -130,6 +130,9 @@ type Rules struct {
 	Retry time.Duration
 	// Services are the services of the spec, in its order.
 	Services []ServiceRule
+	// Withheld has the names of the services that must not run while the sandbox is READY,
+	// with a sentence that says why.
+	Withheld map[string]string
 	// Copies means that the spec copies something into the primary.
 	Copies bool
 	// PostCreate is the number of commands that run before the sandbox is first READY.

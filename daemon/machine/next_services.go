@@ -78,6 +78,9 @@ func nextServices(r Record, o Observation, rules Rules, now time.Time) (step Ste
 			continue
 		}
 		v := nextService(r, o, rule, now)
+		if why, withheld := rules.Withheld[rule.Name]; withheld && r.State == Ready {
+			v = withhold(r.Services[rule.Name], o.Services[rule.Name], rule, now, why)
+		}
 		if v.aim == mustEmit {
 			return Step{Do: Emit, Event: v.event}, false
 		}
@@ -134,6 +137,19 @@ func nextService(r Record, o Observation, rule ServiceRule, now time.Time) verdi
 		return s.later(now, s.started(rule))
 	}
 	return s.started(rule)
+}
+
+// withhold decides about a service that must not run.
+func withhold(s Service, seen ServiceSeen, rule ServiceRule, now time.Time, why string) verdict {
+	switch {
+	case seen.Making:
+		return verdict{aim: mustWait}
+	case running(seen.Container):
+		return verdict{aim: mustStop}
+	case s.Phase == Starting, s.Phase == Up:
+		return s.failed(rule, now, agboxv1.ErrorReason_SERVICE_WITHHELD, why)
+	}
+	return verdict{aim: isWell}
 }
 
 // nextRunning decides about a service whose container runs.
@@ -221,7 +237,7 @@ func (s Service) failed(rule ServiceRule, now time.Time, reason agboxv1.ErrorRea
 		ErrorCode: reason.String(), ErrorMessage: message,
 	}
 	switch {
-	case reason == agboxv1.ErrorReason_HOOK_FAILED:
+	case reason == agboxv1.ErrorReason_HOOK_FAILED, reason == agboxv1.ErrorReason_SERVICE_WITHHELD:
 		d.Failures = s.Failures
 	case s.Phase == Up && now.Sub(s.At) >= serviceStable:
 		d.Failures = 1
@@ -294,7 +310,7 @@ func ServiceTrouble(r Record, rules []ServiceRule) string {
 		case s.Phase == Starting:
 			return fmt.Sprintf("Service %s had failed and is being started again.", rule.Name)
 		case s.Phase != Down:
-		case s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String():
+		case s.Reason == agboxv1.ErrorReason_HOOK_FAILED.String(), s.Reason == agboxv1.ErrorReason_SERVICE_WITHHELD.String():
 			return s.Message
 		case s.exhausted():
 			return s.Message + fmt.Sprintf(" It was started %d times in a row and failed each time; see its log, then stop and start the sandbox.", serviceRestarts)

@@ -60,7 +60,9 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
 		if step.Do == agent.Rest {
 			w.failures = 0
-			l.watchIncarnation(a, w)
+			if seen.Exec != agent.ExecUnknown {
+				l.watchIncarnation(a, w)
+			}
 			l.setAgentTrouble(w, "")
 			return step.Wake
 		}
@@ -74,6 +76,9 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		waits, err := l.applyAgent(ctx, a, step, exec)
 		if err != nil {
 			return l.agentFailed(ctx, a, w, step.Do.String(), err)
+		}
+		if len(a.Spec.GetRetry().GetReduced().GetWithoutServices()) > 0 {
+			l.Enqueue(a.SandboxID) // services may have to stop, or may run again
 		}
 		if waits {
 			l.watchIncarnation(a, w)
@@ -103,6 +108,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	exec, err = l.agents.Exec(ctx, a)
 	switch {
 	case errdefs.IsNotFound(err):
+		seen.Services = stillRuns(sb, a)
 		return seen, nil, nil
 	case err == nil && exec.GetState() == agboxv1.ExecState_EXEC_STATE_RUNNING:
 		seen.Exec = agent.ExecRunning // it was accepted a moment ago

@@ -101,6 +101,7 @@ func (l *Loop) rules(sb ledger.Sandbox) machine.Rules {
 		ReadyWithin: l.readyWithin,
 		Retry:       retryMax,
 		Services:    machine.ServiceRules(sb.Spec),
+		Withheld:    l.withheld(sb.ID),
 		Copies:      len(hostfiles.Copies(sb.Spec)) > 0,
 		PostCreate:  uint32(len(sb.Spec.GetPostCreate())),
 

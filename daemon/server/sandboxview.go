@@ -56,6 +56,8 @@ func serviceStatus(sb ledger.Sandbox) []*agboxv1.ServiceStatus {
 
 func serviceState(sb ledger.Sandbox, s machine.Service) agboxv1.ServiceState {
 	switch {
+	case s.Reason == agboxv1.ErrorReason_SERVICE_WITHHELD.String():
+		return agboxv1.ServiceState_SERVICE_STATE_WAITING
 	case sb.State != machine.Pending && sb.State != machine.Ready && s.Phase != machine.Down, s.Phase == machine.Waiting:
 		return agboxv1.ServiceState_SERVICE_STATE_WAITING
 	case s.Phase == machine.Starting:

@@ -88,6 +88,8 @@ type Seen struct {
 	Unread bool
 	// Ready means that the readiness probe of the incarnation succeeds.
 	Ready bool
+	// Services means that a service still runs that the incarnation must be without.
+	Services bool
 	// Silent is the time since the last beat, or since the start without one. Armed means
 	// that there was a beat. Unknown means that the supervisor cannot be asked now.
 	Silent  time.Duration
@@ -127,6 +129,10 @@ const (
 
 // doneGrace is how long a program may go on after it has reported its outcome.
 const doneGrace = 10 * time.Second
+
+// withholdGrace is how long a start waits until the services are stopped that the attempt
+// must be without. The engine may be slow or away.
+const withholdGrace = 30 * time.Second
 
 // Next decides what to do about an agent. It returns one step. After executing it, call
 // Next again with the new observation, until it returns Rest.
@@ -176,6 +182,9 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	switch seen.Exec {
 	case ExecUnknown:
 		if r.Kill == nil && seen.Sandbox == SandboxReady {
+			if due := r.Incarnation.BegunAt.Add(withholdGrace); seen.Services && now.Before(due) {
+				return Step{Wake: due}
+			}
 			return Step{Do: Start}
 		}
 		return emit(&agboxv1.AgentEvent{

@@ -1478,9 +1478,11 @@ func (x *AgentRetry) GetReduced() *AgentReduced {
 type AgentReduced struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Environment, beside AGBOX_STRATEGY and the variables that come with it.
-	Envs          map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Envs map[string]string `protobuf:"bytes,1,rep,name=envs,proto3" json:"envs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Names of services of the sandbox that are stopped during that attempt.
+	WithoutServices []string `protobuf:"bytes,2,rep,name=without_services,json=withoutServices,proto3" json:"without_services,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AgentReduced) Reset() {
@@ -1516,6 +1518,13 @@ func (*AgentReduced) Descriptor() ([]byte, []int) {
 func (x *AgentReduced) GetEnvs() map[string]string {
 	if x != nil {
 		return x.Envs
+	}
+	return nil
+}
+
+func (x *AgentReduced) GetWithoutServices() []string {
+	if x != nil {
+		return x.WithoutServices
 	}
 	return nil
 }
@@ -3277,9 +3286,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"same_error\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18\x03R\tsameError\x12\x19\n" +
 	"\x03oom\x18\x04 \x01(\rB\a\xbaH\x04*\x02\x18dR\x03oom\x120\n" +
-	"\areduced\x18\x05 \x01(\v2\x16.agbox.v1.AgentReducedR\areduced\"\x87\x01\n" +
+	"\areduced\x18\x05 \x01(\v2\x16.agbox.v1.AgentReducedR\areduced\"\xe7\x01\n" +
 	"\fAgentReduced\x12>\n" +
-	"\x04envs\x18\x01 \x03(\v2 .agbox.v1.AgentReduced.EnvsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x04envs\x1a7\n" +
+	"\x04envs\x18\x01 \x03(\v2 .agbox.v1.AgentReduced.EnvsEntryB\b\xbaH\x05\x9a\x01\x02\x10@R\x04envs\x12^\n" +
+	"\x10without_services\x18\x02 \x03(\tB3\xbaH0\x92\x01-\x10@\")r'2%^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$R\x0fwithoutServices\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +

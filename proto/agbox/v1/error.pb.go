@@ -168,6 +168,8 @@ const (
 	ErrorReason_SERVICE_START_FAILED ErrorReason = 103
 	// A command of post_start_on_primary or post_create failed.
 	ErrorReason_HOOK_FAILED ErrorReason = 104
+	// A service is stopped while an agent runs with a reduced footprint.
+	ErrorReason_SERVICE_WITHHELD ErrorReason = 105
 	// A path of the host that a sandbox needs is missing, refused, or not readable by the
 	// daemon. FAILED_PRECONDITION.
 	ErrorReason_HOST_PATH_UNUSABLE ErrorReason = 110
@@ -274,6 +276,7 @@ var (
 		102: "SERVICE_UNHEALTHY",
 		103: "SERVICE_START_FAILED",
 		104: "HOOK_FAILED",
+		105: "SERVICE_WITHHELD",
 		110: "HOST_PATH_UNUSABLE",
 		111: "HOST_FENCE_UNAVAILABLE",
 		112: "SECRETS_UNREADABLE",
@@ -355,6 +358,7 @@ var (
 		"SERVICE_UNHEALTHY":              102,
 		"SERVICE_START_FAILED":           103,
 		"HOOK_FAILED":                    104,
+		"SERVICE_WITHHELD":               105,
 		"HOST_PATH_UNUSABLE":             110,
 		"HOST_FENCE_UNAVAILABLE":         111,
 		"SECRETS_UNREADABLE":             112,
@@ -403,7 +407,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa4\x0e\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xba\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -472,7 +476,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x0fSERVICE_MISSING\x10e\x12\x15\n" +
 	"\x11SERVICE_UNHEALTHY\x10f\x12\x18\n" +
 	"\x14SERVICE_START_FAILED\x10g\x12\x0f\n" +
-	"\vHOOK_FAILED\x10h\x12\x16\n" +
+	"\vHOOK_FAILED\x10h\x12\x14\n" +
+	"\x10SERVICE_WITHHELD\x10i\x12\x16\n" +
 	"\x12HOST_PATH_UNUSABLE\x10n\x12\x1a\n" +
 	"\x16HOST_FENCE_UNAVAILABLE\x10o\x12\x16\n" +
 	"\x12SECRETS_UNREADABLE\x10p\x12\x15\n" +

@@ -95,7 +95,7 @@ type ServiceState int32
 
 const (
 	ServiceState_SERVICE_STATE_UNSPECIFIED ServiceState = 0
-	// Not started yet, or stopped with its sandbox.
+	// Not started yet, or stopped with its sandbox or for an agent.
 	ServiceState_SERVICE_STATE_WAITING ServiceState = 1
 	// Started. Its healthcheck or its hooks have not succeeded yet.
 	ServiceState_SERVICE_STATE_STARTING ServiceState = 2
