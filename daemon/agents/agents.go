@@ -25,6 +25,8 @@ type Execs interface {
 	Create(ctx context.Context, req *agboxv1.CreateExecRequest) (started <-chan struct{}, err error)
 	// Cancel ends a running exec, with SIGKILL after grace.
 	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
+	// Reap is Cancel, and the end of the exec says that it was this.
+	Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error
 }
 
 // Runner runs incarnations. It has no goroutines: news come in those of the links, and all
@@ -93,7 +95,16 @@ var graces = map[agboxv1.KillMode]time.Duration{
 
 // Kill ends the incarnation. One that does not run is no error.
 func (r *Runner) Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error {
-	err := r.execs.Cancel(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID, graces[mode])
+	return gone(r.execs.Cancel(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID, graces[mode]))
+}
+
+// Reap ends an incarnation that must be replaced. One that does not run is no error.
+func (r *Runner) Reap(ctx context.Context, a ledger.Agent) error {
+	return gone(r.execs.Reap(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID, graces[agboxv1.KillMode_KILL_MODE_TERMINATE]))
+}
+
+// gone leaves out the error of an exec that does not run.
+func gone(err error) error {
 	if errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) {
 		return nil
 	}
@@ -130,6 +141,10 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
 		end.DrainedFor = agboxv1.PauseReason_PAUSE_REASON_DRAINED
 	}
+	if reaped(end.GetKind()) {
+		end.ErrorMessage = "" // the kind says more than the end of the exec
+		return end
+	}
 	if end.GetErrorMessage() == "" && exec.GetExitCode() != 0 {
 		line, err := lastLine(r.paths.SandboxLogs(exec.GetSandboxId()), exec.GetExecId())
 		if err != nil {
@@ -152,6 +167,12 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agbox
 	case agboxv1.ErrorReason_AGENT_NOT_STARTED.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_STARTUP
 	}
+	if exec.GetErrorCode() == agboxv1.ErrorReason_AGENT_REAPED.String() {
+		if a.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD {
+			return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
+		}
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE
+	}
 	switch {
 	case a.Kill != nil:
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
@@ -159,4 +180,9 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agbox
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
 	}
 	return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_EXITED
+}
+
+// reaped reports whether agbox ended an incarnation because it had to be replaced.
+func reaped(kind agboxv1.IncarnationEndKind) bool {
+	return kind == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE || kind == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
 }

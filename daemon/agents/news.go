@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/guests/links"
@@ -51,8 +52,37 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	before, known := r.desk.heard[news.GetExecId()]
 	r.desk.heard[news.GetExecId()] = heard{lk, news}
 	r.desk.mu.Unlock()
-	if !known || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() {
+	if !known || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||
+		before.news.GetHung() != news.GetHung() || a.Liveness != liveness(a, news) {
 		r.enqueue(a.ID)
+	}
+}
+
+// liveness is how alive an incarnation looks by the newest news.
+func liveness(a ledger.Agent, news *guestv1.IncarnationNews) agboxv1.AgentLiveness {
+	return agent.Liveness(silence(news), news.GetArmed(), agent.RulesOf(a.Spec).Heartbeat)
+}
+
+// silence is as the supervisor measured it. Time that has passed since is not added: what
+// it does not tell has not happened, for example because the container is paused.
+func silence(news *guestv1.IncarnationNews) time.Duration {
+	return time.Duration(news.GetSilentMs()) * time.Millisecond
+}
+
+// Show adds to what clients see of an agent what the supervisor of its incarnation has told.
+func (r *Runner) Show(a ledger.Agent, view *agboxv1.Agent) {
+	if a.Incarnation == nil {
+		return
+	}
+	r.desk.mu.Lock()
+	h, known := r.desk.heard[a.Incarnation.ExecID]
+	r.desk.mu.Unlock()
+	if !known {
+		return
+	}
+	view.Liveness = liveness(a, h.news)
+	if h.news.GetRows() > 0 { // otherwise it has not said so
+		view.Lifecycle = lifecycles[h.news.GetLifecycle()]
 	}
 }
 
@@ -79,7 +109,7 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 	}
 	seen.Ready = h.news.GetReady()
 	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
-	seen.Silent, seen.Armed = time.Duration(h.news.GetSilentMs())*time.Millisecond, h.news.GetArmed()
+	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }
 
 // placeOf returns how far the journal of an incarnation was read, and the number of rows of

@@ -163,10 +163,21 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, 
 		return true, err
 	case agent.Emit:
 		_, err = l.ledger.EmitAgent(ctx, a.Record, step.Event)
-	case agent.Drain, agent.EndIncarnation:
+		l.tellSilence(a, step.Event)
+	case agent.EndIncarnation:
+		return true, l.agents.Reap(ctx, a)
+	case agent.Drain:
 		return true, l.agents.Kill(ctx, a, agboxv1.KillMode_KILL_MODE_TERMINATE)
 	}
 	return false, err
+}
+
+// tellSilence tells the operator about an agent that has been silent for long.
+func (l *Loop) tellSilence(a ledger.Agent, ev *agboxv1.AgentEvent) {
+	if level := ev.GetGauge().GetLiveness(); level >= agboxv1.AgentLiveness_AGENT_LIVENESS_ESCALATED {
+		l.log.Warn("an agent is silent", "agent_id", a.ID, "sandbox_id", a.SandboxID, "exec_id", a.Incarnation.ExecID,
+			"state", a.Word(), "liveness", level.String(), "silent", ev.GetGauge().GetSilent().AsDuration())
+	}
 }
 
 // agentFailed schedules the retry of a step.

@@ -134,6 +134,8 @@ type Agents interface {
 	Start(ctx context.Context, a ledger.Agent) error
 	// Kill ends the incarnation. One that does not run is no error.
 	Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error
+	// Reap ends an incarnation that must be replaced. One that does not run is no error.
+	Reap(ctx context.Context, a ledger.Agent) error
 	// Exec returns the exec of the incarnation. It returns errdefs.ErrNotFound if that was
 	// never accepted.
 	Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus, error)

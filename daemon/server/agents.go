@@ -26,10 +26,11 @@ import (
 // agentCalls is AgentService.
 type agentCalls struct {
 	agboxv1.UnimplementedAgentServiceServer
-	ledger    *ledger.Ledger
-	loop      Loop
-	admission *admission.Controller
-	life      *lifetime
+	ledger       *ledger.Ledger
+	loop         Loop
+	incarnations Agents
+	admission    *admission.Controller
+	life         *lifetime
 	// output follows the logs of incarnations.
 	output *execCalls
 }
@@ -273,6 +274,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	}
 	if !a.Over() {
 		view.Degraded = s.loop.AgentTrouble(a.ID)
+		s.incarnations.Show(a, view)
 	}
 	if p := a.Pause; p != nil {
 		view.PauseReason, view.Message = p.Reason, p.Message

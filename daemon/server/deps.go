@@ -54,6 +54,12 @@ type Loop interface {
 	ServiceLogs(ctx context.Context, sb ledger.Sandbox, service string, opts runtime.LogOptions, stdout, stderr io.Writer) error
 }
 
+// Agents knows the incarnations of agents.
+type Agents interface {
+	// Show adds what the supervisor of a running incarnation has told about it.
+	Show(a ledger.Agent, view *agboxv1.Agent)
+}
+
 // Room counts what sandboxes have in their folders on the host.
 type Room interface {
 	// Known returns a count of the last seconds; false if there is none.

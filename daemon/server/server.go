@@ -59,6 +59,7 @@ type Options struct {
 	Room   Room
 	Execs  Execs
 	Files  Files
+	Agents Agents
 	// Examiner implements Doctor.
 	Examiner Examiner
 	// Admission decides about sandboxes before they have a record.
@@ -142,7 +143,7 @@ func New(o Options) (*Server, error) {
 	)
 	sandboxes := newSandboxService(o, life)
 	agboxv1.RegisterSandboxServiceServer(s.grpc, sandboxes)
-	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{ledger: o.Ledger, loop: o.Loop, admission: o.Admission, life: life, output: sandboxes.execCalls})
+	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls})
 	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, life: life})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

@@ -128,8 +128,17 @@ func (c *Conn) Start(ctx context.Context, req *guestv1.StartRequest) (*guestv1.E
 // after the grace period SIGKILL to the remaining processes of its tree. Cancel does
 // not wait for that. False means that the exec is not running.
 func (c *Conn) Cancel(ctx context.Context, execID string, grace time.Duration) (bool, error) {
-	ms := min(max(grace.Milliseconds(), 0), 1<<32-1)
-	reply, err := c.client.Cancel(ctx, &guestv1.CancelRequest{ExecId: execID, GraceMs: uint32(ms)})
+	return c.cancel(ctx, &guestv1.CancelRequest{ExecId: execID}, grace)
+}
+
+// Reap is Cancel for an incarnation of an agent that must be replaced. Its record says so.
+func (c *Conn) Reap(ctx context.Context, execID string, grace time.Duration) (bool, error) {
+	return c.cancel(ctx, &guestv1.CancelRequest{ExecId: execID, Reap: true}, grace)
+}
+
+func (c *Conn) cancel(ctx context.Context, req *guestv1.CancelRequest, grace time.Duration) (bool, error) {
+	req.GraceMs = uint32(min(max(grace.Milliseconds(), 0), 1<<32-1))
+	reply, err := c.client.Cancel(ctx, req)
 	if err != nil {
 		return false, c.explain(ctx, err)
 	}

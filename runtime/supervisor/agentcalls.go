@@ -18,9 +18,15 @@ var _ guestv1.AgentsService = (*agentService)(nil)
 
 // agentBoot converts what the daemon says about an incarnation.
 func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
+	beat := agents.Heartbeat{
+		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()),
+	}
+	for _, ms := range b.GetSilencesMs() {
+		beat.Silences = append(beat.Silences, milliseconds(ms))
+	}
 	return agents.Boot{
 		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
-		Bounds: bounds(b), Work: b.Work,
+		Bounds: bounds(b), Work: b.Work, Heartbeat: beat,
 	}
 }
 
@@ -30,7 +36,7 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, str
 	err := v.server.Follow(ctx, func(n agents.News) error {
 		return stream.Send(&guestv1.FollowResponse{News: &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
-			Ready: n.Ready,
+			Ready: n.Ready, Hung: n.Hung,
 		}})
 	})
 	switch {

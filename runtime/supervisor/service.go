@@ -104,7 +104,11 @@ func (v *service) Cancel(ctx context.Context, req *guestv1.CancelRequest) (*gues
 		return &guestv1.CancelResponse{}, err
 	}
 	grace := time.Duration(req.GetGraceMs()) * time.Millisecond
-	return &guestv1.CancelResponse{Running: v.s.cancel(e, grace, guestv1.EndCause_END_CAUSE_REQUEST)}, nil
+	cause := guestv1.EndCause_END_CAUSE_REQUEST
+	if req.GetReap() {
+		cause = guestv1.EndCause_END_CAUSE_REAP
+	}
+	return &guestv1.CancelResponse{Running: v.s.cancel(e, grace, cause)}, nil
 }
 
 // Signal sends one signal to an exec's process group.

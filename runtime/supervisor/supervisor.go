@@ -150,7 +150,7 @@ func New(cfg Config) (*Supervisor, error) {
 	}
 	s.output = output.New(s.disk.do)
 	s.agents = agents.New(agents.Config{
-		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.disk.do,
+		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.disk.do, Look: s.activityOf,
 	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil

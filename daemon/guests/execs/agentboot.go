@@ -7,14 +7,25 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
-// agentBoot says what the supervisor must know about an incarnation.
+// agentBoot is what the supervisor must know about an incarnation to decide without a
+// daemon.
 func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 	rules, used := agent.RulesOf(a.Spec), a.Incarnation.Before.GetTotal()
-	return &guestv1.AgentBoot{
+	boot := &guestv1.AgentBoot{
 		AgentId: a.ID, Incarnation: a.Incarnation.N,
 		ContextAging: rules.Context.Aging, ContextDying: rules.Context.Dying, ContextFinalCalls: rules.Context.FinalCalls,
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
 		Probes: probesOf(rules.Probes),
 	}
+	addHeartbeat(boot, rules.Heartbeat)
+	return boot
+}
+
+func addHeartbeat(boot *guestv1.AgentBoot, rules agent.HeartbeatRules) {
+	for _, silence := range rules.Silences() {
+		boot.SilencesMs = append(boot.SilencesMs, uint64(silence.Milliseconds()))
+	}
+	boot.BeatRequired, boot.BeatIntervalMs = rules.Required, uint64(rules.Interval.Milliseconds())
+	boot.HungAfterMs = uint64(rules.HungAfter().Milliseconds())
 }

@@ -76,6 +76,8 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 		return agboxv1.ErrorReason_EXEC_IDLE_TIMEOUT, ""
 	case guestv1.EndCause_END_CAUSE_REQUEST:
 		return agboxv1.ErrorReason_CANCELLED_BY_REQUEST, "The command was ended by request."
+	case guestv1.EndCause_END_CAUSE_REAP:
+		return agboxv1.ErrorReason_AGENT_REAPED, "The incarnation of the agent was ended, because it could not go on."
 	case guestv1.EndCause_END_CAUSE_STOP:
 		if rec.GetPhase() == guestv1.ExecPhase_EXEC_PHASE_FAILED {
 			return agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC, "The sandbox was stopped or removed before the command was started."

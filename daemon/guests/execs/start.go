@@ -227,6 +227,13 @@ func (r *Runner) Cancel(ctx context.Context, sandboxID, execID string, grace tim
 	})
 }
 
+// Reap is Cancel for an incarnation of an agent that must be replaced. Its end says so.
+func (r *Runner) Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error {
+	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Reap(ctx, execID, grace)
+	})
+}
+
 // Signal sends a signal to the process group of a running exec.
 func (r *Runner) Signal(ctx context.Context, sandboxID, execID string, signal int32) error {
 	return r.tell(ctx, sandboxID, execID, func(ctx context.Context, lk *links.Link) (bool, error) {

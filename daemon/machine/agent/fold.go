@@ -138,6 +138,9 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		r.Kill = ev.GetKill()
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
+		if r.Done == nil {
+			r.DoneAt = at
+		}
 		r.Done = ev.GetDone()
 	case agboxv1.AgentEventType_AGENT_ENDED:
 		r.State, r.Done, r.EndedAt = ev.GetState(), ev.GetDone(), at

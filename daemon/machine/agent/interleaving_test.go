@@ -26,7 +26,6 @@ type world struct {
 	// draining is the step of a drain under way.
 	draining *Step
 	beatAt   time.Time
-	doneAt   time.Time
 }
 
 func TestAnyInterleavingComesToALegalRest(t *testing.T) {
@@ -87,9 +86,6 @@ func (w *world) observe() Seen {
 		case w.accepted[inc.ExecID]:
 			seen.Exec = ExecEnded
 		}
-	}
-	if w.r.Done != nil {
-		seen.DoneFor = w.now.Sub(w.doneAt)
 	}
 	return seen
 }
@@ -168,7 +164,6 @@ func (w *world) interfere() {
 		report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{Seq: w.r.Checkpoint.GetSeq() + 1}}})
 	case 6:
 		if w.r.Done == nil {
-			w.doneAt = w.now
 			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DONE_REPORTED, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome(rapid.IntRange(1, 3).Draw(w.t, "outcome"))}}})
 		}
 	case 7:

@@ -45,12 +45,16 @@ func (h HeartbeatRules) warning() time.Duration {
 	return h.Interval + time.Duration(float64(h.Interval)*warningSlack)
 }
 
-// nextLevel is the silence at which Liveness changes next, or 0 if it does not.
-func (h HeartbeatRules) nextLevel(silent time.Duration) time.Duration {
-	for _, at := range []time.Duration{h.warning(), h.Stale, h.Escalate, h.Crashed + time.Nanosecond, h.Zombie} {
-		if silent < at {
-			return at
-		}
+// Silences are the silences at which Liveness changes, ascending, in whole milliseconds.
+func (h HeartbeatRules) Silences() []time.Duration {
+	all := []time.Duration{h.warning(), h.Stale, h.Escalate, h.HungAfter(), h.Zombie}
+	for i, d := range all {
+		all[i] = (d + time.Millisecond - 1).Truncate(time.Millisecond)
 	}
-	return 0
+	return all
+}
+
+// HungAfter is the silence at which an incarnation becomes CRASHED.
+func (h HeartbeatRules) HungAfter() time.Duration {
+	return h.Crashed.Truncate(time.Millisecond) + time.Millisecond
 }

@@ -29,23 +29,25 @@ func TestTheLadderOfSilence(t *testing.T) {
 	}
 }
 
-// TestTheNextLevelIsNeitherEarlyNorLate: just before it the level is the same, at it the
-// level is another one.
-func TestTheNextLevelIsNeitherEarlyNorLate(t *testing.T) {
-	ladder := rules().Heartbeat
-	for silent := time.Duration(0); silent < 6*time.Minute; silent += 500 * time.Millisecond {
-		level, next := Liveness(silent, true, ladder), ladder.nextLevel(silent)
-		if next == 0 {
-			if silent < ladder.Zombie {
-				t.Fatalf("no level after %v", silent)
+// TestEachSilenceChangesTheLevel: a millisecond before it the level is the same as after the
+// silence before, at it the level is another one.
+func TestEachSilenceChangesTheLevel(t *testing.T) {
+	odd := rules().Heartbeat
+	odd.Interval, odd.Stale, odd.Escalate, odd.Crashed, odd.Zombie = 10*time.Millisecond, 12300*time.Microsecond, 20*time.Millisecond, 30500*time.Microsecond, 40*time.Millisecond
+	for _, ladder := range []HeartbeatRules{rules().Heartbeat, odd} {
+		before := time.Duration(0)
+		for _, silence := range ladder.Silences() {
+			if silence != silence.Truncate(time.Millisecond) {
+				t.Errorf("%v are no whole milliseconds", silence)
 			}
-			continue
+			if Liveness(silence-time.Millisecond, true, ladder) != Liveness(before, true, ladder) || Liveness(silence, true, ladder) == Liveness(before, true, ladder) {
+				t.Errorf("the level changes at another silence than %v: %v, then %v, then %v", silence,
+					Liveness(before, true, ladder), Liveness(silence-time.Millisecond, true, ladder), Liveness(silence, true, ladder))
+			}
+			before = silence
 		}
-		if got := Liveness(next-time.Nanosecond, true, ladder); got != level {
-			t.Fatalf("from %v the level changes before %v", silent, next)
-		}
-		if got := Liveness(next, true, ladder); got == level {
-			t.Fatalf("from %v the level does not change at %v", silent, next)
+		if before < ladder.Zombie || Liveness(ladder.HungAfter(), true, ladder).String() != "AGENT_LIVENESS_CRASHED" {
+			t.Errorf("the last silence is %v; processes are looked at after %v", before, ladder.HungAfter())
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -90,8 +92,9 @@ type Seen struct {
 	Ready bool
 	// Services means that a service still runs that the incarnation must be without.
 	Services bool
-	// Silent is the time since the last beat, or since the start without one. Armed means
-	// that there was a beat. Unknown means that the supervisor cannot be asked now.
+	// Silent is the time since the last beat, or since the start without one, as the
+	// supervisor has told it last. Armed means that there was a beat. Unknown means that the
+	// supervisor cannot be asked now.
 	Silent  time.Duration
 	Armed   bool
 	Unknown bool
@@ -99,8 +102,6 @@ type Seen struct {
 	Hung bool
 	// Ending means that the supervisor is draining or killing the incarnation.
 	Ending bool
-	// DoneFor is the time since the outcome was reported.
-	DoneFor time.Duration
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
 }
@@ -215,17 +216,17 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return step
 	}
 	level := Liveness(seen.Silent, seen.Armed, rules.Heartbeat)
+	if declared := declaredLevel(level); declared != r.Liveness && declared != agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED {
+		return emit(&agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: r.Incarnation.N,
+			Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: declared, Silent: durationpb.New(seen.Silent)}},
+		}, "its liveness changed")
+	}
 	switch {
 	case level == agboxv1.AgentLiveness_AGENT_LIVENESS_ZOMBIE, level == agboxv1.AgentLiveness_AGENT_LIVENESS_CRASHED && seen.Hung:
 		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_ZOMBIE, Why: fmt.Sprintf("it has been silent for %v", seen.Silent)}
 	case r.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD && r.Done == nil:
 		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT, Why: "its context is used up"}
-	}
-	if declared := declaredLevel(level); declared != r.Liveness && (declared != agboxv1.AgentLiveness_AGENT_LIVENESS_UNSPECIFIED) {
-		return emit(&agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: r.Incarnation.N,
-			Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: declared}},
-		}, "its liveness changed")
 	}
 	return Step{Wake: nextLook(r, seen, rules, now)}
 }
@@ -234,7 +235,7 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
 	drained := agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	switch {
-	case r.Done != nil && seen.DoneFor >= doneGrace:
+	case r.Done != nil && now.Sub(r.DoneAt) >= doneGrace:
 		return Step{Do: Drain, End: drained, Why: "it has reported its outcome and goes on"}, true
 	case r.overBudget(rules.Budget):
 		return Step{Do: Drain, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET, Why: "its budget is used up"}, true
@@ -290,6 +291,7 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 }
 
 // nextLook is the earliest time at which the same observation would lead to another step.
+// Silence needs no time: the supervisor tells when it has lasted long enough.
 func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 	var soonest time.Time
 	in := func(d time.Duration) {
@@ -300,11 +302,8 @@ func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 			soonest = at
 		}
 	}
-	if seen.Armed || rules.Heartbeat.Required {
-		in(rules.Heartbeat.nextLevel(seen.Silent) - seen.Silent)
-	}
 	if r.Done != nil {
-		in(doneGrace - seen.DoneFor)
+		in(r.DoneAt.Add(doneGrace).Sub(now))
 	}
 	in(idleSince(r, rules, now))
 	return soonest

@@ -64,6 +64,14 @@ func TestNext(t *testing.T) {
 	crashed := &agboxv1.IncarnationEnd{Kind: exited, ExitCode: 1, Spoke: true}
 	orphan := &agboxv1.IncarnationEnd{Kind: lost}
 	stopped := &agboxv1.IncarnationEnd{Kind: drained, DrainedFor: forDrain}
+	declare := func(level string) func(*history) {
+		return func(h *history) {
+			h.add(&agboxv1.AgentEvent{
+				Type: agboxv1.AgentEventType_AGENT_LIVENESS, Incarnation: h.r.Incarnations,
+				Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Liveness: agboxv1.AgentLiveness(agboxv1.AgentLiveness_value["AGENT_LIVENESS_"+level])}},
+			})
+		}
+	}
 	for _, row := range []struct {
 		name   string
 		before func(*history)
@@ -97,13 +105,21 @@ func TestNext(t *testing.T) {
 		{"pause wanted, drains", pause, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Ending: true}, nil, 0, "rest"},
 		{"sandbox is to stop", nil, Seen{Sandbox: SandboxStopping, Exec: ExecRunning}, nil, 0, "drain DRAINED DRAINED"},
 		{"outcome reported", done, ready, nil, 0, "rest until 10s"},
-		{"outcome reported, goes on", done, Seen{Sandbox: SandboxReady, Exec: ExecRunning, DoneFor: 10 * time.Second}, nil, 0, "drain DRAINED UNSPECIFIED"},
+		{"outcome reported, goes on", done, ready, nil, 10 * time.Second, "drain DRAINED UNSPECIFIED"},
 		{"budget used up", func(h *history) { h.progress(500_000, 0, 1) }, ready, nil, 0, "drain BUDGET UNSPECIFIED"},
 		{"paused", func(h *history) { h.pauseFor(forApproval) }, ready, nil, time.Minute, "rest until 30m0s"},
 		{"paused for too long", func(h *history) { h.pauseFor(forApproval) }, ready, nil, 30 * time.Minute, "drain DRAINED IDLE"},
 		{"silent, looked at", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 2 * time.Minute}, nil, 0, "AGENT_LIVENESS"},
-		{"silent and hung", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 91 * time.Second, Hung: true}, nil, 0, "end-incarnation ZOMBIE"},
-		{"silent for five minutes", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 5 * time.Minute}, nil, 0, "end-incarnation ZOMBIE"},
+		{"reports are there", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, nil, 0, "consume"},
+		{"reports are there, ready at start", begun, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, func(r *Rules) { r.ReadyStart = true }, 0, "AGENT_PHASE"},
+		{"reports are there, dying", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true, Ending: true}, nil, 0, "consume"},
+		{"reports are there, killed", kill, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unread: true}, nil, 0, "kill"},
+		{"silent and hung", declare("CRASHED"), Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 91 * time.Second, Hung: true}, nil, 0, "end-incarnation ZOMBIE"},
+		{"silent and hung, not declared", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 91 * time.Second, Hung: true}, nil, 0, "AGENT_LIVENESS"},
+		{"silent and busy", declare("CRASHED"), Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 299 * time.Second}, nil, 0, "rest"},
+		{"beats again", declare("ESCALATED"), Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: time.Second}, nil, 0, "AGENT_LIVENESS"},
+		{"a missing beat is not declared", declare("ACTIVE"), Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 40 * time.Second}, nil, 0, "rest"},
+		{"silent for five minutes", declare("ZOMBIE"), Seen{Sandbox: SandboxReady, Exec: ExecRunning, Armed: true, Silent: 5 * time.Minute}, nil, 0, "end-incarnation ZOMBIE"},
 		{"silence unknown", nil, Seen{Sandbox: SandboxReady, Exec: ExecRunning, Unknown: true, Armed: true, Silent: time.Hour}, nil, 0, "rest"},
 		{"context dying", func(h *history) { h.context(agboxv1.AgentContext_AGENT_CONTEXT_DYING) }, ready, nil, 0, "rest"},
 		{"context dead", func(h *history) { h.context(contextDead) }, ready, nil, 0, "end-incarnation CONTEXT"},

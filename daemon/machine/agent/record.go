@@ -63,8 +63,10 @@ type Record struct {
 	PauseWanted *agboxv1.AgentPause
 	// Kill is the wish to end the agent, or nil.
 	Kill *agboxv1.AgentKill
-	// Done is the reported outcome. After the end it is the outcome that was decided.
-	Done *agboxv1.AgentDone
+	// Done is the reported outcome, and DoneAt when it was recorded first. After the end it is
+	// the outcome that was decided.
+	Done   *agboxv1.AgentDone
+	DoneAt time.Time
 
 	// Crashes counts the crashes of the program. OOMs counts those among them for lack of
 	// memory. Errors has the folded messages of the last three, oldest first.

@@ -2990,6 +2990,9 @@ type Agent struct {
 	LastSequence uint64 `protobuf:"varint,25,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	// The result of the readiness probe of the running incarnation. Unset if it has none.
 	Ready *bool `protobuf:"varint,26,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	// What the running incarnation says about itself. Unspecified if it does not run, or its
+	// supervisor cannot be asked.
+	Lifecycle AgentLifecycle `protobuf:"varint,27,opt,name=lifecycle,proto3,enum=agbox.v1.AgentLifecycle" json:"lifecycle,omitempty"`
 	// Only in GetAgent.
 	Spec          *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd       *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -3209,6 +3212,13 @@ func (x *Agent) GetReady() bool {
 	return false
 }
 
+func (x *Agent) GetLifecycle() AgentLifecycle {
+	if x != nil {
+		return x.Lifecycle
+	}
+	return AgentLifecycle_AGENT_LIFECYCLE_UNSPECIFIED
+}
+
 func (x *Agent) GetSpec() *AgentSpec {
 	if x != nil {
 		return x.Spec
@@ -3419,7 +3429,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xba\b\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf2\b\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3451,7 +3461,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\acontext\x18\x17 \x01(\x0e2\x16.agbox.v1.AgentContextR\acontext\x12\x1a\n" +
 	"\bdegraded\x18\x18 \x01(\tR\bdegraded\x12#\n" +
 	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12\x19\n" +
-	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x12'\n" +
+	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x126\n" +
+	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEndB\b\n" +
 	"\x06_ready*\xae\x02\n" +
@@ -3687,13 +3698,14 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	28, // 63: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
 	3,  // 64: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
 	4,  // 65: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	12, // 66: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	25, // 67: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	2,  // 66: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	12, // 67: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	25, // 68: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

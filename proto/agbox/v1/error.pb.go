@@ -202,6 +202,9 @@ const (
 	// Agents in the sandbox have not ended, and the request asked to spare them.
 	// FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_HAS_AGENTS ErrorReason = 134
+	// agbox has ended the incarnation of an agent, which is to be replaced: it was silent for
+	// too long, or its context was used up. In events of execs only.
+	ErrorReason_AGENT_REAPED ErrorReason = 135
 	// The liveness probe of an agent failed, so its program was ended.
 	ErrorReason_AGENT_NOT_ALIVE ErrorReason = 140
 	// The program of an agent was not ready in time, so it was ended.
@@ -289,6 +292,7 @@ var (
 		128: "CHECKPOINT_INVALID",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		134: "SANDBOX_HAS_AGENTS",
+		135: "AGENT_REAPED",
 		140: "AGENT_NOT_ALIVE",
 		141: "AGENT_NOT_STARTED",
 	}
@@ -371,6 +375,7 @@ var (
 		"CHECKPOINT_INVALID":             128,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"SANDBOX_HAS_AGENTS":             134,
+		"AGENT_REAPED":                   135,
 		"AGENT_NOT_ALIVE":                140,
 		"AGENT_NOT_STARTED":              141,
 	}
@@ -407,7 +412,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xba\x0e\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xcd\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -489,7 +494,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x17\n" +
-	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x14\n" +
+	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +
+	"\fAGENT_REAPED\x10\x87\x01\x12\x14\n" +
 	"\x0fAGENT_NOT_ALIVE\x10\x8c\x01\x12\x16\n" +
 	"\x11AGENT_NOT_STARTED\x10\x8d\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 

@@ -119,6 +119,9 @@ type IncarnationNews struct {
 	Armed bool `protobuf:"varint,4,opt,name=armed,proto3" json:"armed,omitempty"`
 	// The newest state that it has reported, as in the journal.
 	Lifecycle string `protobuf:"bytes,5,opt,name=lifecycle,proto3" json:"lifecycle,omitempty"`
+	// Silent for hung_after_ms, its processes are stopped, or have used neither processor nor
+	// input and output for a beat_interval_ms.
+	Hung bool `protobuf:"varint,6,opt,name=hung,proto3" json:"hung,omitempty"`
 	// The result of its readiness probe. Unset if it has none.
 	Ready         *bool `protobuf:"varint,16,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -190,6 +193,13 @@ func (x *IncarnationNews) GetLifecycle() string {
 	return ""
 }
 
+func (x *IncarnationNews) GetHung() bool {
+	if x != nil {
+		return x.Hung
+	}
+	return false
+}
+
 func (x *IncarnationNews) GetReady() bool {
 	if x != nil && x.Ready != nil {
 		return *x.Ready
@@ -204,6 +214,14 @@ type AgentBoot struct {
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Number of the incarnation, from 1.
 	Incarnation uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Times of silence at which news are sent, in milliseconds and ascending. The supervisor
+	// measures: a daemon that was away, or a machine that slept, must not look like silence.
+	SilencesMs []uint64 `protobuf:"varint,3,rep,packed,name=silences_ms,json=silencesMs,proto3" json:"silences_ms,omitempty"`
+	// The silences count from the start. Otherwise the first beat begins them.
+	BeatRequired   bool   `protobuf:"varint,4,opt,name=beat_required,json=beatRequired,proto3" json:"beat_required,omitempty"`
+	BeatIntervalMs uint64 `protobuf:"varint,5,opt,name=beat_interval_ms,json=beatIntervalMs,proto3" json:"beat_interval_ms,omitempty"`
+	// The silence at which the processes are looked at.
+	HungAfterMs uint64 `protobuf:"varint,6,opt,name=hung_after_ms,json=hungAfterMs,proto3" json:"hung_after_ms,omitempty"`
 	// Percentages from which the context ages and dies, and the number of final calls. 0 means
 	// the default, as a daemon sends that is older than these fields.
 	ContextAging      uint32 `protobuf:"varint,25,opt,name=context_aging,json=contextAging,proto3" json:"context_aging,omitempty"`
@@ -265,6 +283,34 @@ func (x *AgentBoot) GetAgentId() string {
 func (x *AgentBoot) GetIncarnation() uint32 {
 	if x != nil {
 		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetSilencesMs() []uint64 {
+	if x != nil {
+		return x.SilencesMs
+	}
+	return nil
+}
+
+func (x *AgentBoot) GetBeatRequired() bool {
+	if x != nil {
+		return x.BeatRequired
+	}
+	return false
+}
+
+func (x *AgentBoot) GetBeatIntervalMs() uint64 {
+	if x != nil {
+		return x.BeatIntervalMs
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetHungAfterMs() uint64 {
+	if x != nil {
+		return x.HungAfterMs
 	}
 	return 0
 }
@@ -530,18 +576,24 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x14guest/v1/agent.proto\x12\bguest.v1\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
-	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xb4\x01\n" +
+	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xc8\x01\n" +
 	"\x0fIncarnationNews\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
 	"\tsilent_ms\x18\x03 \x01(\x04R\bsilentMs\x12\x14\n" +
 	"\x05armed\x18\x04 \x01(\bR\x05armed\x12\x1c\n" +
-	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x19\n" +
+	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x12\n" +
+	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xe6\x03\n" +
+	"\x06_ready\"\xfa\x04\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12#\n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
+	"\vsilences_ms\x18\x03 \x03(\x04R\n" +
+	"silencesMs\x12#\n" +
+	"\rbeat_required\x18\x04 \x01(\bR\fbeatRequired\x12(\n" +
+	"\x10beat_interval_ms\x18\x05 \x01(\x04R\x0ebeatIntervalMs\x12\"\n" +
+	"\rhung_after_ms\x18\x06 \x01(\x04R\vhungAfterMs\x12#\n" +
 	"\rcontext_aging\x18\x19 \x01(\rR\fcontextAging\x12#\n" +
 	"\rcontext_dying\x18\x1a \x01(\rR\fcontextDying\x12.\n" +
 	"\x13context_final_calls\x18\x1b \x01(\rR\x11contextFinalCalls\x12.\n" +

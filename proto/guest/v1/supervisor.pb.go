@@ -160,6 +160,8 @@ const (
 	EndCause_END_CAUSE_LIVENESS EndCause = 6
 	// An incarnation was not ready in time.
 	EndCause_END_CAUSE_STARTUP EndCause = 7
+	// Cancel with reap.
+	EndCause_END_CAUSE_REAP EndCause = 8
 )
 
 // Enum value maps for EndCause.
@@ -172,6 +174,7 @@ var (
 		4: "END_CAUSE_STOP",
 		6: "END_CAUSE_LIVENESS",
 		7: "END_CAUSE_STARTUP",
+		8: "END_CAUSE_REAP",
 	}
 	EndCause_value = map[string]int32{
 		"END_CAUSE_NONE":         0,
@@ -181,6 +184,7 @@ var (
 		"END_CAUSE_STOP":         4,
 		"END_CAUSE_LIVENESS":     6,
 		"END_CAUSE_STARTUP":      7,
+		"END_CAUSE_REAP":         8,
 	}
 )
 
@@ -968,7 +972,9 @@ type CancelRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	// Milliseconds between SIGTERM and SIGKILL.
-	GraceMs       uint32 `protobuf:"varint,2,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	GraceMs uint32 `protobuf:"varint,2,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	// The exec is an incarnation that must be replaced; its end_cause becomes REAP.
+	Reap          bool `protobuf:"varint,3,opt,name=reap,proto3" json:"reap,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1015,6 +1021,13 @@ func (x *CancelRequest) GetGraceMs() uint32 {
 		return x.GraceMs
 	}
 	return 0
+}
+
+func (x *CancelRequest) GetReap() bool {
+	if x != nil {
+		return x.Reap
+	}
+	return false
 }
 
 type CancelResponse struct {
@@ -1900,10 +1913,11 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x04name\x18\x0e \x01(\tR\x04name\x12)\n" +
 	"\x05agent\x18\x0f \x01(\v2\x13.guest.v1.AgentBootR\x05agent\"9\n" +
 	"\rStartResponse\x12(\n" +
-	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"C\n" +
+	"\x04exec\x18\x01 \x01(\v2\x14.guest.v1.ExecRecordR\x04exec\"W\n" +
 	"\rCancelRequest\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x19\n" +
-	"\bgrace_ms\x18\x02 \x01(\rR\agraceMs\"*\n" +
+	"\bgrace_ms\x18\x02 \x01(\rR\agraceMs\x12\x12\n" +
+	"\x04reap\x18\x03 \x01(\bR\x04reap\"*\n" +
 	"\x0eCancelResponse\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\"@\n" +
 	"\rSignalRequest\x12\x17\n" +
@@ -1980,7 +1994,7 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x05*\xab\x01\n" +
+	"\x13START_FAILURE_OTHER\x10\x05*\xbf\x01\n" +
 	"\bEndCause\x12\x12\n" +
 	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
 	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +
@@ -1988,7 +2002,8 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x03\x12\x12\n" +
 	"\x0eEND_CAUSE_STOP\x10\x04\x12\x16\n" +
 	"\x12END_CAUSE_LIVENESS\x10\x06\x12\x15\n" +
-	"\x11END_CAUSE_STARTUP\x10\a2\xfc\x03\n" +
+	"\x11END_CAUSE_STARTUP\x10\a\x12\x12\n" +
+	"\x0eEND_CAUSE_REAP\x10\b2\xfc\x03\n" +
 	"\n" +
 	"Supervisor\x128\n" +
 	"\x05Hello\x12\x16.guest.v1.HelloRequest\x1a\x17.guest.v1.HelloResponse\x128\n" +

@@ -51,6 +51,8 @@ type Config struct {
 	Quota *logs.Quota
 	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
 	Disk func(fn func())
+	// Look returns what the processes of an exec do.
+	Look func(execID string) Activity
 }
 
 // Server takes the reports of all incarnations of a sandbox. It listens from the first
@@ -122,8 +124,9 @@ func (a *Access) Extend(env []string) []string {
 type Boot struct {
 	ExecID, AgentID string
 	// Number is that of the incarnation, from 1.
-	Number uint32
-	Bounds Bounds
+	Number    uint32
+	Bounds    Bounds
+	Heartbeat Heartbeat
 	// Work is what the agent has to do, or nil.
 	Work []byte
 }
@@ -134,6 +137,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 		return nil, err
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
+	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
 	work, err := s.placeWork(b)
 	if err != nil {
@@ -144,6 +148,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	defer s.mu.Unlock()
 	s.byToken[access.token], s.byExec[b.ExecID] = in, access.token
 	s.wakeLocked()
+	s.measureLocked(in, in.pulse.begun)
 	return access, nil
 }
 
@@ -156,8 +161,13 @@ func (s *Server) End(execID string) {
 	delete(s.byExec, execID)
 	delete(s.byToken, token)
 	s.disownLocked(in)
+	if ok {
+		in.pulse.ended = true
+		s.measureLocked(in, time.Now()) // stops the timer
+	}
 	s.mu.Unlock()
 	if ok {
+		close(in.done)
 		in.end()
 		s.removeWork(execID)
 	}
@@ -249,7 +259,17 @@ type incarnation struct {
 	over    bool
 	beat    time.Time // of the newest beat in the journal
 
-	pulse pulse // guarded by Server.mu
+	heartbeat Heartbeat
+	// done is closed at the end.
+	done chan struct{}
+
+	// The fields below are guarded by Server.mu.
+
+	pulse pulse
+	// alarm measures the silence; nil before it counts. probing means that there is a
+	// goroutine of probe.
+	alarm   *time.Timer
+	probing bool
 }
 
 // beatEvery is how often a beat gets a row of its own at most.
@@ -263,7 +283,7 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 		return in.sum, refused(codeToken)
 	}
 	if r.Op == journal.Beat {
-		in.server.changed(in, func(p *pulse) { p.beat, p.beats = now, p.beats+1 })
+		in.server.beaten(in, now)
 		if !in.beat.IsZero() && now.Sub(in.beat) < beatEvery {
 			return in.sum, nil
 		}

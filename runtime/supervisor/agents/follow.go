@@ -37,6 +37,8 @@ type News struct {
 	Lifecycle string
 	// Ready is the result of its readiness probe, or nil.
 	Ready *bool
+	// Hung means that it is silent and its processes do nothing.
+	Hung bool
 }
 
 // pulse is what followers are told about an incarnation. Server.mu guards it.
@@ -52,6 +54,10 @@ type pulse struct {
 	ready     *bool
 	// changes counts the changes that are more than a beat. beats counts the beats.
 	changes, beats uint64
+	// silences is the number of Heartbeat.Silences that have passed.
+	silences int
+	hung     bool
+	ended    bool
 }
 
 // news describes an incarnation. Server.mu is held.
@@ -60,7 +66,10 @@ func (in *incarnation) news(now time.Time) News {
 	if !p.beat.IsZero() {
 		since = p.beat
 	}
-	return News{ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle, Ready: p.ready}
+	return News{
+		ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle,
+		Ready: p.ready, Hung: p.hung,
+	}
 }
 
 // told is what a follower was told about an incarnation.

@@ -13,7 +13,7 @@ import (
 
 // admitted is an incarnation of a server that does not listen.
 func admitted(s *Server, execID string) *incarnation {
-	in := &incarnation{server: s, execID: execID, sum: journal.Start()}
+	in := &incarnation{server: s, execID: execID, sum: journal.Start(), done: make(chan struct{})}
 	in.pulse = pulse{begun: time.Now(), lifecycle: journal.Booting}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,9 +26,7 @@ func reported(in *incarnation) {
 	in.server.changed(in, func(p *pulse) { p.rows, p.changes = p.rows+1, p.changes+1 })
 }
 
-func beaten(in *incarnation) {
-	in.server.changed(in, func(p *pulse) { p.beat, p.beats = time.Now(), p.beats+1 })
-}
+func beaten(in *incarnation) { in.server.beaten(in, time.Now()) }
 
 func TestAFollowerGetsTheNewestNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
