@@ -348,7 +348,8 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 			}},
 		}, "its sandbox is ready")
 	case SandboxFailed:
-		if r.Incarnations == 0 || seen.Ensured >= maxEnsured {
+		// One that exists for others may have failed a moment ago, and can be resumed.
+		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured {
 			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")
 		}
 		if due := seen.EnsuredAt.Add(ensurePause << max(0, seen.Ensured-1)); seen.Ensured > 0 && now.Before(due) {

@@ -85,6 +85,7 @@ func TestNext(t *testing.T) {
 		{"new, sandbox ready", fresh, Seen{Sandbox: SandboxReady}, nil, 0, "AGENT_BEGUN"},
 		{"new, sandbox stopped", fresh, Seen{Sandbox: SandboxStopped}, nil, 0, "ensure-sandbox"},
 		{"new, sandbox failed", fresh, Seen{Sandbox: SandboxFailed}, nil, 0, "end FAILED"},
+		{"new, not owned, sandbox failed", func(h *history) { fresh(h); h.r.Owned = false }, Seen{Sandbox: SandboxFailed}, nil, 0, "ensure-sandbox"},
 		{"new, breaker open", fresh, Seen{Sandbox: SandboxReady, BreakerOpen: true}, nil, 0, "end FAILED"},
 		{"new, killed", all(fresh, kill), Seen{Sandbox: SandboxReady}, nil, 0, "end ABORTED"},
 		{"new, not owned, sandbox deleted", func(h *history) { fresh(h); h.r.Owned = false }, Seen{}, nil, 0, "end FAILED"},
