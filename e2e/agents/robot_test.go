@@ -55,7 +55,7 @@ func TestARobotCompletesItsWorkWhateverDies(t *testing.T) {
 	if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), runtime.PrimaryName(box), "KILL"); err != nil {
 		t.Fatal(err)
 	}
-	if err := folder.Go("go"); err != nil {
+	if err := folder.Go(); err != nil {
 		t.Fatal(err)
 	}
 	a := await(t, in, id, "COMPLETED")

@@ -32,7 +32,7 @@ func employ(t *testing.T, shops []workshop, number int, p robot.Plan) (ids []str
 func finish(t *testing.T, shops []workshop, ids []string, p robot.Plan, incarnations int) {
 	t.Helper()
 	for _, s := range shops {
-		if err := s.folder.Go("go"); err != nil {
+		if err := s.folder.Go(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestAgentsGoOnWhileThereIsNoDaemon(t *testing.T) {
 	ids := employ(t, shops, number, plan)
 	w.kill(t)
 	for _, s := range shops {
-		if err := s.folder.Go("go"); err != nil {
+		if err := s.folder.Go(); err != nil {
 			t.Fatal(err)
 		}
 	}

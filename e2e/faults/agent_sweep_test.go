@@ -108,3 +108,44 @@ func TestAnAgentDiesAtEachReport(t *testing.T) {
 	row.Ran(len(plans))
 	w.check(t)
 }
+
+func TestAnAgentGoesOnWhenItsSupervisorDiesInAWrite(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 54, "SIGKILL of agbox-init at every second boundary of reports of an agent", 0)
+	w := newWorkshop(t, newWitness(t, harness.New(t)))
+	plan := robot.Plan{Steps: 3, Seed: 6, WaitAt: 2}
+	seen := make(map[string]int)
+	for n := 1; n < mostBoundaries; n += 2 {
+		id := fmt.Sprintf("a-%d", n)
+		if err := w.spawn(harness.Bounded(t), id, plan); err != nil {
+			t.Fatal(err)
+		}
+		harness.Eventually(t, "the robot waits", func() bool { return w.folder.Story(t, id).Effects() == 1 })
+		tr, killed := traceAndKill(t, w.pidInside(t, w.box), n), make(chan string, 1)
+		go func() { killed <- tr.killed() }() // ends with the tracer
+		if err := w.folder.Go(id); err != nil {
+			t.Fatal(err)
+		}
+		err := w.await(harness.Bounded(t), id, agboxv1.AgentState_AGENT_STATE_COMPLETED)
+		tr.end()
+		before := <-killed
+		if err != nil {
+			t.Fatalf("with a kill at boundary %d (%s): %v", n, before, err)
+		}
+		w.completed(t, id, plan, 0)
+		if before == "" {
+			break
+		}
+		seen[before]++
+	}
+	if seen["fdatasync"] == 0 || seen["send"] == 0 {
+		t.Errorf("agbox-init was killed before %s; want it in journal writes and answers", counted(seen))
+	}
+	kills := 0
+	for _, times := range seen {
+		kills += times
+	}
+	row.Ran(kills)
+	row.Note("agbox-init: before %s", counted(seen))
+	w.check(t)
+}

@@ -52,8 +52,12 @@ func Place(folder string) (Folder, error) {
 // Mount returns the flags of "agbox create" and "agbox agent spawn" that mount the folder.
 func (f Folder) Mount() []string { return []string{"--mount", string(f) + ":" + inside + ":rw"} }
 
-// Go opens a gate: robots with that gate go on.
-func (f Folder) Go(gate string) error {
+// Go opens the gate of all robots, or that of one agent.
+func (f Folder) Go(agentID ...string) error {
+	gate := "go"
+	if len(agentID) > 0 {
+		gate = agentID[0] + ".go"
+	}
 	return os.WriteFile(filepath.Join(string(f), gate), nil, 0o600)
 }
 
@@ -73,7 +77,7 @@ type Plan struct {
 	Die string
 	// Pace is a pause after each step.
 	Pace time.Duration
-	// WaitAt is a step before which it waits for the gate "go". 0 means none.
+	// WaitAt is a step before which it waits for Folder.Go. 0 means none.
 	WaitAt int
 	// Beat is the time between beats. 0 means none.
 	Beat time.Duration

@@ -102,8 +102,10 @@ func environment() map[string]string {
 // wait returns once a step may begin.
 func (r *robot) wait(step int) {
 	for step == r.waitAt && !r.terminated() {
-		if _, err := os.Stat(filepath.Join(r.folder, "go")); err == nil {
-			return
+		for _, gate := range []string{"go", r.agentID + ".go"} {
+			if _, err := os.Stat(filepath.Join(r.folder, gate)); err == nil {
+				return
+			}
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
