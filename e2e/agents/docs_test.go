@@ -142,6 +142,7 @@ func TestTheCommandsOfTheDocumentationWork(t *testing.T) {
 	if !strings.HasPrefix(out[2], "NAME ") || !strings.Contains(out[3], "works\n") || out[4] != "works\n" || !strings.Contains(out[5], "COMPLETED") {
 		t.Errorf("the commands print %q", out)
 	}
+	in.Must(t, "config", "validate", filepath.Join(project(t, "image: x\n"+all["probes"]), "agbox.yaml"))
 	dir := project(t, replace.Replace(all["file"]))
 	in.Agbox(t, "config", "validate", filepath.Join(dir, "agbox.yaml")).Want(t, 2) // without the file of the work
 	if err := os.WriteFile(filepath.Join(dir, "task.md"), []byte("Fix it."), 0o600); err != nil {
