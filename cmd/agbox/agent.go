@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/agbox/agbox/client"
@@ -45,12 +47,14 @@ type agentSpawnOptions struct {
 	specOptions
 	id, in, class, title, model, ready, onLoss string
 	work                                       string
-	envs                                       []string
-	attempts                                   uint32
-	delays                                     []time.Duration
-	failures                                   uint32
-	window, cooldown                           time.Duration
-	attach                                     bool
+	// ofSandbox are the flags about a new sandbox.
+	ofSandbox        []*pflag.Flag
+	envs             []string
+	attempts         uint32
+	delays           []time.Duration
+	failures         uint32
+	window, cooldown time.Duration
+	attach           bool
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -111,7 +115,14 @@ DEAD_LETTER.`,
 	f.DurationVar(&o.cooldown, "breaker-cooldown", 0, "for this `TIME`; then one new agent is tried (default 30m)")
 	f.BoolVar(&o.attach, "attach", false, "watch the agent until it has ended, as \"agbox agent attach\" does, instead of printing its id")
 	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
+	var own []string
+	f.VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
 	o.addFlags(cmd) // after those that are about the agent, because there are many
+	f.VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(own, flag.Name) {
+			o.ofSandbox = append(o.ofSandbox, flag)
+		}
+	})
 	return cmd
 }
 
@@ -143,7 +154,7 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 		req.AgentId = client.NewID()
 	}
 	if o.in != "" {
-		return req, nil
+		return req, o.noSandbox()
 	}
 	input, err := orLeave(ctx, func() (*client.SpecInput, error) { return o.sandboxRequest(a, "", nil) })
 	if err != nil {
@@ -184,6 +195,16 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 	}
 	spec.Breaker = o.breakerLimits()
 	return spec, nil
+}
+
+// noSandbox refuses flags about a sandbox when the agent runs in one that exists.
+func (o *agentSpawnOptions) noSandbox() error {
+	for _, flag := range o.ofSandbox {
+		if flag.Changed {
+			return usagef("--in runs the agent in a sandbox that exists, and --%s describes a new one: leave out one of them.", flag.Name)
+		}
+	}
+	return nil
 }
 
 // workFile makes the path of the work absolute. The daemon does not know the home of the

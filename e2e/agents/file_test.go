@@ -74,10 +74,11 @@ func TestAnAgentWithoutACommandIsRefused(t *testing.T) {
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageBusybox)
 	for want, args := range map[string][]string{
-		"An agent needs a command: give the program that it runs, or write it": {"--in", "demo"},
-		"needs the agent's COMMAND after --":                                   {"--in", "demo", "--"},
-		"agent.envs[\"API_KEY\"]: The variable \"API_KEY\" is a secret":        {"--in", "demo", "--agent-env", "API_KEY=x", "--", "true"},
-		"agbox.yaml:3:15: agent.heartbeat.stale: interval is 15s and stale":    {"-f", filepath.Join(project(t, "image: x\nagent:\n  heartbeat: {stale: 1s}\n"), "agbox.yaml")},
+		"An agent needs a command: give the program that it runs, or write it":        {"--in", "demo"},
+		"--in runs the agent in a sandbox that exists, and --env describes a new one": {"--in", "demo", "-e", "A=b", "--", "true"},
+		"needs the agent's COMMAND after --":                                          {"--in", "demo", "--"},
+		"agent.envs[\"API_KEY\"]: The variable \"API_KEY\" is a secret":               {"--in", "demo", "--agent-env", "API_KEY=x", "--", "true"},
+		"agbox.yaml:3:15: agent.heartbeat.stale: interval is 15s and stale":           {"-f", filepath.Join(project(t, "image: x\nagent:\n  heartbeat: {stale: 1s}\n"), "agbox.yaml")},
 	} {
 		if r := in.Agbox(t, append([]string{"agent", "spawn"}, args...)...).Want(t, 2); !strings.Contains(r.Stderr, want) {
 			t.Errorf("%q: %s", args, r.Stderr)
