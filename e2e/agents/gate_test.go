@@ -104,3 +104,22 @@ func TestTheBudgetIsKeptWithoutADaemon(t *testing.T) {
 		t.Errorf("an agent without an incarnation has the context %s", a.GetContext())
 	}
 }
+
+func TestSuccessorsGoOnThroughKillsOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `[ $AGBOX_INCARNATION = 4 ] && exec agbox-agent done complete
+		agbox-agent context 101; exec sleep 1000`, "--in", "demo")
+	for range 6 {
+		in.KillDaemon(t)
+		in.Must(t, "agent", "ls")
+	}
+	a := await(t, in, id, "COMPLETED")
+	if a.GetCrashes() != 0 || a.GetIncarnation() != 4 {
+		t.Errorf("%d crashes, %d incarnations; want 0 and 4", a.GetCrashes(), a.GetIncarnation())
+	}
+	if got := strings.Count(strings.Join(history(t, in.Client(t), id), ", "), "CONTEXT DEAD, INCARNATION_ENDED CONTEXT, PAUSED SUCCESSION, BEGUN"); got != 3 {
+		t.Errorf("%d successions in %v", got, history(t, in.Client(t), id))
+	}
+}
