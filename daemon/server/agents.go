@@ -100,6 +100,9 @@ func (s *agentCalls) placeInOwn(ctx context.Context, req *agboxv1.SpawnAgentRequ
 	if known, again := s.ledger.Agent(n.ID); again {
 		n.Own = own.GetCreateSpec() // accepted before; only that there is one is compared
 		n.Spec, n.SandboxID = s.admission.AgentOf(own), known.SandboxID
+		if n.Spec.GetWork() != "" && known.Spec.GetWork() != "" {
+			n.Spec.Work = known.Spec.GetWork() // stored without symbolic links, which may lead elsewhere by now
+		}
 		return nil
 	}
 	var err error

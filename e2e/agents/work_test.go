@@ -67,3 +67,25 @@ agent:
 		t.Errorf("a file without its work: %s", r.Stderr)
 	}
 }
+
+// TestASpawnWithWorkBehindALinkIsRepeatable: what a file of the folder names is stored
+// without symbolic links, and a client repeats a request whose answer was lost.
+func TestASpawnWithWorkBehindALinkIsRepeatable(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	dir := project(t, "image: "+harness.ImageBusybox+"\nagent: {command: [sh, -c, 'cat \"$AGBOX_WORK\"'], work: link.md}\n")
+	if err := os.WriteFile(filepath.Join(dir, "task.md"), []byte("fix it\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("task.md", filepath.Join(dir, "link.md")); err != nil {
+		t.Fatal(err)
+	}
+	spawn := []string{"agent", "spawn", "--id", "a-1", "-f", filepath.Join(dir, "agbox.yaml")}
+	in.Must(t, spawn...)
+	await(t, in, "a-1", "COMPLETED")
+	harness.WantSame(t, "output", in.Must(t, "agent", "logs", "a-1"), "fix it")
+	if again := in.Must(t, spawn...); again != "a-1" {
+		t.Errorf("the repeated request made %s", again)
+	}
+	in.Must(t, "agent", "rm", "a-1")
+}
