@@ -134,6 +134,7 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 		Kind: kindOf(a, exec, reports.at.Sum), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
 		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.at.Sum.Used),
 		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
+		LastTool: reports.at.Sum.LastTool,
 	}
 	if steps := reports.at.Sum.Steps; steps > 0 {
 		end.Step = &steps

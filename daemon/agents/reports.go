@@ -119,7 +119,7 @@ func rowEvent(row journal.Row) *agboxv1.AgentEvent {
 // progress returns the event with the new totals of an agent, or nil if they are as
 // recorded.
 func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
-	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget {
+	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget && sum.LLMCalls+sum.ToolCalls == 0 {
 		return nil
 	}
 	before, used := a.Incarnation.Before, usage(sum.Used)
@@ -131,6 +131,7 @@ func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
 			CostMicroUsd: before.GetTotal().GetCostMicroUsd() + used.GetCostMicroUsd(),
 		},
 		Steps: before.GetSteps() + sum.Steps, LastMessage: cmp.Or(sum.Said, before.GetLastMessage()),
+		LlmCalls: before.GetLlmCalls() + sum.LLMCalls, ToolCalls: before.GetToolCalls() + sum.ToolCalls,
 	}
 	if sum.OverBudget {
 		total.Refused = usage(sum.Estimate)

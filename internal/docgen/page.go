@@ -30,7 +30,7 @@ var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
 	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentBreakerLimits": "breaker",
-	"AgentProbes": "probes", "AgentProbe": "probe",
+	"AgentProbes": "probes", "AgentProbe": "probe", "AgentCalls": "calls",
 }
 
 // pageOf returns the content of docs/spec.md.
@@ -139,6 +139,8 @@ func valueOf(f protoreflect.FieldDescriptor) string {
 		word = "number"
 	case protoreflect.MessageKind:
 		switch {
+		case f.IsMap() && f.MapValue().Kind() == protoreflect.MessageKind:
+			return "map of times"
 		case f.IsMap():
 			return "map, or list of `KEY=VALUE`"
 		case f.Message().FullName() == "google.protobuf.Duration":

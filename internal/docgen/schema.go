@@ -117,6 +117,8 @@ func baseSchema() object {
 func fieldSchema(f protoreflect.FieldDescriptor, comment string) object {
 	var s object
 	switch {
+	case f.IsMap() && f.MapValue().Kind() == protoreflect.MessageKind:
+		s = object{"type": "object", "additionalProperties": valueSchema(f.MapValue())}
 	case f.IsMap():
 		s = object{"anyOf": []object{
 			{"type": "object", "additionalProperties": object{"type": []string{"string", "number"}}},

@@ -40,14 +40,18 @@ const (
 	Turn    = "turn"
 	Context = "context"
 	Gate    = "gate"
+	// Call is the begin or the end of a call, or that it is to be aborted.
+	Call = "call"
 )
 
-// The kinds of calls that Gate is about.
+// The kinds of calls. Gate is only about the first two.
 const (
 	// Tool is the call of a tool.
 	Tool = "tool"
 	// LLM is a call to a model.
 	LLM = "llm"
+	// Network is any other call to the network.
+	Network = "network"
 )
 
 // The states of the life of an incarnation.
@@ -103,6 +107,11 @@ type Row struct {
 	Name    string `json:"name,omitempty"`
 	Final   bool   `json:"final,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
+	// Of Call, beside Kind and Name. Invocation is the program's own id of the call. Reason is
+	// why it is to be aborted, or how it failed.
+	Phase      string `json:"phase,omitempty"`
+	Invocation string `json:"invocation,omitempty"`
+	Reason     string `json:"reason,omitempty"`
 }
 
 // Used is what an incarnation has used since its start.
@@ -134,6 +143,9 @@ type Summary struct {
 	// to use Estimate.
 	OverBudget bool
 	Estimate   Used
+	// LLMCalls and ToolCalls are how many calls have begun, and LastTool is the last tool.
+	LLMCalls, ToolCalls uint64
+	LastTool            string
 }
 
 // Start is the Summary before the first row.
@@ -182,6 +194,8 @@ func (s Summary) Next(r Row) (Summary, error) {
 		s.Outcome, s.Message = r.Outcome, r.Text
 	case Turn, Context, Gate:
 		return s.nextOfContext(r)
+	case Call:
+		return s.nextOfCall(r)
 	default:
 		return s, refuse("There is no report %.32q.", r.Op)
 	}

@@ -42,6 +42,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           ask whether a tool may be called. --final: it is one of the final calls
   agbox-agent gate --llm [--context PERCENT] [INPUT [USD]]
                                           ask whether a model may be called that will use so many tokens, and money
+  agbox-agent tool [--id ID] [--final] NAME -- COMMAND ARGS...
+                                          run a tool. It is ended if it takes longer than tools with that name may
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
@@ -63,22 +65,31 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		_, _ = io.WriteString(stdout, help)
 		return exitOK
 	}
-	serves := args[0] == "serve-health"
 	var request map[string]any
-	if !serves {
-		var err error
-		if request, err = parse(args); err != nil {
-			_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
-			return exitFailed
-		}
+	var tool toolCall
+	var err error
+	switch args[0] {
+	case "serve-health": // reads its arguments itself
+	case "tool":
+		err = tool.parse(args[1:])
+	default:
+		request, err = parse(args)
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+		return exitFailed
 	}
 	socket, token := variable(env, "AGBOX_AGENT_SOCKET"), variable(env, "AGBOX_TOKEN")
 	if socket == "" || token == "" {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: This is not the program of an agent: AGBOX_AGENT_SOCKET or AGBOX_TOKEN is not set. \"agbox agent spawn\" starts an agent. In a sandbox that an older agbox made, stop the agent and make the sandbox anew.")
 		return exitUnknown
 	}
-	if serves {
+	switch args[0] {
+	case "serve-health":
 		return serveHealth(ctx, args[1:], socket, token, stderr)
+	case "tool":
+		tool.socket, tool.token, tool.stdout, tool.stderr = socket, token, stdout, stderr
+		return tool.run(ctx, env)
 	}
 	request["token"] = token
 	got, raw, err := ask(ctx, socket, request)
@@ -217,6 +228,7 @@ func ask(ctx context.Context, socket string, request map[string]any) (got answer
 	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return got, nil, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	_, sent := c.Write(append(line, '\n'))
 	// The supervisor may have refused before it read everything; then its answer says why.
 	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {

@@ -151,6 +151,7 @@ func New(cfg Config) (*Supervisor, error) {
 	s.output = output.New(s.disk.do)
 	s.agents = agents.New(agents.Config{
 		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.disk.do, Look: s.activityOf,
+		KillCall: s.killCall,
 	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil

@@ -103,27 +103,28 @@ func (r *Reader) field(n *Node, f protoreflect.FieldDescriptor, m protoreflect.M
 	return o
 }
 
-// entries reads a map of strings, or a list of KEY=VALUE.
+// entries reads a map of strings, or a list of KEY=VALUE. A map of times is only a map.
 func (r *Reader) entries(n *Node, f protoreflect.FieldDescriptor, into protoreflect.Map, o *Origin) *Origin {
 	o.Fields = make(map[string]*Origin)
-	add := func(at *Origin, key, value string) {
+	add := func(at *Origin, key string, value protoreflect.Value) {
 		if before := o.Fields[key]; before != nil {
 			r.Report.Problem(at, "%s is set already, in line %d: remove one of the two", shorten(key), before.Line)
 			return
 		}
-		into.Set(protoreflect.ValueOfString(key).MapKey(), protoreflect.ValueOfString(value))
+		into.Set(protoreflect.ValueOfString(key).MapKey(), value)
 		o.Fields[key] = at
 	}
-	switch n.Kind {
-	case Null:
-	case Map:
+	texts := f.MapValue().Kind() == protoreflect.StringKind
+	switch {
+	case n.Kind == Null:
+	case n.Kind == Map:
 		for _, e := range n.Entries {
 			at := r.At(e.Key, Key(o.Path, e.Key.Text))
-			if v, ok := r.text(e.Value, f.MapValue(), at, true); ok {
+			if v, ok := r.listScalar(e.Value, f.MapValue(), at); ok {
 				add(at, e.Key.Text, v)
 			}
 		}
-	case List:
+	case n.Kind == List && texts:
 		for i, item := range n.Items {
 			at := r.At(item, Item(o.Path, i))
 			key, value, ok := strings.Cut(item.Text, "=")
@@ -131,8 +132,10 @@ func (r *Reader) entries(n *Node, f protoreflect.FieldDescriptor, into protorefl
 				r.Report.Problem(at, "%s has no value: write KEY=VALUE, or KEY: VALUE in a map", item.what())
 				continue
 			}
-			add(at, key, value)
+			add(at, key, protoreflect.ValueOfString(value))
 		}
+	case !texts:
+		r.Report.Problem(o, "Here should be a map such as NAME: 60s, and there is %s", n.what())
 	default:
 		r.Report.Problem(o, "Here should be a map such as KEY: VALUE, and there is %s", n.what())
 	}
@@ -231,7 +234,7 @@ func (r *Reader) listScalar(n *Node, f protoreflect.FieldDescriptor, at *Origin)
 
 // numeric are text fields that accept a number.
 var numeric = []protoreflect.Name{
-	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner", "cost_usd",
+	"cpu_limit", "memory_limit", "disk_limit", "shm_size", "size", "mode", "gpus", "user", "owner", "cost_usd", "http",
 }
 
 // Numeric reports whether a text field accepts a number.

@@ -97,14 +97,14 @@ func written(m protoreflect.Message) *yaml.Node {
 func writtenField(f protoreflect.FieldDescriptor, v protoreflect.Value) *yaml.Node {
 	switch {
 	case f.IsMap():
-		values := make(map[string]string)
+		values := make(map[string]*yaml.Node)
 		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-			values[k.String()] = v.String()
+			values[k.String()] = writtenValue(f.MapValue(), v)
 			return true
 		})
 		out := &yaml.Node{Kind: yaml.MappingNode}
 		for _, k := range slices.Sorted(maps.Keys(values)) {
-			out.Content = append(out.Content, text(k), text(values[k]))
+			out.Content = append(out.Content, text(k), values[k])
 		}
 		return out
 	case f.IsList():

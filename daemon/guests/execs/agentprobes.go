@@ -23,6 +23,18 @@ func probeOf(p agent.Probe) *guestv1.Probe {
 	}
 }
 
+// callsOf converts how long the calls of a program may take.
+func callsOf(c agent.CallLimits) *guestv1.CallLimits {
+	limits := &guestv1.CallLimits{
+		ConnectMs: roundedUp(c.Connect), ResponseMs: roundedUp(c.Response), LlmTotalMs: roundedUp(c.LLMTotal), LlmChunkMs: roundedUp(c.LLMChunk),
+		ToolMs: roundedUp(c.Tool), ToolsMs: make(map[string]uint64, len(c.Tools)),
+	}
+	for name, d := range c.Tools {
+		limits.ToolsMs[name] = roundedUp(d)
+	}
+	return limits
+}
+
 // roundedUp returns milliseconds. Nothing that is set becomes 0.
 func roundedUp(d time.Duration) uint64 {
 	return uint64(max(0, d+time.Millisecond-1) / time.Millisecond)

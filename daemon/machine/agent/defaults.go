@@ -70,7 +70,7 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
 	}
-	rules.Probes = probesOf(spec, rules.Heartbeat)
+	rules.Probes, rules.Calls = probesOf(spec, rules.Heartbeat), callsOf(spec.GetCalls())
 	if len(retry.GetDelays()) > 0 {
 		rules.Retry.Delays = rules.Retry.Delays[:0]
 		for _, d := range retry.GetDelays() {

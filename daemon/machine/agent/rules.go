@@ -21,6 +21,7 @@ type Rules struct {
 	// Context are the limits of the context of an incarnation.
 	Context gate.Limits
 	Probes  Probes
+	Calls   CallLimits
 	// IdleTimeout is how long an incarnation may idle in a pause before it is drained. 0
 	// means for ever.
 	IdleTimeout time.Duration

@@ -893,6 +893,7 @@ type AgentSpec struct {
 	Budget     *AgentBudget        `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
 	Probes     *AgentProbes        `protobuf:"bytes,17,opt,name=probes,proto3" json:"probes,omitempty"`
+	Calls      *AgentCalls         `protobuf:"bytes,18,opt,name=calls,proto3" json:"calls,omitempty"`
 	// How long the program may idle in a pause before it is drained. 0 means for ever. Unset
 	// means 30 minutes.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
@@ -1044,6 +1045,13 @@ func (x *AgentSpec) GetBreaker() *AgentBreakerLimits {
 func (x *AgentSpec) GetProbes() *AgentProbes {
 	if x != nil {
 		return x.Probes
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetCalls() *AgentCalls {
+	if x != nil {
+		return x.Calls
 	}
 	return nil
 }
@@ -1585,6 +1593,102 @@ func (x *AgentBudget) GetCostUsd() string {
 	return ""
 }
 
+// AgentCalls bounds the calls that the program reports with the op "call", or makes with
+// "agbox-agent tool". The supervisor tells the program to abort a call that takes longer. 0
+// means no bound.
+type AgentCalls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Until there is a connection, to the network or to a model. Unset means 30 s.
+	Connect *durationpb.Duration `protobuf:"bytes,1,opt,name=connect,proto3" json:"connect,omitempty"`
+	// The whole of a call to the network. Unset means 120 s.
+	Response *durationpb.Duration `protobuf:"bytes,2,opt,name=response,proto3" json:"response,omitempty"`
+	// The whole of a call to a model. Unset means 300 s.
+	LlmTotal *durationpb.Duration `protobuf:"bytes,3,opt,name=llm_total,json=llmTotal,proto3" json:"llm_total,omitempty"`
+	// The time between two parts of the answer of a model. It begins with the first part,
+	// because a model may think before. Unset means 60 s.
+	LlmChunk *durationpb.Duration `protobuf:"bytes,4,opt,name=llm_chunk,json=llmChunk,proto3" json:"llm_chunk,omitempty"`
+	// A call of a tool that tools does not name. Unset means 60 s.
+	Tool *durationpb.Duration `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
+	// A call of the tool with that name. Unset means 30 s for kubectl_apply and
+	// browser_screenshot, 15 s for kubectl_get, 10 s for file_read and file_write, 120 s for
+	// browser_navigate and http_request, 300 s for git_clone and 60 s for git_push.
+	Tools         map[string]*durationpb.Duration `protobuf:"bytes,6,rep,name=tools,proto3" json:"tools,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentCalls) Reset() {
+	*x = AgentCalls{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentCalls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentCalls) ProtoMessage() {}
+
+func (x *AgentCalls) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentCalls.ProtoReflect.Descriptor instead.
+func (*AgentCalls) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AgentCalls) GetConnect() *durationpb.Duration {
+	if x != nil {
+		return x.Connect
+	}
+	return nil
+}
+
+func (x *AgentCalls) GetResponse() *durationpb.Duration {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *AgentCalls) GetLlmTotal() *durationpb.Duration {
+	if x != nil {
+		return x.LlmTotal
+	}
+	return nil
+}
+
+func (x *AgentCalls) GetLlmChunk() *durationpb.Duration {
+	if x != nil {
+		return x.LlmChunk
+	}
+	return nil
+}
+
+func (x *AgentCalls) GetTool() *durationpb.Duration {
+	if x != nil {
+		return x.Tool
+	}
+	return nil
+}
+
+func (x *AgentCalls) GetTools() map[string]*durationpb.Duration {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
 // AgentBreakerLimits bounds the crashes of a class by a circuit breaker.
 type AgentBreakerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1600,7 +1704,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1612,7 +1716,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1625,7 +1729,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -1693,7 +1797,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1809,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1822,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -1987,7 +2091,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2103,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2116,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -2081,7 +2185,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2197,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2210,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2157,7 +2261,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2273,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2286,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2235,7 +2339,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2351,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2364,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2371,7 +2475,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2487,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2500,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2445,7 +2549,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2561,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2574,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2501,7 +2605,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2617,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2630,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2613,7 +2717,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2729,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2742,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2706,7 +2810,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2822,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2835,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2774,7 +2878,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2890,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +2903,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -2830,7 +2934,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2946,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2959,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -2901,7 +3005,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3017,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3030,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3002,7 +3106,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3014,7 +3118,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3027,7 +3131,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3237,7 +3341,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\b\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\t\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3257,7 +3361,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05retry\x18\x0e \x01(\v2\x14.agbox.v1.AgentRetryR\x05retry\x12-\n" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12-\n" +
-	"\x06probes\x18\x11 \x01(\v2\x15.agbox.v1.AgentProbesR\x06probes\x12F\n" +
+	"\x06probes\x18\x11 \x01(\v2\x15.agbox.v1.AgentProbesR\x06probes\x12*\n" +
+	"\x05calls\x18\x12 \x01(\v2\x14.agbox.v1.AgentCallsR\x05calls\x12F\n" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
@@ -3306,7 +3411,19 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\vAgentBudget\x12&\n" +
 	"\finput_tokens\x18\x01 \x01(\x04H\x00R\vinputTokens\x88\x01\x01\x12@\n" +
 	"\bcost_usd\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsdB\x0f\n" +
-	"\r_input_tokens\"\xb8\x01\n" +
+	"\r_input_tokens\"\xf0\x03\n" +
+	"\n" +
+	"AgentCalls\x12=\n" +
+	"\aconnect\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\aconnect\x12?\n" +
+	"\bresponse\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\bresponse\x12@\n" +
+	"\tllm_total\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\bllmTotal\x12@\n" +
+	"\tllm_chunk\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\bllmChunk\x127\n" +
+	"\x04tool\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x04tool\x12P\n" +
+	"\x05tools\x18\x06 \x03(\v2\x1f.agbox.v1.AgentCalls.ToolsEntryB\x19\xbaH\x16\x9a\x01\x13\x10\x80\x02\"\ar\x05\x10\x01\x18\x80\x01*\x05\xaa\x01\x022\x00R\x05tools\x1aS\n" +
+	"\n" +
+	"ToolsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\"\xb8\x01\n" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
@@ -3589,7 +3706,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3611,101 +3728,111 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentRetry)(nil),            // 17: agbox.v1.AgentRetry
 	(*AgentReduced)(nil),          // 18: agbox.v1.AgentReduced
 	(*AgentBudget)(nil),           // 19: agbox.v1.AgentBudget
-	(*AgentBreakerLimits)(nil),    // 20: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 21: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 22: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 23: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 24: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 25: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 26: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 27: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 28: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 29: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 30: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 31: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 32: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 33: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 34: agbox.v1.Agent
-	nil,                           // 35: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 36: agbox.v1.AgentReduced.EnvsEntry
-	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*AgentCalls)(nil),            // 20: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 21: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 22: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 23: agbox.v1.AgentSpawned
+	(*AgentBegun)(nil),            // 24: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 25: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 26: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 27: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 28: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 29: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 30: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 31: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 32: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 33: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 34: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 35: agbox.v1.Agent
+	nil,                           // 36: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 37: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 38: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	35, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	36, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	15, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	16, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
 	17, // 5: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
 	19, // 6: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	20, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	21, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
 	13, // 8: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	37, // 9: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	37, // 10: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	14, // 11: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	14, // 12: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	14, // 13: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	37, // 14: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	37, // 15: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	37, // 16: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	37, // 17: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	37, // 18: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	37, // 19: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	37, // 20: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	37, // 21: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	18, // 22: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	36, // 23: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	37, // 24: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	37, // 25: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 26: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	38, // 27: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 28: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	22, // 29: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	23, // 30: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	25, // 31: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	26, // 32: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	27, // 33: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	28, // 34: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	29, // 35: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	30, // 36: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	31, // 37: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	32, // 38: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	33, // 39: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 40: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	24, // 41: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 42: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 43: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 44: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	38, // 45: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 46: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	24, // 47: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	24, // 48: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	24, // 49: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 50: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 51: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 52: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 53: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	37, // 54: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	38, // 55: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 56: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 57: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	38, // 58: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	38, // 59: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	38, // 60: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	38, // 61: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	29, // 62: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	28, // 63: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 64: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 65: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 66: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	12, // 67: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	25, // 68: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	20, // 9: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	39, // 10: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	39, // 11: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	14, // 12: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	14, // 13: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	14, // 14: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	39, // 15: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	39, // 16: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	39, // 17: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	39, // 18: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	39, // 19: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	39, // 20: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	39, // 21: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	39, // 22: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	18, // 23: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	37, // 24: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	39, // 25: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	39, // 26: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	39, // 27: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	39, // 28: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	39, // 29: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	38, // 30: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	39, // 31: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	39, // 32: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 33: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	40, // 34: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 35: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	23, // 36: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	24, // 37: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	26, // 38: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	27, // 39: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	28, // 40: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	29, // 41: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	30, // 42: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	31, // 43: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	32, // 44: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	33, // 45: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	34, // 46: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 47: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	25, // 48: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 49: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 50: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 51: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	40, // 52: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 53: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	25, // 54: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	25, // 55: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	25, // 56: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 57: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 58: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 59: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 60: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	39, // 61: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	40, // 62: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 63: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 64: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	40, // 65: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	40, // 66: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	40, // 67: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	40, // 68: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	30, // 69: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	29, // 70: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 71: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 72: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 73: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	12, // 74: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	26, // 75: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	39, // 76: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3714,7 +3841,7 @@ func file_agbox_v1_agent_proto_init() {
 		return
 	}
 	file_agbox_v1_agent_proto_msgTypes[7].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[9].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -3727,15 +3854,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[13].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[14].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -238,7 +238,8 @@ type AgentBoot struct {
 	Probes  *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
 	// What the agent has to do, at most 64 KiB. The supervisor puts it into a file, whose path
 	// is AGBOX_WORK. Unset means that there is none.
-	Work          []byte `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
+	Work          []byte      `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
+	Calls         *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -385,6 +386,99 @@ func (x *AgentBoot) GetWork() []byte {
 	return nil
 }
 
+func (x *AgentBoot) GetCalls() *CallLimits {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
+type CallLimits struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ConnectMs  uint64                 `protobuf:"varint,1,opt,name=connect_ms,json=connectMs,proto3" json:"connect_ms,omitempty"`
+	ResponseMs uint64                 `protobuf:"varint,2,opt,name=response_ms,json=responseMs,proto3" json:"response_ms,omitempty"`
+	LlmTotalMs uint64                 `protobuf:"varint,3,opt,name=llm_total_ms,json=llmTotalMs,proto3" json:"llm_total_ms,omitempty"`
+	LlmChunkMs uint64                 `protobuf:"varint,4,opt,name=llm_chunk_ms,json=llmChunkMs,proto3" json:"llm_chunk_ms,omitempty"`
+	// For tools that tools_ms does not name.
+	ToolMs        uint64            `protobuf:"varint,5,opt,name=tool_ms,json=toolMs,proto3" json:"tool_ms,omitempty"`
+	ToolsMs       map[string]uint64 `protobuf:"bytes,6,rep,name=tools_ms,json=toolsMs,proto3" json:"tools_ms,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallLimits) Reset() {
+	*x = CallLimits{}
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallLimits) ProtoMessage() {}
+
+func (x *CallLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallLimits.ProtoReflect.Descriptor instead.
+func (*CallLimits) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CallLimits) GetConnectMs() uint64 {
+	if x != nil {
+		return x.ConnectMs
+	}
+	return 0
+}
+
+func (x *CallLimits) GetResponseMs() uint64 {
+	if x != nil {
+		return x.ResponseMs
+	}
+	return 0
+}
+
+func (x *CallLimits) GetLlmTotalMs() uint64 {
+	if x != nil {
+		return x.LlmTotalMs
+	}
+	return 0
+}
+
+func (x *CallLimits) GetLlmChunkMs() uint64 {
+	if x != nil {
+		return x.LlmChunkMs
+	}
+	return 0
+}
+
+func (x *CallLimits) GetToolMs() uint64 {
+	if x != nil {
+		return x.ToolMs
+	}
+	return 0
+}
+
+func (x *CallLimits) GetToolsMs() map[string]uint64 {
+	if x != nil {
+		return x.ToolsMs
+	}
+	return nil
+}
+
 // Probes are the checks of a program that the supervisor makes.
 type Probes struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -402,7 +496,7 @@ type Probes struct {
 
 func (x *Probes) Reset() {
 	*x = Probes{}
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +508,7 @@ func (x *Probes) String() string {
 func (*Probes) ProtoMessage() {}
 
 func (x *Probes) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +521,7 @@ func (x *Probes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probes.ProtoReflect.Descriptor instead.
 func (*Probes) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Probes) GetLiveness() *Probe {
@@ -485,7 +579,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +591,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +604,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Probe) GetPort() uint32 {
@@ -585,7 +679,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x12\n" +
 	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xfa\x04\n" +
+	"\x06_ready\"\xa6\x05\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -603,8 +697,24 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x13used_cost_micro_usd\x18\x1f \x01(\x04R\x10usedCostMicroUsd\x12\x18\n" +
 	"\acrashes\x18  \x01(\rR\acrashes\x12(\n" +
 	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\x12\x17\n" +
-	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01B\a\n" +
-	"\x05_work\"\xd3\x01\n" +
+	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01\x12*\n" +
+	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05callsB\a\n" +
+	"\x05_work\"\xa3\x02\n" +
+	"\n" +
+	"CallLimits\x12\x1d\n" +
+	"\n" +
+	"connect_ms\x18\x01 \x01(\x04R\tconnectMs\x12\x1f\n" +
+	"\vresponse_ms\x18\x02 \x01(\x04R\n" +
+	"responseMs\x12 \n" +
+	"\fllm_total_ms\x18\x03 \x01(\x04R\n" +
+	"llmTotalMs\x12 \n" +
+	"\fllm_chunk_ms\x18\x04 \x01(\x04R\n" +
+	"llmChunkMs\x12\x17\n" +
+	"\atool_ms\x18\x05 \x01(\x04R\x06toolMs\x12<\n" +
+	"\btools_ms\x18\x06 \x03(\v2!.guest.v1.CallLimits.ToolsMsEntryR\atoolsMs\x1a:\n" +
+	"\fToolsMsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xd3\x01\n" +
 	"\x06Probes\x12+\n" +
 	"\bliveness\x18\x01 \x01(\v2\x0f.guest.v1.ProbeR\bliveness\x12-\n" +
 	"\treadiness\x18\x02 \x01(\v2\x0f.guest.v1.ProbeR\treadiness\x12)\n" +
@@ -637,28 +747,32 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_guest_v1_agent_proto_goTypes = []any{
 	(*FollowRequest)(nil),   // 0: guest.v1.FollowRequest
 	(*FollowResponse)(nil),  // 1: guest.v1.FollowResponse
 	(*IncarnationNews)(nil), // 2: guest.v1.IncarnationNews
 	(*AgentBoot)(nil),       // 3: guest.v1.AgentBoot
-	(*Probes)(nil),          // 4: guest.v1.Probes
-	(*Probe)(nil),           // 5: guest.v1.Probe
+	(*CallLimits)(nil),      // 4: guest.v1.CallLimits
+	(*Probes)(nil),          // 5: guest.v1.Probes
+	(*Probe)(nil),           // 6: guest.v1.Probe
+	nil,                     // 7: guest.v1.CallLimits.ToolsMsEntry
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
 	2, // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
-	4, // 1: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
-	5, // 2: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
-	5, // 3: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
-	5, // 4: guest.v1.Probes.startup:type_name -> guest.v1.Probe
-	0, // 5: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	1, // 6: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	6, // [6:7] is the sub-list for method output_type
-	5, // [5:6] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	5, // 1: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
+	4, // 2: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
+	7, // 3: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
+	6, // 4: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
+	6, // 5: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
+	6, // 6: guest.v1.Probes.startup:type_name -> guest.v1.Probe
+	0, // 7: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
+	1, // 8: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	8, // [8:9] is the sub-list for method output_type
+	7, // [7:8] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_agent_proto_init() }
@@ -674,7 +788,7 @@ func file_guest_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ import (
 	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/logs"
+	"github.com/agbox/agbox/runtime/supervisor/calls"
 )
 
 // Names in the folder of the socket, and in the environment of an incarnation.
@@ -49,6 +50,9 @@ type Config struct {
 	Logs  *logs.Dir
 	Owner logs.Owner
 	Quota *logs.Quota
+	// KillCall kills the processes of a call of "agbox-agent tool": those that have the mark
+	// in their environment. It may be nil.
+	KillCall func(mark string)
 	// Disk runs fn when there is room. It bounds the threads that wait for the disk.
 	Disk func(fn func())
 	// Look returns what the processes of an exec do.
@@ -129,6 +133,8 @@ type Boot struct {
 	Heartbeat Heartbeat
 	// Work is what the agent has to do, or nil.
 	Work []byte
+	// Calls are how long calls may take.
+	Calls calls.Limits
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -139,6 +145,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
+	in.calls.limits = b.Calls
 	work, err := s.placeWork(b)
 	if err != nil {
 		return nil, err
@@ -168,6 +175,7 @@ func (s *Server) End(execID string) {
 	s.mu.Unlock()
 	if ok {
 		close(in.done)
+		in.calls.close()
 		in.end()
 		s.removeWork(execID)
 	}
@@ -248,6 +256,7 @@ type incarnation struct {
 	execID, agentID string
 	number          uint32
 	bounds          Bounds
+	calls           openCalls
 
 	// mu guards the fields below.
 	// Held across I/O: each row is written after the rows that it follows, and end must

@@ -39,6 +39,14 @@ type request struct {
 	Estimate *estimate `json:"estimate"`
 	// Metrics is for the op beat.
 	Metrics *metrics `json:"metrics"`
+	// Of the op call: begin, progress, end or wait; the program's own id of the call, which
+	// the supervisor makes if it is empty; its name; that there is a connection and no part of
+	// the answer; and how it failed. Kind is tool, llm or network.
+	Call       string `json:"call"`
+	Invocation string `json:"invocation"`
+	Name       string `json:"name"`
+	Connected  bool   `json:"connected"`
+	Error      string `json:"error"`
 }
 
 // opHealth asks about the health of the program. It reports nothing.
@@ -113,10 +121,17 @@ func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage
 		var in *incarnation
 		var sum journal.Summary
 		if in, err = s.identify(c, req.Token); err == nil {
-			if req.Op == opHealth {
+			switch req.Op {
+			case opHealth:
 				return req.ID, in.health(now)
+			case journal.Call:
+				var state callState
+				if state, err = in.call(req, now); err == nil {
+					return req.ID, state
+				}
+			default:
+				sum, err = in.report(row, now)
 			}
-			sum, err = in.report(row, now)
 		}
 		if err == nil {
 			if req.Op == journal.Beat && req.Metrics != nil {
@@ -145,7 +160,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	row.Op = req.Op
 	switch req.Op {
-	case journal.Hello, journal.Beat, opHealth:
+	case journal.Hello, journal.Beat, journal.Call, opHealth:
 	case journal.State:
 		row.State = req.State
 	case journal.Usage:
@@ -163,7 +178,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, say, done, health.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, call, say, done, health.", req.Op)}
 	}
 	return req, row, err
 }

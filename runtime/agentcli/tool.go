@@ -1,0 +1,195 @@
+package agentcli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/agbox/agbox/runtime/supervisor/calls"
+)
+
+const (
+	// exitTimeout is the exit code of a tool that took too long, as that of timeout(1).
+	exitTimeout = 124
+	// exitNoTool is that of a tool that cannot be started, as in a shell.
+	exitNoTool = 127
+	// signalBase is added to a signal that ended a tool, as in a shell.
+	signalBase = 128
+	// killAfter is the time between SIGTERM and SIGKILL for a tool that takes too long.
+	killAfter = 5 * time.Second
+	// waitAgain is the pause after a failed request that waits.
+	waitAgain = time.Second
+)
+
+// toolCall is a run of "agbox-agent tool".
+type toolCall struct {
+	socket, token  string
+	stdout, stderr io.Writer
+	// id is the id of the call, name that of the tool, command what it runs.
+	id, name string
+	final    bool
+	command  []string
+}
+
+// callAnswer is the answer to the op call.
+type callAnswer struct {
+	Result struct {
+		Invocation string `json:"invocation"`
+		Mark       string `json:"mark"`
+		Abort      string `json:"abort"`
+		Ended      bool   `json:"ended"`
+	} `json:"result"`
+}
+
+// parse reads the arguments of the command tool.
+func (c *toolCall) parse(args []string) error {
+	for ; len(args) > 0 && args[0] != "--" && args[0] != "" && args[0][0] == '-'; args = args[1:] {
+		switch {
+		case args[0] == "--final":
+			c.final = true
+		case args[0] == "--id" && len(args) > 1:
+			c.id, args = args[1], args[1:]
+		default:
+			return fmt.Errorf("tool has no flag %q; \"agbox-agent help\" shows them", args[0])
+		}
+	}
+	if len(args) < 3 || args[1] != "--" {
+		return errors.New("tool needs the NAME of the tool and, after --, the COMMAND that it is")
+	}
+	c.name, c.command = args[0], args[2:]
+	return nil
+}
+
+// run runs the tool and returns its exit code.
+func (c *toolCall) run(ctx context.Context, env []string) int {
+	// The tool gets a signal when this thread ends, and that must not be before the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var begun callAnswer
+	for _, request := range []map[string]any{
+		{"op": "gate", "tool": c.name, "final": c.final},
+		{"op": "call", "call": "begin", "kind": "tool", "name": c.name, "invocation": c.id},
+	} {
+		got, raw, err := c.ask(ctx, request)
+		if err = errors.Join(err, json.Unmarshal(raw, &begun)); err != nil {
+			return c.say(exitFailed, "The supervisor cannot be asked: %v", err)
+		}
+		if !got.OK {
+			return c.say(exitCode(got.Error.Code), "%s", got.Error.Message)
+		}
+	}
+	c.id = begun.Result.Invocation
+	cmd := exec.Command(c.command[0], c.command[1:]...) //nolint:gosec,noctx // it is the caller's own; run ends it itself
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.stdout, c.stderr
+	cmd.Env = append(env, calls.Variable+"="+begun.Result.Mark)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := cmd.Start(); err != nil {
+		c.end(ctx, fmt.Sprintf("It could not be started: %v", err))
+		return c.say(exitNoTool, "The tool %s cannot be started: %v", c.name, err)
+	}
+	return c.attend(ctx, cmd, signals)
+}
+
+// attend waits for the end of the tool. It passes signals on, and ends the tool if it takes
+// too long.
+func (c *toolCall) attend(ctx context.Context, cmd *exec.Cmd, signals <-chan os.Signal) int {
+	waiting, cancel := context.WithCancel(ctx)
+	aborted, ended := make(chan string, 1), make(chan struct{})
+	waited := make(chan struct{})
+	go func() { defer close(waited); c.awaitAbort(waiting, aborted) }()
+	defer func() { cancel(); <-waited }()
+	go func() { defer close(ended); _ = cmd.Wait() }() // its state says more than the error
+	abort := ""
+	var kill <-chan time.Time
+	for {
+		select {
+		case sig := <-signals:
+			_ = syscall.Kill(-cmd.Process.Pid, sig.(syscall.Signal))
+		case abort = <-aborted:
+			_ = c.say(0, "The tool %s took too long (%s) and is ended.", c.name, abort)
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			kill = time.After(killAfter)
+		case <-kill:
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		case <-ended:
+			if abort != "" {
+				return exitTimeout // whether it had its effect is not known
+			}
+			return c.ended(ctx, cmd.ProcessState)
+		}
+	}
+}
+
+// ended reports how a tool ended, and returns its exit code.
+func (c *toolCall) ended(ctx context.Context, state *os.ProcessState) int {
+	code := state.ExitCode()
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = signalBase + int(status.Signal())
+	}
+	why := ""
+	if code != 0 {
+		why = fmt.Sprintf("It exited with %d.", code)
+	}
+	c.end(ctx, why)
+	return code
+}
+
+// end reports the end of the call.
+func (c *toolCall) end(ctx context.Context, why string) {
+	got, _, err := c.ask(ctx, map[string]any{"op": "call", "call": "end", "invocation": c.id, "error": why})
+	switch {
+	case err != nil:
+		_ = c.say(0, "The end of the tool cannot be reported: %v", err)
+	case !got.OK:
+		_ = c.say(0, "%s", got.Error.Message)
+	}
+}
+
+// awaitAbort sends the reason once the call is to be aborted. It returns when ctx ends or
+// the call has.
+func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
+	for ctx.Err() == nil {
+		got, raw, err := c.ask(ctx, map[string]any{"op": "call", "call": "wait", "invocation": c.id})
+		var state callAnswer
+		if err = errors.Join(err, json.Unmarshal(raw, &state)); err != nil {
+			select {
+			case <-time.After(waitAgain):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		switch {
+		case !got.OK || state.Result.Ended:
+			return
+		case state.Result.Abort != "":
+			aborted <- state.Result.Abort
+			return
+		}
+	}
+}
+
+func (c *toolCall) ask(ctx context.Context, request map[string]any) (answer, []byte, error) {
+	request["token"] = c.token
+	got, raw, err := ask(ctx, c.socket, request)
+	if raw == nil {
+		raw = []byte("null")
+	}
+	return got, raw, err
+}
+
+// say tells why, and returns the code.
+func (c *toolCall) say(code int, format string, args ...any) int {
+	_, _ = fmt.Fprintf(c.stderr, "agbox-agent: "+format+"\n", args...)
+	return code
+}

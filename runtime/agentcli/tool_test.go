@@ -1,0 +1,102 @@
+package agentcli
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// supervisor answers requests by what they ask for: the op, or for calls what about them.
+type supervisor struct {
+	answers map[string]string
+	// hold makes the answer to wait come only when it is closed.
+	hold chan struct{}
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// start listens until the test ends, and returns the environment of a program.
+func (s *supervisor) start(t *testing.T) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() { s.answer(c) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); close(s.hold); work.Wait() })
+	return []string{"PATH=/usr/bin:/bin", "AGBOX_AGENT_SOCKET=" + path, "AGBOX_TOKEN=tok"}
+}
+
+func (s *supervisor) answer(c net.Conn) {
+	defer c.Close()
+	line, _ := bufio.NewReader(c).ReadBytes('\n')
+	var req struct{ Op, Call, Error, Tool, Name, Invocation string }
+	_ = json.Unmarshal(line, &req)
+	about := req.Op
+	if req.Call != "" {
+		about = req.Call
+	}
+	if about == "wait" {
+		if s.answers["wait"] == "" {
+			<-s.hold
+		}
+	} else {
+		s.mu.Lock()
+		s.asked = append(s.asked, strings.TrimSpace(strings.Join([]string{about, req.Tool + req.Name, req.Invocation, req.Error}, " ")))
+		s.mu.Unlock()
+	}
+	answer := s.answers[about]
+	if answer == "" {
+		answer = `{"ok":true,"result":{"invocation":"i","mark":"m/1"}}`
+	}
+	_, _ = c.Write([]byte(answer + "\n"))
+}
+
+func TestTool(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		answers map[string]string
+		args    []string
+		code    int
+		out     string
+		asked   []string
+	}{
+		{"works", nil, []string{"x", "--", "sh", "-c", "echo $AGBOX_CALL"}, 0, "m/1\n", []string{"gate x", "begin x", "end  i"}},
+		{"with an id", nil, []string{"--id", "7", "--final", "x", "--", "true"}, 0, "", []string{"gate x", "begin x 7", "end  i"}},
+		{"fails", nil, []string{"x", "--", "sh", "-c", "exit 3"}, 3, "", []string{"gate x", "begin x", "end  i It exited with 3."}},
+		{"ends by a signal", nil, []string{"x", "--", "sh", "-c", "kill -9 $$"}, 137, "", []string{"gate x", "begin x", "end  i It exited with 137."}},
+		{"is not there", nil, []string{"x", "--", "/nowhere"}, 127, "", []string{"gate x", "begin x", "end  i It could not be started: fork/exec /nowhere: no such file or directory"}},
+		{"takes too long", map[string]string{"wait": `{"ok":true,"result":{"abort":"TOOL_TIMEOUT"}}`}, []string{"x", "--", "sleep", "1000"}, 124, "", []string{"gate x", "begin x"}},
+		{"is fenced", map[string]string{"gate": `{"ok":false,"error":{"code":"FENCED","message":"No."}}`}, []string{"x", "--", "true"}, 2, "", []string{"gate x"}},
+		{"is refused", map[string]string{"begin": `{"ok":false,"error":{"code":"NOT_ALLOWED","message":"No."}}`}, []string{"x", "--", "true"}, 4, "", []string{"gate x", "begin x"}},
+	} {
+		s := &supervisor{answers: row.answers, hold: make(chan struct{})}
+		code, out, errs := run(t, s.start(t), append([]string{"tool"}, row.args...)...)
+		s.mu.Lock()
+		if code != row.code || out != row.out || !slices.Equal(s.asked, row.asked) {
+			t.Errorf("%s: %d, %q, asked %q, errors %q; want %d, %q, %q", row.name, code, out, s.asked, errs, row.code, row.out, row.asked)
+		}
+		s.mu.Unlock()
+	}
+	for _, args := range [][]string{{}, {"x"}, {"x", "true"}, {"x", "--"}, {"--", "x", "y"}, {"--id"}, {"--what", "x", "--", "true"}} {
+		if code, _, errs := run(t, nil, append([]string{"tool"}, args...)...); code != exitFailed || !strings.Contains(errs, "tool ") {
+			t.Errorf("%q: %d, %q", args, code, errs)
+		}
+	}
+}

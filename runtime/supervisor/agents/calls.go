@@ -1,0 +1,309 @@
+package agents
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/runtime/supervisor/calls"
+)
+
+const (
+	// maxCalls bounds the open calls of an incarnation.
+	maxCalls = 64
+	// waitTime bounds a request that waits for a call.
+	waitTime = 20 * time.Second
+	// toolGrace is how long "agbox-agent tool" has to end a tool that takes too long. Then
+	// the supervisor kills it.
+	toolGrace = 10 * time.Second
+	// transient is the class of errors that a call which took too long belongs to. It may be
+	// repeated.
+	transient = "TRANSIENT_APP"
+)
+
+// openCalls are the calls of an incarnation that have begun and not ended.
+type openCalls struct {
+	limits calls.Limits
+
+	// mu guards the fields below.
+	// Held across I/O: a call is open when its row is in the journal.
+	mu   sync.Mutex
+	byID map[string]*openCall
+	// begun is the number of calls so far. It makes the ids of those without one.
+	begun uint64
+	// timer calls expire at the next deadline.
+	timer *time.Timer
+	over  bool
+}
+
+// openCall is a call that has begun and not ended.
+type openCall struct {
+	calls.Call
+	id string
+	// mark is in the environment of the processes of "agbox-agent tool", see Config.KillCall.
+	mark string
+	// abort is why it is to be aborted; empty if it is not.
+	abort string
+	// done is closed when it is to be aborted or has ended.
+	done chan struct{}
+}
+
+// callState is the answer to the op call.
+type callState struct {
+	Invocation string `json:"invocation"`
+	Mark       string `json:"mark"`
+	// Abort is why the call is to be aborted, and Class what kind of error that is.
+	Abort string `json:"abort,omitempty"`
+	Class string `json:"class,omitempty"`
+	// Ended means that the call has ended.
+	Ended bool `json:"ended,omitempty"`
+	// DeadlineMS is the time until the call is to be aborted if nothing more is reported. 0
+	// means that it has no limit.
+	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+}
+
+// call executes the op call.
+func (in *incarnation) call(req request, now time.Time) (callState, error) {
+	switch req.Call {
+	case "begin":
+		return in.calls.begin(in, req, now)
+	case "progress":
+		return in.calls.progress(in, req, now)
+	case "end":
+		return in.calls.end(in, req, now)
+	case "wait":
+		return in.calls.wait(in, req)
+	}
+	return callState{}, &refusal{codeBad, fmt.Sprintf("call is begin, progress, end or wait, not %.32q.", req.Call)}
+}
+
+func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callState, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if known := o.byID[req.Invocation]; known != nil && known.abort == "" {
+		if known.Kind != req.Kind || known.Name != req.Name {
+			return callState{}, &refusal{codeReport, fmt.Sprintf("The call %.40q is open already, and is another one: give each call an id of its own.", req.Invocation)}
+		}
+		return o.stateLocked(known, now), nil // asked again
+	}
+	if len(o.byID) >= maxCalls && !o.forgetAbortedLocked() {
+		return callState{}, &refusal{codeReport, fmt.Sprintf("%d calls are open, which is the limit: report the end of those that have ended.", maxCalls)}
+	}
+	c := &openCall{Call: calls.Call{Kind: req.Kind, Name: req.Name, Begun: now}, id: req.Invocation, done: make(chan struct{})}
+	c.mark = in.execID + "/" + strconv.FormatUint(o.begun+1, 10)
+	if c.id == "" {
+		c.id = c.mark
+	}
+	if err := in.mayCall(c.Kind); err != nil {
+		return callState{}, err
+	}
+	if err := in.reportCall(c, journal.Begin, "", now); err != nil {
+		return callState{}, err
+	}
+	if o.byID == nil {
+		o.byID = make(map[string]*openCall)
+	}
+	o.begun++
+	o.byID[c.id] = c
+	o.armLocked(in, now)
+	return o.stateLocked(c, now), nil
+}
+
+// forgetAbortedLocked drops the oldest call that was to be aborted and of which nothing was
+// heard since.
+func (o *openCalls) forgetAbortedLocked() bool {
+	var oldest *openCall
+	for _, c := range o.byID {
+		if c.abort != "" && (oldest == nil || c.Begun.Before(oldest.Begun)) {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(o.byID, oldest.id)
+	return true
+}
+
+func (o *openCalls) progress(in *incarnation, req request, now time.Time) (callState, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c, err := o.findLocked(req.Invocation)
+	if err != nil {
+		return callState{}, err
+	}
+	if c.abort == "" {
+		c.Call = c.Progress(now, !req.Connected)
+		o.armLocked(in, now)
+	}
+	return o.stateLocked(c, now), nil
+}
+
+func (o *openCalls) end(in *incarnation, req request, now time.Time) (callState, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c, err := o.findLocked(req.Invocation)
+	if err != nil {
+		return callState{}, err
+	}
+	if err := in.reportCall(c, journal.End, req.Error, now); err != nil {
+		return callState{}, err
+	}
+	delete(o.byID, c.id)
+	state := o.stateLocked(c, now)
+	state.Ended = true
+	if c.abort == "" {
+		close(c.done)
+	}
+	o.armLocked(in, now)
+	return state, nil
+}
+
+// wait returns when the call is to be aborted, when it has ended, and at the latest after
+// waitTime.
+func (o *openCalls) wait(in *incarnation, req request) (callState, error) {
+	o.mu.Lock()
+	c, err := o.findLocked(req.Invocation)
+	o.mu.Unlock()
+	if err != nil {
+		return callState{}, err
+	}
+	timer := time.NewTimer(waitTime)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+	case <-timer.C:
+	case <-in.server.closing:
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	state := o.stateLocked(c, time.Now())
+	state.Ended = o.byID[c.id] != c && c.abort == ""
+	return state, nil
+}
+
+func (o *openCalls) findLocked(id string) (*openCall, error) {
+	if c := o.byID[id]; c != nil {
+		return c, nil
+	}
+	return nil, &refusal{codeReport, fmt.Sprintf("The call %.40q is not open: report its begin first.", id)}
+}
+
+func (o *openCalls) stateLocked(c *openCall, now time.Time) callState {
+	state := callState{Invocation: c.id, Mark: c.mark, Abort: c.abort}
+	if c.abort != "" {
+		state.Class = transient
+		return state
+	}
+	if at, _ := c.Deadline(o.limits); !at.IsZero() {
+		state.DeadlineMS = max(1, at.Sub(now).Milliseconds())
+	}
+	return state
+}
+
+// mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
+// not ask are stopped here.
+func (in *incarnation) mayCall(kind string) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if kind == journal.Network {
+		return nil
+	}
+	if in.context.Word(in.bounds.Context) == gate.Dead {
+		return &refusal{codeFenced, sentenceDead}
+	}
+	if kind != journal.LLM {
+		return nil
+	}
+	b := &in.bounds
+	if used := b.Former.Plus(in.sum.Used.Bounded()); !b.Budget.Admits(used, gate.Amount{}) {
+		return &refusal{codeBudget, b.Budget.Sentence(used, gate.Amount{}, b.Crashes)}
+	}
+	return nil
+}
+
+// reportCall appends a row of a call to the journal.
+func (in *incarnation) reportCall(c *openCall, phase, reason string, now time.Time) error {
+	_, err := in.report(journal.Row{Op: journal.Call, Phase: phase, Kind: c.Kind, Name: c.Name, Invocation: c.id, Reason: reason}, now)
+	return err
+}
+
+// armLocked sets the timer to the next deadline.
+func (o *openCalls) armLocked(in *incarnation, now time.Time) {
+	if o.timer != nil {
+		o.timer.Stop()
+		o.timer = nil
+	}
+	var next time.Time
+	for _, c := range o.byID {
+		if at, _ := c.Deadline(o.limits); c.abort == "" && !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if !next.IsZero() && !o.over {
+		o.timer = in.server.after(next.Sub(now), func() { o.expire(in, time.Now()) })
+	}
+}
+
+// expire has the calls aborted that have taken too long.
+func (o *openCalls) expire(in *incarnation, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.over {
+		return
+	}
+	for _, c := range o.byID {
+		if at, reason := c.Deadline(o.limits); c.abort == "" && !at.IsZero() && !now.Before(at) {
+			o.abortLocked(in, c, reason, now)
+		}
+	}
+	o.armLocked(in, now)
+}
+
+// abortLocked tells the program to abort a call. The row is for people and for the next
+// incarnation: without it the call is aborted too.
+func (o *openCalls) abortLocked(in *incarnation, c *openCall, reason string, now time.Time) {
+	_ = in.reportCall(c, journal.Aborted, reason, now)
+	c.abort = reason
+	close(c.done)
+	if kill := in.server.cfg.KillCall; kill != nil && c.Kind == journal.Tool {
+		in.server.after(toolGrace, func() { kill(c.mark) })
+	}
+}
+
+// close ends all calls: their program has ended.
+func (o *openCalls) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.over = true
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	for id, c := range o.byID {
+		if c.abort == "" {
+			close(c.done)
+		}
+		delete(o.byID, id)
+	}
+}
+
+// after calls fn later, unless the server is closed by then.
+func (s *Server) after(d time.Duration, fn func()) *time.Timer {
+	return time.AfterFunc(d, func() {
+		s.mu.Lock()
+		closed := s.closed
+		if !closed {
+			s.work.Add(1)
+		}
+		s.mu.Unlock()
+		if closed {
+			return
+		}
+		defer s.work.Done()
+		defer func() { _ = recover() }() // as for connections
+		fn()
+	})
+}
