@@ -3,10 +3,30 @@ package execs
 import (
 	"time"
 
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
 )
+
+// takesAgent refuses an incarnation of an agent if the supervisor is too old for its probes.
+// It would run the program without them, and never say that it is ready.
+func (r *Runner) takesAgent(lk *links.Link, req *agboxv1.CreateExecRequest) error {
+	a, ok := r.ledger.AgentOf(req.GetSandboxId(), req.GetExecId())
+	if !ok || lk.Conn.Agents() {
+		return nil
+	}
+	if p := agent.RulesOf(a.Spec).Probes; !p.AwaitReady && !p.AwaitReport && a.Spec.GetProbes() == nil {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
+		"Sandbox %s was started by an older agbox, whose supervisor cannot check whether a program is ready or works. Create a new sandbox, or spawn the agent without probes and with ready: start.",
+		req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
+}
 
 // probesOf converts the probes of a program for its supervisor.
 func probesOf(p agent.Probes) *guestv1.Probes {

@@ -42,6 +42,9 @@ func (r *Runner) Create(ctx context.Context, req *agboxv1.CreateExecRequest) (st
 	if err := takesLimits(lk, req); err != nil {
 		return nil, err
 	}
+	if err := r.takesAgent(lk, req); err != nil {
+		return nil, err
+	}
 	again, err = r.ledger.AcceptExec(ctx, req, lk.Conn.BootID())
 	if err != nil {
 		return nil, err
