@@ -114,14 +114,15 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 
 // placeOf returns how far the journal of an incarnation was read, and the number of rows of
 // which the supervisor has told.
-func (r *Runner) placeOf(execID string) (at place, rows uint64) {
+func (r *Runner) placeOf(a ledger.Agent) (at place, rows uint64) {
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	at, known := r.desk.read[execID]
+	at, known := r.desk.read[a.Incarnation.ExecID]
 	if !known {
 		at = place{Tail: journal.Beginning()}
+		at.Sum.Phase = agent.RulesOf(a.Spec).FirstPhase()
 	}
-	return at, r.desk.heard[execID].news.GetRows()
+	return at, r.desk.heard[a.Incarnation.ExecID].news.GetRows()
 }
 
 // advance remembers how far a journal was read.

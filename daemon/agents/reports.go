@@ -11,6 +11,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/logs"
 )
@@ -44,9 +45,9 @@ func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
 // file is in a folder that root in the sandbox can write, so a bad one costs only this agent
 // its reports.
 func (r *Runner) reports(a ledger.Agent) reports {
-	at, rows := r.placeOf(a.Incarnation.ExecID)
+	at, rows := r.placeOf(a)
 	found := reports{at: at}
-	context := at.Sum.Context
+	context, phase := at.Sum.Context, at.Sum.Phase
 	add := func(event *agboxv1.AgentEvent, sum journal.Summary) {
 		event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
 		found.events = append(found.events, event)
@@ -55,6 +56,12 @@ func (r *Runner) reports(a ledger.Agent) reports {
 	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
 		if event := rowEvent(row); event != nil {
 			add(event, sum)
+		}
+		if sum.Phase != phase {
+			for _, event := range phaseEvents(phase, sum.Phase) {
+				add(event, sum)
+			}
+			phase = sum.Phase
 		}
 		if sum.Context != context {
 			context = sum.Context
@@ -114,6 +121,29 @@ func rowEvent(row journal.Row) *agboxv1.AgentEvent {
 		}
 	}
 	return nil
+}
+
+// phaseStates has the states of an agent by their names in a journal.
+var phaseStates = map[string]agboxv1.AgentState{
+	journal.Planning:  agent.Planning,
+	journal.Executing: agent.Executing,
+	journal.Verifying: agent.Verifying,
+}
+
+// phaseEvents returns the events of a change of the phase. An agent that begins to work is
+// either new, or goes on after a pause; the ledger leaves out the events that do not fit.
+func phaseEvents(before, after string) (events []*agboxv1.AgentEvent) {
+	phase := func(state agboxv1.AgentState) {
+		events = append(events, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: state})
+	}
+	if before == journal.Pending && after == journal.Executing {
+		phase(agent.Planning)
+	}
+	phase(phaseStates[after])
+	if before == journal.Pending {
+		events = append(events, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: phaseStates[after]})
+	}
+	return events
 }
 
 // progress returns the event with the new totals of an agent, or nil if they are as

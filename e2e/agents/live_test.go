@@ -58,3 +58,22 @@ func TestReportsAreSeenWhileTheProgramRuns(t *testing.T) {
 		t.Errorf("the progress is %v", p)
 	}
 }
+
+func TestAnAgentReportsItsPhases(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	const script = gated + `agbox-agent phase VERIFYING; [ $? = 4 ] || exit 90
+		agbox-agent state HYDRATING; pass 1; agbox-agent state READY; agbox-agent state EXECUTING
+		agbox-agent phase VERIFYING && agbox-agent phase PLANNING && agbox-agent phase EXECUTING || exit 91
+		pass 2; agbox-agent done complete`
+	id := spawnSpec(t, in, script, &agboxv1.AgentSpec{Ready: agboxv1.AgentReady_AGENT_READY_REPORT})
+	until(t, in, id, "it hydrates", func(a *agboxv1.Agent) bool {
+		return a.GetLifecycle() == agboxv1.AgentLifecycle_AGENT_LIFECYCLE_HYDRATING && a.GetWord() == "PENDING"
+	})
+	open(t, in, box, 1)
+	running(t, in, id, 1)
+	open(t, in, box, 2)
+	await(t, in, id, "COMPLETED")
+	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, PHASE, PHASE, PHASE, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
+}

@@ -25,7 +25,7 @@ func TestRowsOfTheContext(t *testing.T) {
 		s = next
 	}
 	want := Summary{
-		Rows: 6, Lifecycle: Booting, Turns: 2, Percent: 91, Context: gate.Dead, OverBudget: true, Estimate: Used{InputTokens: 7},
+		Rows: 6, Lifecycle: Booting, Phase: Executing, Turns: 2, Percent: 91, Context: gate.Dead, OverBudget: true, Estimate: Used{InputTokens: 7},
 	}
 	if s != want {
 		t.Errorf("the summary is %+v; want %+v", s, want)

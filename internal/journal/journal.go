@@ -42,6 +42,8 @@ const (
 	Gate    = "gate"
 	// Call is the begin or the end of a call, or that it is to be aborted.
 	Call = "call"
+	// Phase is a state of the agent itself.
+	Phase = "phase"
 )
 
 // The kinds of calls. Gate is only about the first two.
@@ -64,6 +66,22 @@ const (
 	Terminated = "TERMINATED"
 )
 
+// The phases of an agent that it can report, and Pending, in which it has not begun to work.
+// Executing is one too.
+const (
+	Pending   = "PENDING"
+	Planning  = "PLANNING"
+	Verifying = "VERIFYING"
+)
+
+// phases has the phases that may be reported in a phase.
+var phases = map[string][]string{
+	Pending:   {Planning},
+	Planning:  {Executing},
+	Executing: {Verifying, Planning},
+	Verifying: {Executing, Planning},
+}
+
 // follows has the states that may follow a state.
 var follows = map[string][]string{
 	Booting:   {Hydrating, Draining, Terminated},
@@ -85,7 +103,7 @@ type Row struct {
 	// At is when it was accepted, in milliseconds since 1970.
 	At int64  `json:"at"`
 	Op string `json:"op"`
-	// State is for State.
+	// State is for State and Phase.
 	State string `json:"state,omitempty"`
 	// Used is for Usage: what the incarnation has used since its start. For Gate it is what
 	// a call to a model is estimated to use.
@@ -128,8 +146,10 @@ type Summary struct {
 	Rows uint64
 	// Lifecycle is the newest state; Booting before any was reported.
 	Lifecycle string
-	Used      Used
-	Steps     uint64
+	// Phase is the phase of the agent, as far as it depends on this incarnation.
+	Phase string
+	Used  Used
+	Steps uint64
 	// Said is the last thing that the agent said.
 	Said string
 	// Outcome is empty until one is reported. Message explains it.
@@ -148,8 +168,9 @@ type Summary struct {
 	LastTool            string
 }
 
-// Start is the Summary before the first row.
-func Start() Summary { return Summary{Lifecycle: Booting, Context: gate.Healthy} }
+// Start is the Summary before the first row of an incarnation that works from its start.
+// One that must report that it is ready begins with the Phase Pending.
+func Start() Summary { return Summary{Lifecycle: Booting, Phase: Executing, Context: gate.Healthy} }
 
 // Refusal is a sentence that says why a report is refused.
 type Refusal string
@@ -171,6 +192,14 @@ func (s Summary) Next(r Row) (Summary, error) {
 			return s, refuse("The state %.32q may not follow %s; possible are: %s.", r.State, s.Lifecycle, orNone(follows[s.Lifecycle]))
 		}
 		s.Lifecycle = r.State
+		if s.Phase == Pending && (r.State == Ready || r.State == Executing) {
+			s.Phase = Executing
+		}
+	case Phase:
+		if !slices.Contains(phases[s.Phase], r.State) {
+			return s, refuse("The phase %.32q may not follow %s; possible are: %s.", r.State, s.Phase, orNone(phases[s.Phase]))
+		}
+		s.Phase = r.State
 	case Usage:
 		if r.Used == nil || !s.Used.mayBecome(*r.Used) {
 			return s, refuse("A usage is the total of this incarnation: it may not go down (it is %d input tokens, %d output tokens, %d millionths of a dollar) and is at most %d.",

@@ -47,7 +47,7 @@ func TestRowsThatMayNotFollow(t *testing.T) {
 		s = next
 	}
 	want := Summary{
-		Rows: 7, Lifecycle: Booting, Used: Used{5, 6, 7}, Steps: 3, Said: "so far\n\tso good",
+		Rows: 7, Lifecycle: Booting, Phase: Executing, Used: Used{5, 6, 7}, Steps: 3, Said: "so far\n\tso good",
 		Outcome: Complete, Message: "done twice", Context: "HEALTHY",
 	}
 	if s != want {

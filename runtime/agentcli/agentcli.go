@@ -33,6 +33,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
 
   agbox-agent hello                       say that the program uses agbox-agent, and print what is known
   agbox-agent state STATE                 HYDRATING, READY, EXECUTING, DRAINING or TERMINATED
+  agbox-agent phase PHASE                 PLANNING, EXECUTING or VERIFYING
   agbox-agent beat                        say that the program is alive
   agbox-agent usage INPUT OUTPUT [USD]    tokens, and cost as "0.0125", of this incarnation since its start
   agbox-agent step [N]                    say that N steps are complete, or one more
@@ -138,6 +139,7 @@ var arguments = map[string]struct {
 }{
 	"hello":   {},
 	"state":   {[]string{"state"}, 1},
+	"phase":   {[]string{"state"}, 1},
 	"beat":    {},
 	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
 	"step":    {[]string{"steps"}, 0},

@@ -26,7 +26,7 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 	}
 	return agents.Boot{
 		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
-		Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Calls: callLimits(b.GetCalls()),
+		Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
 	}
 }
 

@@ -16,7 +16,7 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 		ContextAging: rules.Context.Aging, ContextDying: rules.Context.Dying, ContextFinalCalls: rules.Context.FinalCalls,
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
-		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls),
+		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls), Phase: rules.FirstPhase(),
 	}
 	addHeartbeat(boot, rules.Heartbeat)
 	return boot

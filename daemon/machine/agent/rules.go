@@ -29,6 +29,15 @@ type Rules struct {
 	CleanupAfter time.Duration
 }
 
+// FirstPhase is the state that a new incarnation works in, as in its journal: PENDING until
+// its program has reported that it is ready, if it must.
+func (r Rules) FirstPhase() string {
+	if r.Probes.AwaitReport {
+		return stateWords[Pending]
+	}
+	return stateWords[Executing]
+}
+
 // Revival is the policy for an agent whose incarnation was lost with its container, its
 // engine or its host.
 type Revival uint8

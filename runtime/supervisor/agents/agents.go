@@ -13,6 +13,7 @@
 package agents
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -131,6 +132,8 @@ type Boot struct {
 	Number    uint32
 	Bounds    Bounds
 	Heartbeat Heartbeat
+	// Phase is the one in which the incarnation begins; empty means EXECUTING.
+	Phase string
 	// Work is what the agent has to do, or nil.
 	Work []byte
 	// Calls are how long calls may take.
@@ -144,6 +147,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
+	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
 	in.calls.limits = b.Calls
 	work, err := s.placeWork(b)
@@ -324,7 +328,7 @@ func (in *incarnation) write(r journal.Row, now time.Time) error {
 	if err != nil {
 		return &refusal{codeReport, err.Error()}
 	}
-	durable := r.Op == journal.Usage || r.Op == journal.Done || r.Refused
+	durable := r.Op == journal.Usage || r.Op == journal.Done || r.Op == journal.Phase || r.Refused
 	in.server.cfg.Disk(func() { err = in.append(line, durable) })
 	if err != nil {
 		return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}

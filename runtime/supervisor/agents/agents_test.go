@@ -117,7 +117,7 @@ func TestReportsAreInTheJournalWhenTheyAreAnswered(t *testing.T) {
 		}
 	}
 	want := journal.Summary{
-		Rows: 9, Lifecycle: journal.Hydrating, Used: journal.Used{InputTokens: 10, OutputTokens: 2, CostMicroUSD: 1_250_000},
+		Rows: 9, Lifecycle: journal.Hydrating, Phase: journal.Executing, Used: journal.Used{InputTokens: 10, OutputTokens: 2, CostMicroUSD: 1_250_000},
 		Steps: 5, Said: "ä", Outcome: journal.Complete, Message: "fine", Context: "HEALTHY",
 	}
 	if got := summary(t, dir, "e"); got != want {

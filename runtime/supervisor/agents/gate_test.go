@@ -46,7 +46,7 @@ func TestTheContextIsFencedInItsTurns(t *testing.T) {
 			t.Errorf("%d %s: it says %q; want %q", i, row.body, said, row.says)
 		}
 	}
-	want := journal.Summary{Rows: 12, Lifecycle: journal.Booting, Used: journal.Used{InputTokens: 5}, Turns: 4, Percent: 93, Context: gate.Dead}
+	want := journal.Summary{Rows: 12, Lifecycle: journal.Booting, Phase: journal.Executing, Used: journal.Used{InputTokens: 5}, Turns: 4, Percent: 93, Context: gate.Dead}
 	if got := summary(t, dir, "e"); got != want {
 		t.Errorf("the journal has %+v; want %+v", got, want)
 	}

@@ -16,7 +16,7 @@ type request struct {
 	Op    string          `json:"op"`
 	ID    json.RawMessage `json:"id"`
 	Token string          `json:"token"`
-	// State is for the op state.
+	// State is for the ops state and phase.
 	State string `json:"state"`
 	// Of the op usage, for the incarnation since its start.
 	InputTokens  uint64 `json:"input_tokens"`
@@ -60,6 +60,7 @@ type accepted struct {
 	AgentID     string       `json:"agent_id"`
 	Incarnation uint32       `json:"incarnation"`
 	State       string       `json:"state"`
+	Phase       string       `json:"phase"`
 	Used        journal.Used `json:"used"`
 	Steps       uint64       `json:"steps"`
 	Outcome     string       `json:"outcome,omitempty"`
@@ -138,7 +139,7 @@ func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage
 				in.felt(*req.Metrics)
 			}
 			yes := accepted{
-				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle,
+				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
 				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
 			}
 			yes.tellContext(req.Op, sum, in.bounds.Context)
@@ -161,7 +162,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	row.Op = req.Op
 	switch req.Op {
 	case journal.Hello, journal.Beat, journal.Call, opHealth:
-	case journal.State:
+	case journal.State, journal.Phase:
 		row.State = req.State
 	case journal.Usage:
 		cost, err := microUSD(req.CostUSD)
@@ -178,7 +179,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, beat, usage, step, turn, context, gate, call, say, done, health.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, context, gate, call, say, done, health.", req.Op)}
 	}
 	return req, row, err
 }
