@@ -50,6 +50,9 @@ func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(a
 // the number of the incarnation, so it runs at most once, however often Start is called.
 func (r *Runner) Start(ctx context.Context, a ledger.Agent) error {
 	inc := a.Incarnation
+	if err := r.writeMeta(a); err != nil {
+		r.log.Warn("meta.json of an agent cannot be written; only a lost database would need it", "agent_id", a.ID, "error", err)
+	}
 	_, err := r.execs.Create(ctx, &agboxv1.CreateExecRequest{
 		SandboxId: inc.SandboxID, ExecId: inc.ExecID, RequestKey: inc.ExecID,
 		Command: a.Spec.GetCommand(), EnvOverrides: environment(a),

@@ -22,6 +22,7 @@ import (
 type adoption struct {
 	ledger.Adopted
 	finding *agboxv1.DoctorFinding
+	agents  []agentAdoption
 }
 
 // adoptAll plans the adoption of everything that the engine has of the install. With fix
@@ -52,6 +53,7 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 	base.Why = fmt.Sprintf("It is gone. A new one is made for the %s whose containers are still there; "+
 		"if you have a backup, put it back instead. Earlier events are lost.", counted(len(plan), "sandbox", "sandboxes"))
 	plan = distinctNames(plan)
+	out.Findings = append(out.Findings, o.adoptAgents(plan)...)
 	out.Findings = append(out.Findings, o.companions(found, plan)...)
 	if !fix {
 		return nil
@@ -63,6 +65,9 @@ func (o Offline) adoptAll(ctx context.Context, out *agboxv1.DoctorResponse, foun
 	base.Done = true
 	for _, a := range plan {
 		a.finding.Done = true
+		for _, g := range a.agents {
+			g.finding.Done = true
+		}
 	}
 	return nil
 }
@@ -210,6 +215,12 @@ func (o Offline) build(ctx context.Context, path string, plan []adoption) (err e
 			return fmt.Errorf("sandbox %s: %w", a.ID, err)
 		}
 		o.Log.Info("a sandbox was adopted", "sandbox_id", a.ID)
+		for _, g := range a.agents {
+			if _, err := book.AdoptAgent(ctx, g.AdoptedAgent); err != nil {
+				return fmt.Errorf("agent %s: %w", g.ID, err)
+			}
+			o.Log.Info("an agent was adopted", "agent_id", g.ID)
+		}
 	}
 	return nil
 }

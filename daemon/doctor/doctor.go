@@ -35,6 +35,7 @@ const (
 	guestFolder = agboxv1.DoctorKind_DOCTOR_KIND_GUEST_FOLDER
 	database    = agboxv1.DoctorKind_DOCTOR_KIND_DATABASE
 	host        = agboxv1.DoctorKind_DOCTOR_KIND_HOST
+	agentRecord = agboxv1.DoctorKind_DOCTOR_KIND_AGENT
 )
 
 const (
@@ -145,6 +146,7 @@ func (d *Doctor) Examine(ctx context.Context, fix bool) (*agboxv1.DoctorResponse
 	for _, sb := range x.now {
 		x.sandbox(ctx, sb)
 	}
+	x.agents()
 	x.unreadable()
 	x.orphans(ctx)
 	x.logFolders(ctx, logs)

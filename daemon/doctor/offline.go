@@ -36,8 +36,10 @@ type Offline struct {
 	CheckDatabase func(path string) *exec.Cmd
 	// Execs reads the status files of a sandbox, as execs.AdoptAll does.
 	Execs func(ctx context.Context, sandboxID string, running bool) (ledger.AdoptedExecs, error)
-	Now   func() time.Time
-	Log   *slog.Logger
+	// Agents reads the files of the agents, as agents.AdoptAll does.
+	Agents func() []ledger.AdoptedAgent
+	Now    func() time.Time
+	Log    *slog.Logger
 }
 
 // Examine reports what prevents the daemon from starting. With fix set it adopts the

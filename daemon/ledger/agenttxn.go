@@ -84,6 +84,11 @@ func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s; %s is not possible now.", agentID, t.a.Word(), draft.GetType()).With("agent_id", agentID)
 	}
+	return t.put(agentID, draft)
+}
+
+// put adds one event without asking whether it may follow.
+func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	ev := proto.CloneOf(draft)
 	ev.AgentId, ev.OccurredAt = agentID, timestamppb.New(t.l.now())
 	ev.Sequence = t.a.LastSequence + 1

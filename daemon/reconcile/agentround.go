@@ -60,6 +60,9 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
 		if step.Do == agent.Rest {
 			w.failures = 0
+			if a.Over() {
+				l.removeMeta(a.ID)
+			}
 			if seen.Exec != agent.ExecUnknown {
 				l.watchIncarnation(a, w)
 			}
@@ -254,3 +257,10 @@ func (l *Loop) AgentTrouble(id string) string {
 // AgentReady returns the result of the readiness probe of a running incarnation. It is nil
 // if it has none.
 func (l *Loop) AgentReady(execID string) *bool { return l.agents.Ready(execID) }
+
+// removeMeta removes the description of an agent that has ended.
+func (l *Loop) removeMeta(agentID string) {
+	if _, err := l.agents.RemoveMeta(agentID); err != nil {
+		l.log.Warn("meta.json of an agent that has ended cannot be removed", "agent_id", agentID, "error", err)
+	}
+}

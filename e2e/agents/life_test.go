@@ -157,6 +157,9 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 			return strings.Contains(in.Must(t, "agent", "inspect", name), "ORPHANED")
 		})
 	}
+	if said := in.Agbox(t, "doctor").Stdout; strings.Count(said, "It is ORPHANED and waits for a decision") != 2 {
+		t.Errorf("doctor says\n%s", said)
+	}
 	in.Must(t, "agent", "resolve", "--revive", "kept")
 	in.Must(t, "agent", "resolve", "--reap", "dropped")
 	await(t, in, "kept", "COMPLETED")

@@ -134,6 +134,14 @@ func (i Install) Logs() string { return filepath.Join(i.Data, "exec-logs") }
 // SandboxLogs is the log directory of one sandbox. The id must be valid.
 func (i Install) SandboxLogs(sandboxID string) string { return filepath.Join(i.Logs(), sandboxID) }
 
+// Agents is the directory of the files of agents.
+func (i Install) Agents() string { return filepath.Join(i.Data, "agents") }
+
+// AgentMeta describes one agent for a daemon that lost its database. The id must be valid.
+func (i Install) AgentMeta(agentID string) string {
+	return filepath.Join(i.Agents(), agentID, "meta.json")
+}
+
 // Supervisors is the directory of the supervisor binaries. Their names contain their
 // content hash.
 func (i Install) Supervisors() string { return filepath.Join(i.Data, "supervisor") }

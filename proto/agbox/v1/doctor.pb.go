@@ -96,7 +96,8 @@ const (
 	DoctorKind_DOCTOR_KIND_DATABASE       DoctorKind = 6
 	DoctorKind_DOCTOR_KIND_VOLUME         DoctorKind = 7
 	// A limit or a protection of the host.
-	DoctorKind_DOCTOR_KIND_HOST DoctorKind = 8
+	DoctorKind_DOCTOR_KIND_HOST  DoctorKind = 8
+	DoctorKind_DOCTOR_KIND_AGENT DoctorKind = 9
 )
 
 // Enum value maps for DoctorKind.
@@ -111,6 +112,7 @@ var (
 		6: "DOCTOR_KIND_DATABASE",
 		7: "DOCTOR_KIND_VOLUME",
 		8: "DOCTOR_KIND_HOST",
+		9: "DOCTOR_KIND_AGENT",
 	}
 	DoctorKind_value = map[string]int32{
 		"DOCTOR_KIND_UNSPECIFIED":    0,
@@ -122,6 +124,7 @@ var (
 		"DOCTOR_KIND_DATABASE":       6,
 		"DOCTOR_KIND_VOLUME":         7,
 		"DOCTOR_KIND_HOST":           8,
+		"DOCTOR_KIND_AGENT":          9,
 	}
 )
 
@@ -414,7 +417,7 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x13DOCTOR_ACTION_LEAVE\x10\x01\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REPAIR\x10\x02\x12\x18\n" +
 	"\x14DOCTOR_ACTION_REMOVE\x10\x03\x12\x17\n" +
-	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\xff\x01\n" +
+	"\x13DOCTOR_ACTION_ADOPT\x10\x04*\x96\x02\n" +
 	"\n" +
 	"DoctorKind\x12\x1b\n" +
 	"\x17DOCTOR_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -425,7 +428,8 @@ const file_agbox_v1_doctor_proto_rawDesc = "" +
 	"\x18DOCTOR_KIND_GUEST_FOLDER\x10\x05\x12\x18\n" +
 	"\x14DOCTOR_KIND_DATABASE\x10\x06\x12\x16\n" +
 	"\x12DOCTOR_KIND_VOLUME\x10\a\x12\x14\n" +
-	"\x10DOCTOR_KIND_HOST\x10\bB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x10DOCTOR_KIND_HOST\x10\b\x12\x15\n" +
+	"\x11DOCTOR_KIND_AGENT\x10\tB/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_doctor_proto_rawDescOnce sync.Once

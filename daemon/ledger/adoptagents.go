@@ -1,0 +1,65 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// AdoptedAgent is an agent whose record is lost, as its newest incarnation was begun.
+type AdoptedAgent struct {
+	ID, Name  string
+	Spec      *agboxv1.AgentSpec
+	SandboxID string
+	Owned     bool
+	// Incarnation is its number, and Attempt the number of crashes before it, plus 1.
+	Incarnation, Attempt uint32
+	Strategy             string
+	// Progress has the totals before it, or is nil.
+	Progress *agboxv1.AgentProgress
+}
+
+// AdoptAgent makes a record for an agent that has none. Its sandbox must have one. What its
+// newest incarnation has reported, and how it ended, is read again.
+func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) {
+	events := []*agboxv1.AgentEvent{{
+		Type: agboxv1.AgentEventType_AGENT_SPAWNED,
+		Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
+			Name: a.Name, Class: a.Spec.GetClass(), Parent: agent.Init, SandboxId: a.SandboxID, Owned: a.Owned,
+		}},
+	}}
+	if a.Attempt > 1 {
+		events = append(events, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PAUSED,
+			Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{
+				Reason: agboxv1.PauseReason_PAUSE_REASON_CRASH, Message: adoptedReason, Attempt: a.Attempt - 1, Strategy: a.Strategy,
+			}},
+		})
+	}
+	if a.Progress != nil {
+		events = append(events, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: a.Progress},
+		})
+	}
+	events = append(events, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: a.Incarnation,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
+			ExecId: agent.ExecID(a.ID, a.Incarnation), SandboxId: a.SandboxID, Attempt: a.Attempt, Strategy: a.Strategy,
+		}},
+	})
+	return l.updateAgent(ctx, a.ID, func(t *agentTxn) error {
+		if err := errors.Join(t.tx.ReserveAgent(a.ID, l.now()), t.tx.PutAgentConfig(a.ID, a.Spec)); err != nil {
+			return err
+		}
+		t.a.Spec = a.Spec
+		for _, ev := range events {
+			if err := t.put(a.ID, ev); err != nil { // not all of them could follow each other otherwise
+				return err
+			}
+		}
+		return nil
+	})
+}
