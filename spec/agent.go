@@ -27,7 +27,7 @@ func ResolveAgent(in Input, sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentSp
 		layer = proto.CloneOf(layer) // add makes paths absolute in it
 		r.add(layer, document.Describe(layer.ProtoReflect(), &document.Origin{}), "")
 	}
-	r.spec.Security = sandbox.GetSecurity()
+	r.spec.Security, r.spec.Services = sandbox.GetSecurity(), sandbox.GetServices()
 	r.agent()
 	r.work()
 	r.rules()
@@ -50,10 +50,24 @@ func (r *resolver) agent() {
 	}
 	r.agentEnvs(s.GetEnvs(), "agent", "envs")
 	r.agentEnvs(s.GetRetry().GetReduced().GetEnvs(), "agent", "retry", "reduced", "envs")
+	r.withoutServices(s.GetRetry().GetReduced().GetWithoutServices())
 	if r.CheckAgent != nil {
 		r.CheckAgent(s, func(path []any, format string, args ...any) {
 			r.problem(slices.Concat([]any{"agent"}, path), format, args...)
 		})
+	}
+}
+
+// withoutServices checks that there are the services that are to be stopped.
+func (r *resolver) withoutServices(names []string) {
+	byName := make(map[string]int)
+	for i, s := range r.spec.GetServices() {
+		byName[s.GetName()] = i
+	}
+	for i, name := range names {
+		if _, known := byName[name]; !known {
+			r.problem([]any{"agent", "retry", "reduced", "without_services", i}, "There is no service %.80q to stop: %s", name, r.servicesThereAre(byName))
+		}
 	}
 }
 

@@ -55,14 +55,17 @@ func TestTheAgentOfASandboxIsMergedWithThatOfTheFields(t *testing.T) {
 	}
 	in := Input{Rules: rules, Host: testHost, CheckAgent: checkAgent}
 	block := &agboxv1.AgentSpec{Name: "fixer", Command: []string{"node", "agent.js"}}
-	sandbox := &agboxv1.CreateSpec{Image: "x", Agent: block}
-	r := ResolveAgent(in, sandbox, &agboxv1.AgentSpec{Name: "two", Work: "/src/../src/task.md"})
+	sandbox := &agboxv1.CreateSpec{Image: "x", Agent: block, Services: []*agboxv1.ServiceSpec{{Name: "db", Image: "y"}}}
+	reduced := func(service string) *agboxv1.AgentRetry {
+		return &agboxv1.AgentRetry{Reduced: &agboxv1.AgentReduced{WithoutServices: []string{service}}}
+	}
+	r := ResolveAgent(in, sandbox, &agboxv1.AgentSpec{Name: "two", Work: "/src/../src/task.md", Retry: reduced("db")})
 	if s := r.Spec.GetAgent(); s.GetName() != "two" || s.GetWork() != "/src/task.md" || strings.Join(s.GetCommand(), " ") != "node agent.js" || block.GetName() != "fixer" {
 		t.Errorf("got %v, problems %v", s, r.Problems)
 	}
 	for _, bad := range []*agboxv1.AgentSpec{
 		{Envs: map[string]string{"API_KEY": "x"}}, {Name: "A"}, {Command: []string{"a\x00"}},
-		{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: durationpb.New(time.Second)}}, {Work: "task.md"}, {Work: "/etc/shadow"}, {Work: "/proc/1/mem"},
+		{Heartbeat: &agboxv1.AgentHeartbeat{Zombie: durationpb.New(time.Second)}}, {Work: "task.md"}, {Work: "/etc/shadow"}, {Work: "/proc/1/mem"}, {Retry: reduced("web")},
 	} {
 		if r := ResolveAgent(in, sandbox, bad); r.Spec != nil || len(r.Problems) != 1 || !strings.HasPrefix(r.Problems[0].GetField(), "agent.") {
 			t.Errorf("%v: problems %v", bad, r.Problems)

@@ -38,11 +38,6 @@ func (r *resolver) services() {
 		r.dependencies(s, i, byName)
 	}
 	r.cycles(byName)
-	for i, name := range r.spec.GetAgent().GetRetry().GetReduced().GetWithoutServices() {
-		if _, known := byName[name]; !known {
-			r.problem([]any{"agent", "retry", "reduced", "without_services", i}, "There is no service %.80q to stop: %s", name, r.servicesThereAre(byName))
-		}
-	}
 }
 
 func (r *resolver) serviceName(name string, i int, byName map[string]int) {

@@ -33,7 +33,7 @@ func TestAServiceIsStoppedForTheAttemptAfterMemoryRanOut(t *testing.T) {
 		SandboxId: box,
 		Spec: &agboxv1.AgentSpec{Command: []string{"sh", "-c", script}, Retry: &agboxv1.AgentRetry{
 			Delays:  []*durationpb.Duration{durationpb.New(0)},
-			Reduced: &agboxv1.AgentReduced{WithoutServices: []string{"db", "nobody"}},
+			Reduced: &agboxv1.AgentReduced{WithoutServices: []string{"db"}},
 		}},
 	})
 	if err != nil {
