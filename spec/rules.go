@@ -120,19 +120,25 @@ func sentence(v *protovalidate.Violation, field protoreflect.FieldDescriptor) st
 	case "string.in":
 		return fmt.Sprintf("%s is not known: there are core, cpu, data, fsize, locks, memlock, msgqueue, nice, nofile, nproc, rss, rtprio, rttime, sigpending and stack", got)
 	case "uint32.gte_lte":
-		bounds := strings.NewReplacer("must be greater than or equal to ", "from ", " and less than or equal to ", " to ").Replace(v.Proto.GetMessage())
 		if got == "0" {
-			return "There is no number, or 0: write one " + bounds
+			return "There is no number, or 0: write one " + bounds(v)
 		}
-		return fmt.Sprintf("%s is not allowed here: write a number %s", got, bounds)
+		return fmt.Sprintf("%s is not allowed here: write a number %s", got, bounds(v))
 	case "uint32.lte":
 		return fmt.Sprintf("%s is not allowed here: write a number up to %s", got, limit)
+	case "duration.gte_lte":
+		return fmt.Sprintf("The time is not possible here: write one %s", bounds(v))
 	case "duration.gt":
 		return "The time is not above zero: write a longer one, or leave it out"
 	case "duration.gte":
 		return "The time is below zero: write 0s or more"
 	}
 	return fmt.Sprintf("%s is not allowed here: it %s", got, strings.TrimPrefix(v.Proto.GetMessage(), "value "))
+}
+
+// bounds says between which values a value must be.
+func bounds(v *protovalidate.Violation) string {
+	return strings.NewReplacer("must be greater than or equal to ", "from ", " and less than or equal to ", " to ").Replace(v.Proto.GetMessage())
 }
 
 func pattern(f protoreflect.FieldDescriptor) string {
