@@ -83,6 +83,10 @@ soak: images build ## Kill the daemon under load for SOAK (default 10m), at rand
 bench-agents: images build ## Measure agents: from spawn to work, reports, crashes, memory, 1,000 that wait
 	@go run ./e2e/bench agents
 
+.PHONY: agent-figures
+agent-figures: images build ## Measure the times that agents are promised, at their real length; takes about 20 minutes
+	@go run ./e2e/bench figures
+
 .PHONY: bench-copy
 bench-copy: images build ## Compare copying 1 GiB and 10,000 files with docker cp on the same sandbox
 	@go run ./e2e/bench copy

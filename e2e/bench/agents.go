@@ -31,6 +31,19 @@ const (
 
 // benchAgents measures agents in one sandbox, and a daemon with many that wait.
 func benchAgents(ctx context.Context) error {
+	return withRobot(ctx, func(b *agentBench, agbox func(...string) error) error {
+		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes} {
+			if err := part(ctx); err != nil {
+				return err
+			}
+		}
+		return b.waiting(ctx, agbox)
+	})
+}
+
+// withRobot runs work in a sandbox of a new install that has the robot, and removes
+// everything afterwards.
+func withRobot(ctx context.Context, work func(b *agentBench, agbox func(...string) error) error) error {
 	folder, err := os.MkdirTemp("/var/tmp", "agrobot")
 	if err != nil {
 		return err
@@ -52,13 +65,7 @@ func benchAgents(ctx context.Context) error {
 		if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
 			return err
 		}
-		b := agentBench{c: c, box: sb.GetSandboxId()}
-		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes} {
-			if err := part(ctx); err != nil {
-				return err
-			}
-		}
-		return b.waiting(ctx, agbox)
+		return work(&agentBench{c: c, box: sb.GetSandboxId(), folder: folder}, agbox)
 	})
 }
 
@@ -66,6 +73,8 @@ func benchAgents(ctx context.Context) error {
 type agentBench struct {
 	c   *client.Client
 	box string
+	// folder is what the sandbox has as /robot.
+	folder string
 }
 
 // spawn starts an agent.

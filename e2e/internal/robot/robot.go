@@ -73,7 +73,7 @@ type Plan struct {
 	// in incarnation 2 after report 5 was sent and before its answer was read. Kinds are
 	// kill (SIGKILL), exitN, error (exit code 1 with a sentence that is always the same),
 	// fail (the same with one that differs), oom (uses memory until it is killed), hang
-	// (does nothing more) and stop (SIGSTOP).
+	// (does nothing more), busy (the same, but it uses its processor) and stop (SIGSTOP).
 	Die string
 	// Pace is a pause after each step.
 	Pace time.Duration
@@ -83,6 +83,9 @@ type Plan struct {
 	Beat time.Duration
 	// IgnoreTerm has it go on after SIGTERM.
 	IgnoreTerm bool
+	// Checkpoint is the size of the state in the checkpoint after each step. 0 means that it
+	// saves none, and finds out from its effects where to go on.
+	Checkpoint int
 }
 
 // Command returns the command of the robot in a sandbox.
@@ -102,6 +105,9 @@ func (p Plan) Command() []string {
 	}
 	if p.Beat > 0 {
 		command = append(command, "-beat", p.Beat.String())
+	}
+	if p.Checkpoint > 0 {
+		command = append(command, "-checkpoint", strconv.Itoa(p.Checkpoint))
 	}
 	if p.IgnoreTerm {
 		command = append(command, "-ignore-term")

@@ -89,6 +89,7 @@ func (s Story) Check(t *testing.T, a *agboxv1.Agent) {
 	if last > a.GetIncarnation() {
 		t.Errorf("agent %s: incarnation %d ran, and the record has %d", s.agentID, last, a.GetIncarnation())
 	}
+	s.checkCheckpoints(t, a)
 	for i, id := range s.effects {
 		if want := diary.Invocation(s.agentID, i+1); id != want {
 			t.Errorf("agent %s: effect %d is %q; want %q, once and in order", s.agentID, i+1, id, want)
@@ -107,6 +108,27 @@ func (s Story) Check(t *testing.T, a *agboxv1.Agent) {
 		if row.recorded < row.acked || row.recorded > row.sent {
 			t.Errorf("agent %s: %d %s are recorded; %d were acknowledged, and %d were sent", s.agentID, row.recorded, row.what, row.acked, row.sent)
 		}
+	}
+}
+
+// checkCheckpoints checks that each incarnation went on after the newest checkpoint that was
+// acknowledged, or after a newer one that was sent, and that the record has it.
+func (s Story) checkCheckpoints(t *testing.T, a *agboxv1.Agent) {
+	t.Helper()
+	acked, sent := diary.Entry{}, 0
+	for _, e := range s.entries {
+		switch {
+		case e.What == diary.Begin && acked.Checkpoint > 0 && (e.From < acked.Step || e.From > sent):
+			t.Errorf("agent %s: incarnation %d went on after step %d; the newest checkpoint was of step %d", s.agentID, e.Incarnation, e.From, acked.Step)
+		case e.Op != "checkpoint":
+		case e.What == diary.Send:
+			sent = e.Step
+		case e.What == diary.Ack:
+			acked = e
+		}
+	}
+	if a.GetCheckpoint().GetSeq() < acked.Checkpoint {
+		t.Errorf("agent %s: checkpoint %d is recorded; %d was acknowledged", s.agentID, a.GetCheckpoint().GetSeq(), acked.Checkpoint)
 	}
 }
 

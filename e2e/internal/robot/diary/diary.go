@@ -27,6 +27,10 @@ const (
 	Refused = "refused"
 	// Skip: a step whose effect an earlier incarnation had is not repeated.
 	Skip = "skip"
+	// Signal: SIGTERM came, at the time At.
+	Signal = "signal"
+	// Silent: the last beat was sent, at the time At.
+	Silent = "silent"
 	// End: the incarnation ends by itself.
 	End = "end"
 )
@@ -46,6 +50,10 @@ type Entry struct {
 	Step int    `json:"step,omitempty"`
 	From int    `json:"from,omitempty"`
 	Text string `json:"text,omitempty"`
+	// Checkpoint is the number of an acknowledged checkpoint.
+	Checkpoint uint64 `json:"checkpoint,omitempty"`
+	// At is in milliseconds since 1970.
+	At int64 `json:"at,omitempty"`
 
 	Env map[string]string `json:"env,omitempty"`
 }

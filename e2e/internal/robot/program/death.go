@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/agbox/agbox/e2e/internal/robot/diary"
 )
 
 // moment is when at a report the robot dies.
@@ -79,10 +81,19 @@ func (r *robot) die(kind string) {
 	case kind == "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case kind == "stop":
+		r.lastBeat()
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		return
 	case kind == "hang":
+		r.silent.Store(true)
 		select {}
+	case kind == "busy":
+		r.lastBeat()
+		for { // a tenth of a processor is enough to be seen
+			for begun := time.Now(); time.Since(begun) < 10*time.Millisecond; {
+			}
+			time.Sleep(90 * time.Millisecond)
+		}
 	case kind == "oom":
 		useMemory()
 	case kind == "error":
@@ -100,6 +111,13 @@ func (r *robot) die(kind string) {
 		}
 		os.Exit(code)
 	}
+}
+
+// lastBeat sends a beat that no other follows, and records when.
+func (r *robot) lastBeat() {
+	r.silent.Store(true)
+	_, err := r.socket.ask(report{Op: "beat"})
+	r.write(diary.Entry{What: diary.Silent, At: time.Now().UnixMilli(), Text: fmt.Sprint(err)})
 }
 
 // useMemory uses memory until the kernel ends the process.

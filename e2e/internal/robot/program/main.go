@@ -6,15 +6,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/agbox/agbox/e2e/internal/robot/diary"
 )
 
 // options are the flags.
 type options struct {
 	folder        string
 	steps, deaths int
+	checkpoint    int
 	measure       int
 	seed          uint64
 	die           string
@@ -37,6 +39,7 @@ func main() {
 	flag.IntVar(&o.waitAt, "wait-at", 0, "step before which the gate must be open")
 	flag.DurationVar(&o.beat, "beat", 0, "time between beats")
 	flag.BoolVar(&o.ignoreTerm, "ignore-term", false, "go on after SIGTERM")
+	flag.IntVar(&o.checkpoint, "checkpoint", 0, "save a checkpoint with so many bytes after each step")
 	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
 	flag.Parse()
 	code, err := run(o)
@@ -56,15 +59,14 @@ func run(o options) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var terminated atomic.Bool
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
 	go func() { // ends with the process
 		for range signals {
-			terminated.Store(!o.ignoreTerm)
+			r.write(diary.Entry{What: diary.Signal, At: time.Now().UnixMilli()})
+			r.terminated.Store(!o.ignoreTerm)
 		}
 	}()
-	r.terminated = terminated.Load
 	if o.beat > 0 {
 		go r.beats() // ends with the process
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/agbox/agbox/e2e/internal/robot/diary"
@@ -25,14 +26,26 @@ type report struct {
 	Tool         string `json:"tool,omitempty"`
 	Outcome      string `json:"outcome,omitempty"`
 	Message      string `json:"message,omitempty"`
+	// Of a checkpoint: the step of the whole work after which the next incarnation goes on,
+	// and the size of the state, which follows the line.
+	Step  int `json:"step,omitempty"`
+	Bytes int `json:"bytes,omitempty"`
+	state []byte
 	// step is the step of the whole work, for the diary.
 	step int
 }
 
 // answer is the answer to a report.
 type answer struct {
-	ID    int  `json:"id"`
-	OK    bool `json:"ok"`
+	ID int  `json:"id"`
+	OK bool `json:"ok"`
+	// Drain: end after the step under way.
+	Drain  bool `json:"drain"`
+	Result struct {
+		Checkpoint struct {
+			Seq uint64 `json:"seq"`
+		} `json:"checkpoint"`
+	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`
 		Message string `json:"message"`
@@ -68,7 +81,7 @@ func (s *socket) send(rep report) (err error) {
 	if err := s.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
 	}
-	_, err = s.conn.Write(append(line, '\n'))
+	_, err = s.conn.Write(slices.Concat(line, []byte{'\n'}, rep.state))
 	return err
 }
 
@@ -110,6 +123,12 @@ func (r *robot) report(rep report) error {
 	got, err := r.socket.receive()
 	if err != nil {
 		return err
+	}
+	if got.Drain {
+		r.drained.Store(true)
+	}
+	if rep.Op == "checkpoint" {
+		e.Checkpoint = got.Result.Checkpoint.Seq
 	}
 	if e.What = diary.Ack; !got.OK {
 		e.What, e.Text = diary.Refused, got.Error.Code+": "+got.Error.Message

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +25,10 @@ type robot struct {
 	effects     *os.File
 	socket      *socket
 	deaths      []death
-	terminated  func() bool
+	// terminated is set by SIGTERM, and drained by an answer that says so.
+	terminated, drained atomic.Bool
+	// silent ends the beats.
+	silent atomic.Bool
 	// reports counts the reports of this incarnation.
 	reports int
 	// used and done are what this incarnation has used and completed.
@@ -42,7 +46,7 @@ func newRobot(o options) (*robot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this is not the program of an agent: %w", err)
 	}
-	r := &robot{options: o, agentID: os.Getenv("AGBOX_AGENT_ID"), incarnation: uint32(n), socket: newSocket(), terminated: func() bool { return false }}
+	r := &robot{options: o, agentID: os.Getenv("AGBOX_AGENT_ID"), incarnation: uint32(n), socket: newSocket()}
 	if r.deaths, err = planned(o, r.incarnation); err != nil {
 		return nil, err
 	}
@@ -71,9 +75,8 @@ func (r *robot) work() (int, error) {
 	}
 	for step := from + 1; step <= r.steps; step++ {
 		r.wait(step)
-		if r.terminated() {
-			r.write(diary.Entry{What: diary.End, Text: "SIGTERM"})
-			return 128 + int(syscall.SIGTERM), nil
+		if r.drained.Load() && !r.ignoreTerm || r.terminated.Load() {
+			return r.leave()
 		}
 		if err := r.step(step); err != nil {
 			return 0, err
@@ -85,6 +88,17 @@ func (r *robot) work() (int, error) {
 	}
 	err = r.report(report{Op: "done", Outcome: "complete", Message: fmt.Sprintf("%d steps are done", r.steps)})
 	r.write(diary.Entry{What: diary.End})
+	return 0, err
+}
+
+// leave ends the incarnation before the work is done, and returns its exit code.
+func (r *robot) leave() (int, error) {
+	if !r.drained.Load() {
+		r.write(diary.Entry{What: diary.End, Text: "SIGTERM"})
+		return 128 + int(syscall.SIGTERM), nil
+	}
+	err := r.report(report{Op: "state", State: "DRAINING"})
+	r.write(diary.Entry{What: diary.End, Text: "drain"})
 	return 0, err
 }
 
@@ -101,7 +115,7 @@ func environment() map[string]string {
 
 // wait returns once a step may begin.
 func (r *robot) wait(step int) {
-	for step == r.waitAt && !r.terminated() {
+	for step == r.waitAt && !r.terminated.Load() && !(r.drained.Load() && !r.ignoreTerm) {
 		for _, gate := range []string{"go", r.agentID + ".go"} {
 			if _, err := os.Stat(filepath.Join(r.folder, gate)); err == nil {
 				return
@@ -127,6 +141,12 @@ func (r *robot) step(step int) error {
 	if err := r.report(report{Op: "step", Steps: r.done, step: step}); err != nil {
 		return err
 	}
+	if r.checkpoint > 0 {
+		state := fmt.Appendf(nil, `{"step":%d,"padding":%q}`, step, strings.Repeat("x", r.checkpoint))
+		if err := r.report(report{Op: "checkpoint", Step: step, Bytes: len(state), state: state, step: step}); err != nil {
+			return err
+		}
+	}
 	return r.report(report{Op: "say", Text: fmt.Sprintf("step %d of %d", step, r.steps)})
 }
 
@@ -147,10 +167,28 @@ func (r *robot) effect(step int) error {
 	return err
 }
 
-// resume returns the step after which this incarnation goes on.
+// resume returns the step after which this incarnation goes on: that of the checkpoint, or
+// that of the last effect if the robot saves none.
 func (r *robot) resume() (int, error) {
-	had, err := diary.Lines(r.effects.Name())
-	return len(had), err
+	if r.checkpoint == 0 {
+		had, err := diary.Lines(r.effects.Name())
+		return len(had), err
+	}
+	path := os.Getenv("AGBOX_CHECKPOINT")
+	if path == "" {
+		return 0, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	var file struct {
+		State struct {
+			Step int `json:"step"`
+		} `json:"state"`
+	}
+	err = json.Unmarshal(raw, &file)
+	return file.State.Step, err
 }
 
 // beats reports that the robot is alive. It has a connection of its own, so a slow report
@@ -158,7 +196,12 @@ func (r *robot) resume() (int, error) {
 func (r *robot) beats() {
 	s := newSocket()
 	for range time.Tick(r.beat) {
-		_, _ = s.ask(report{Op: "beat"})
+		if r.silent.Load() {
+			return
+		}
+		if got, err := s.ask(report{Op: "beat"}); err == nil && got.Drain {
+			r.drained.Store(true)
+		}
 	}
 }
 
