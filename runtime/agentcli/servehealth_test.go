@@ -132,3 +132,13 @@ func TestServeHealthRefusesWrongArguments(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRequestLine(f *testing.F) {
+	f.Add("GET /healthz HTTP/1.1\r\n")
+	f.Add("GET /readyz?x=1 HTTP/1.0\n")
+	f.Fuzz(func(t *testing.T, line string) {
+		if method, path, ok := requestLine(line); ok && (method == "" || strings.ContainsAny(path, "? ")) {
+			t.Errorf("%q: %q, %q", line, method, path)
+		}
+	})
+}

@@ -91,3 +91,14 @@ func TestAServerThatHangs(t *testing.T) {
 		t.Errorf("a server that keeps the connection open: %v", r)
 	}
 }
+
+func FuzzStatusOf(f *testing.F) {
+	f.Add("HTTP/1.1 200 OK\r\n")
+	f.Add("HTTP/1.0 204\n")
+	f.Add("HTTP/1.1 99999\n")
+	f.Fuzz(func(t *testing.T, line string) {
+		if code := statusOf(line); code < 0 || code > 999 || code != 0 && !strings.HasPrefix(line, "HTTP/1.") {
+			t.Errorf("%q: %d", line, code)
+		}
+	})
+}
