@@ -50,8 +50,9 @@ var Default = Limits{Aging: 70, Dying: 90, FinalCalls: 1}
 type Context struct {
 	// Percent is the highest percentage that was reported.
 	Percent uint32
-	// Finals is the number of final calls that were allowed.
-	Finals uint32
+	// Finals is the number of final calls that were allowed. Begun is how many of them have
+	// begun, as far as the program has reported it.
+	Finals, Begun uint32
 	// LastTurn means that a turn is complete in which the context was dying, so the turn
 	// that follows it is the last one. Finished means that this one is complete too.
 	LastTurn, Finished bool
@@ -132,4 +133,17 @@ func (c Context) Called(l Limits, final bool) (after Context, allowed bool) {
 	case Shut:
 	}
 	return c, false
+}
+
+// Began returns the context after a call of a tool has begun, and whether it may: because
+// every call is allowed, or because it is a final call for which Called has said yes.
+func (c Context) Began(l Limits) (after Context, allowed bool) {
+	if f, _ := c.Fence(l); f == Open {
+		return c, true
+	}
+	if c.Begun >= c.Finals || c.Word(l) == Dead {
+		return c, false
+	}
+	c.Begun++
+	return c, true
 }

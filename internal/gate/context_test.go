@@ -50,6 +50,30 @@ func TestTheContextOfAnIncarnation(t *testing.T) {
 	}
 }
 
+func TestACallBeginsOnceForEachYes(t *testing.T) {
+	var c Context
+	began := func(want bool, when string) {
+		t.Helper()
+		after, allowed := c.Began(Default)
+		if c = after; allowed != want {
+			t.Errorf("%s: %v; want %v", when, allowed, want)
+		}
+	}
+	began(true, "healthy")
+	began(true, "healthy, again")
+	c = c.Reported(95)
+	began(false, "dying, nobody was asked")
+	c, _ = c.Called(Default, true)
+	began(true, "the final call")
+	began(false, "the final call, again")
+	c = c.Turned(Default)
+	began(false, "dead")
+	late, _ := Context{Percent: 95}.Called(Default, true)
+	if _, allowed := late.Reported(101).Began(Default); allowed {
+		t.Error("a final call begins although the context is dead by now")
+	}
+}
+
 // TestAContextOnlyAdvances runs random reports, turns and calls.
 func TestAContextOnlyAdvances(t *testing.T) {
 	holds := func(aging, dying, finals uint8, acts []uint16) bool {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
 	"github.com/agbox/agbox/runtime/supervisor/calls"
 )
@@ -97,7 +96,7 @@ func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callStat
 	if c.id == "" {
 		c.id = c.mark
 	}
-	if err := in.mayCall(c.Kind); err != nil {
+	if err := in.mayCall(c.Call, now); err != nil {
 		return callState{}, err
 	}
 	if err := in.reportCall(c, journal.Begin, "", now); err != nil {
@@ -202,27 +201,6 @@ func (o *openCalls) stateLocked(c *openCall, now time.Time) callState {
 		state.DeadlineMS = max(1, at.Sub(now).Milliseconds())
 	}
 	return state
-}
-
-// mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
-// not ask are stopped here.
-func (in *incarnation) mayCall(kind string) error {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if kind == journal.Network {
-		return nil
-	}
-	if in.context.Word(in.bounds.Context) == gate.Dead {
-		return &refusal{codeFenced, sentenceDead}
-	}
-	if kind != journal.LLM {
-		return nil
-	}
-	b := &in.bounds
-	if used := b.Former.Plus(in.sum.Used.Bounded()); !b.Budget.Admits(used, gate.Amount{}) {
-		return &refusal{codeBudget, b.Budget.Sentence(used, gate.Amount{}, b.Crashes)}
-	}
-	return nil
 }
 
 // reportCall appends a row of a call to the journal.

@@ -3,9 +3,11 @@ package agents
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/runtime/supervisor/calls"
 )
 
 // Bounds say which calls an incarnation may make, so that this is decided without a daemon.
@@ -73,6 +75,44 @@ func (in *incarnation) decideLLM(r *journal.Row, word string) *refusal {
 	}
 	r.Refused = true
 	return &refusal{codeBudget, b.Budget.Sentence(used, estimate, b.Crashes)}
+}
+
+// mayCall refuses calls that the op gate refuses, whatever it is asked. So programs that do
+// not ask are stopped here. A final call is one for which gate has said yes; without that,
+// gate is asked now.
+func (in *incarnation) mayCall(c calls.Call, now time.Time) error {
+	switch c.Kind {
+	case journal.LLM:
+		return in.mayAskModel()
+	case journal.Tool:
+		if in.beginTool() {
+			return nil
+		}
+		if _, err := in.report(journal.Row{Op: journal.Gate, Kind: c.Kind, Name: c.Name}, now); err != nil {
+			return err
+		}
+		in.beginTool()
+	}
+	return nil
+}
+
+// mayAskModel refuses a call to a model of which nobody knows what it will use.
+func (in *incarnation) mayAskModel() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	row := journal.Row{Op: journal.Gate, Kind: journal.LLM}
+	if _, no, _ := in.decide(&row); no != nil {
+		return no
+	}
+	return nil
+}
+
+// beginTool reports whether the call of a tool may begin, and counts it if it is a final one.
+func (in *incarnation) beginTool() (allowed bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.context, allowed = in.context.Began(in.bounds.Context)
+	return allowed
 }
 
 const sentenceDead = "The context of this incarnation is used up: it may do nothing more. It is ended, and the next one goes on."

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,38 @@ func TestAFinalCallCanBeAskedFor(t *testing.T) {
 	other := begin(t, s, "other")
 	if r := p.ask(`{"op":"gate","tool":"Bash","context_pct":100.5,"token":%q}`, other.token); r.Error.Code != codeFenced || r.Error.Message != sentenceDead {
 		t.Errorf("a context that is more than full: %+v", r)
+	}
+}
+
+func TestCallsAreFencedWhoeverAsks(t *testing.T) {
+	s, _ := server(t)
+	for i, requests := range [][]struct{ body, code string }{
+		{ // final calls that gate allowed
+			{`"op":"gate","tool":"Write","context_pct":95,"final":true`, ""},
+			{`"op":"call","call":"begin","kind":"tool","name":"Write","invocation":"a"`, ""},
+			{`"op":"call","call":"begin","kind":"tool","name":"Write","invocation":"a"`, ""}, // the same call
+			{`"op":"call","call":"end","invocation":"a"`, ""},
+			{`"op":"call","call":"begin","kind":"tool","name":"Write","invocation":"b"`, codeFenced},
+		},
+		{ // programs that do not ask
+			{`"op":"context","context_pct":95`, ""},
+			{`"op":"call","call":"begin","kind":"tool","name":"Write","invocation":"a"`, codeFenced},
+			{`"op":"call","call":"begin","kind":"llm","invocation":"l"`, ""},
+			{`"op":"turn"`, ""},
+			{`"op":"call","call":"begin","kind":"tool","name":"Write","invocation":"a"`, ""},
+			{`"op":"gate","tool":"Write"`, codeFenced},
+			{`"op":"call","call":"begin","kind":"network","invocation":"n"`, ""},
+			{`"op":"turn"`, ""},
+			{`"op":"call","call":"begin","kind":"llm","invocation":"m"`, codeFenced},
+		},
+	} {
+		a := begin(t, s, fmt.Sprint("e", i))
+		p := dial(t, a)
+		for j, row := range requests {
+			if r := p.ask(`{%s,"token":%q}`, row.body, a.token); r.OK != (row.code == "") || r.Error.Code != row.code {
+				t.Errorf("%d.%d %s: %+v", i, j, row.body, r)
+			}
+		}
 	}
 }
 
