@@ -13,19 +13,25 @@ import (
 	"github.com/agbox/agbox/internal/fault"
 )
 
-// takesAgent refuses an incarnation of an agent if the supervisor is too old for its probes.
-// It would run the program without them, and never say that it is ready.
+// takesAgent refuses an incarnation of an agent if the supervisor is too old for its probes
+// or its work. It would run the program without them, and never say that it is ready.
 func (r *Runner) takesAgent(lk *links.Link, req *agboxv1.CreateExecRequest) error {
 	a, ok := r.ledger.AgentOf(req.GetSandboxId(), req.GetExecId())
 	if !ok || lk.Conn.Agents() {
 		return nil
 	}
-	if p := agent.RulesOf(a.Spec).Probes; !p.AwaitReady && !p.AwaitReport && a.Spec.GetProbes() == nil {
+	cannot, without := "", ""
+	switch p := agent.RulesOf(a.Spec).Probes; {
+	case p.AwaitReady || p.AwaitReport || a.Spec.GetProbes() != nil:
+		cannot, without = "check whether a program is ready or works", "without probes and with ready: start"
+	case a.Spec.GetWork() != "":
+		cannot, without = "hand over the work of an agent", "without work"
+	default:
 		return nil
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_UNSUPPORTED_SPEC,
-		"Sandbox %s was started by an older agbox, whose supervisor cannot check whether a program is ready or works. Create a new sandbox, or spawn the agent without probes and with ready: start.",
-		req.GetSandboxId()).With("sandbox_id", req.GetSandboxId())
+		"Sandbox %s was started by an older agbox, whose supervisor cannot %s. Create a new sandbox, or spawn the agent %s.",
+		req.GetSandboxId(), cannot, without).With("sandbox_id", req.GetSandboxId())
 }
 
 // probesOf converts the probes of a program for its supervisor.

@@ -10,7 +10,7 @@ import (
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
-func TestProbesAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
+func TestProbesAndWorkAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
 	for _, row := range []struct {
 		spec    *agboxv1.AgentSpec
 		refused bool
@@ -18,6 +18,7 @@ func TestProbesAreRefusedWhereTheSupervisorKnowsNone(t *testing.T) {
 		{&agboxv1.AgentSpec{}, false},
 		{&agboxv1.AgentSpec{Ready: agboxv1.AgentReady_AGENT_READY_PROBE}, true},
 		{&agboxv1.AgentSpec{Ready: agboxv1.AgentReady_AGENT_READY_REPORT}, true},
+		{&agboxv1.AgentSpec{Work: "/task.md"}, true},
 		{&agboxv1.AgentSpec{Probes: &agboxv1.AgentProbes{Liveness: new(agboxv1.AgentProbe)}}, true},
 	} {
 		b := newBench(t)
