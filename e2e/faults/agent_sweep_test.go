@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	"github.com/agbox/agbox/e2e/internal/robot"
+	"github.com/agbox/agbox/e2e/internal/robot/diary"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -147,5 +149,48 @@ func TestAnAgentGoesOnWhenItsSupervisorDiesInAWrite(t *testing.T) {
 	}
 	row.Ran(kills)
 	row.Note("agbox-init: before %s", counted(seen))
+	w.check(t)
+}
+
+func TestKillAtManyBoundariesOfADrainOfAnAgent(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 55, "SIGKILL at every eighth boundary of a stop that drains an agent, and of the next start", 0)
+	w := newWorkshop(t, newWitness(t, harness.New(t)))
+	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
+	// Its beats tell it of the drain.
+	plan := robot.Plan{Steps: 3, Seed: 5, WaitAt: 2, Beat: 50 * time.Millisecond}
+	kills, calls := sweep(t, w.witness, operation{
+		name: "drain",
+		step: 8, // of about 80
+		prepare: func(t *testing.T, n int) {
+			if err := w.spawn(harness.Bounded(t), id(n), plan); err != nil {
+				t.Fatal(err)
+			}
+			harness.Eventually(t, "the robot waits", func() bool { return w.folder.Story(t, id(n)).Effects() == 1 })
+		},
+		run: func(ctx context.Context, n int) error {
+			if err := w.c.StopSandbox(ctx, w.box); err != nil {
+				return err
+			}
+			if _, err := w.c.WaitStopped(ctx, w.box); err != nil {
+				return err
+			}
+			if err := w.folder.Go(id(n)); err != nil {
+				return err
+			}
+			if err := w.c.ResumeSandbox(ctx, w.box); err != nil {
+				return err
+			}
+			return w.await(ctx, id(n), agboxv1.AgentState_AGENT_STATE_COMPLETED)
+		},
+		verify: func(t *testing.T, k kill) {
+			w.completed(t, id(k.n), plan, 0)
+			if ran := w.folder.Story(t, id(k.n)).Count(diary.Begin); ran != 2 {
+				t.Errorf("the program of agent %s ran %d times; want 2", id(k.n), ran)
+			}
+		},
+	})
+	row.Ran(kills)
+	row.Note("drain: before %s", calls)
 	w.check(t)
 }
