@@ -81,7 +81,9 @@ func (r *Runner) RemoveMeta(agentID string) (removed bool, err error) {
 }
 
 // Metas returns the ids of the agents that have a meta.json.
-func Metas(install paths.Install) []string {
+func (r *Runner) Metas() []string { return metas(r.paths) }
+
+func metas(install paths.Install) []string {
 	folders, _ := os.ReadDir(install.Agents()) // without the folder there are none
 	var found []string
 	for _, f := range folders {
@@ -96,7 +98,7 @@ func Metas(install paths.Install) []string {
 // read is logged and left out.
 func AdoptAll(install paths.Install, log *slog.Logger) []ledger.AdoptedAgent {
 	var found []ledger.AdoptedAgent
-	for _, id := range Metas(install) {
+	for _, id := range metas(install) {
 		a, err := readMeta(install.AgentMeta(id))
 		if err == nil && a.ID != id {
 			err = fmt.Errorf("it is about agent %.64q", a.ID)

@@ -259,8 +259,10 @@ func (l *Loop) AgentTrouble(id string) string {
 func (l *Loop) AgentReady(execID string) *bool { return l.agents.Ready(execID) }
 
 // removeMeta removes the description of an agent that has ended.
-func (l *Loop) removeMeta(agentID string) {
-	if _, err := l.agents.RemoveMeta(agentID); err != nil {
+func (l *Loop) removeMeta(agentID string) bool {
+	removed, err := l.agents.RemoveMeta(agentID)
+	if err != nil {
 		l.log.Warn("meta.json of an agent that has ended cannot be removed", "agent_id", agentID, "error", err)
 	}
+	return removed
 }

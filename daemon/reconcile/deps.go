@@ -151,6 +151,8 @@ type Agents interface {
 	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent
 	// Forget drops what is known about an incarnation that has ended.
 	Forget(execID string)
+	// Metas returns the ids of the agents that have a description.
+	Metas() []string
 	// RemoveMeta removes the description of an agent that has ended. removed means that
 	// there was one.
 	RemoveMeta(agentID string) (removed bool, err error)

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/runtime"
 )
@@ -121,11 +120,10 @@ func (l *Loop) enqueueChanged(_ context.Context, look *fullLook) error {
 	return nil
 }
 
-// enqueueAgents enqueues the agents that have not ended, or whose sandbox is to go.
+// enqueueAgents enqueues the agents that have not ended, or whose sandbox is to go, and
+// removes what others have left.
 func (l *Loop) enqueueAgents(context.Context, *fullLook) error {
-	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return !a.Over() || a.Owned }) {
-		l.EnqueueAgent(a.ID)
-	}
+	l.ReapAgents()
 	return nil
 }
 

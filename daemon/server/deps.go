@@ -41,6 +41,9 @@ type Loop interface {
 	Interrupt(sandboxID string)
 	// EnqueueAgent schedules a look at an agent.
 	EnqueueAgent(agentID string)
+	// ReapAgents schedules a look at all agents and removes files of ended ones. It returns
+	// how many of both there are.
+	ReapAgents() (agents, files int)
 	// AgentTrouble says why an agent does not get on. It is empty if it does.
 	AgentTrouble(agentID string) string
 	// AgentReady returns the result of the readiness probe of a running incarnation. It is

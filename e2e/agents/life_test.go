@@ -2,6 +2,8 @@ package agents
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -159,6 +161,20 @@ func TestAnOrphanedAgentWaitsForADecision(t *testing.T) {
 	}
 	if said := in.Agbox(t, "doctor").Stdout; strings.Count(said, "It is ORPHANED and waits for a decision") != 2 {
 		t.Errorf("doctor says\n%s", said)
+	}
+	stray := filepath.Join(in.Home, "data", "agents", "nobody", "meta.json")
+	if err := os.MkdirAll(filepath.Dir(stray), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(stray, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reaped := in.Must(t, "agent", "reap")
+	if strings.Count(reaped, "is ORPHANED and waits for a decision: agbox agent resolve {--revive | --reap} ") != 2 || !strings.Contains(reaped, "Agents looked at: 2.") {
+		t.Errorf("agent reap says\n%s", reaped)
+	}
+	if _, err := os.Stat(stray); err == nil {
+		t.Error("the file of an agent that is not known stays")
 	}
 	in.Must(t, "agent", "resolve", "--revive", "kept")
 	in.Must(t, "agent", "resolve", "--reap", "dropped")

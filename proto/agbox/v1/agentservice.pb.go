@@ -924,6 +924,105 @@ func (*AttachAgentResponse_LogEnd) isAttachAgentResponse_Item() {}
 
 func (*AttachAgentResponse_End) isAttachAgentResponse_Item() {}
 
+type ReapAgentsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReapAgentsRequest) Reset() {
+	*x = ReapAgentsRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReapAgentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReapAgentsRequest) ProtoMessage() {}
+
+func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
+func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+}
+
+type ReapAgentsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of agents that are looked at.
+	Agents uint32 `protobuf:"varint,1,opt,name=agents,proto3" json:"agents,omitempty"`
+	// The number of files of ended agents that were left and are removed.
+	Files uint32 `protobuf:"varint,2,opt,name=files,proto3" json:"files,omitempty"`
+	// The orphaned agents that wait for ResumeAgent.
+	Waiting       []*Agent `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReapAgentsResponse) Reset() {
+	*x = ReapAgentsResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReapAgentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReapAgentsResponse) ProtoMessage() {}
+
+func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
+func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReapAgentsResponse) GetAgents() uint32 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
+func (x *ReapAgentsResponse) GetFiles() uint32 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *ReapAgentsResponse) GetWaiting() []*Agent {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
 var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
@@ -986,11 +1085,16 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x05batch\x18\x04 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batch\x12+\n" +
 	"\alog_end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x06logEnd\x12#\n" +
 	"\x03end\x18\x06 \x01(\v2\x0f.agbox.v1.AgentH\x00R\x03endB\x06\n" +
-	"\x04item*_\n" +
+	"\x04item\"\x13\n" +
+	"\x11ReapAgentsRequest\"m\n" +
+	"\x12ReapAgentsResponse\x12\x16\n" +
+	"\x06agents\x18\x01 \x01(\rR\x06agents\x12\x14\n" +
+	"\x05files\x18\x02 \x01(\rR\x05files\x12)\n" +
+	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*_\n" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
-	"\x12AGENT_VERDICT_REAP\x10\x022\xd6\x04\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x022\x9f\x05\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -999,6 +1103,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12C\n" +
 	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
+	"\n" +
+	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
 	"\vAttachAgent\x12\x1c.agbox.v1.AttachAgentRequest\x1a\x1d.agbox.v1.AttachAgentResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
@@ -1016,7 +1122,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),            // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),    // 1: agbox.v1.SpawnAgentRequest
@@ -1033,54 +1139,59 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*AgentCursor)(nil),          // 12: agbox.v1.AgentCursor
 	(*AttachAgentRequest)(nil),   // 13: agbox.v1.AttachAgentRequest
 	(*AttachAgentResponse)(nil),  // 14: agbox.v1.AttachAgentResponse
-	(*AgentSpec)(nil),            // 15: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil), // 16: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                // 17: agbox.v1.Agent
-	(KillMode)(0),                // 18: agbox.v1.KillMode
-	(*AgentEvent)(nil),           // 19: agbox.v1.AgentEvent
-	(*LogCursor)(nil),            // 20: agbox.v1.LogCursor
-	(*LogChunk)(nil),             // 21: agbox.v1.LogChunk
-	(*LogBatch)(nil),             // 22: agbox.v1.LogBatch
-	(*LogEnd)(nil),               // 23: agbox.v1.LogEnd
+	(*ReapAgentsRequest)(nil),    // 15: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),   // 16: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),            // 17: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil), // 18: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                // 19: agbox.v1.Agent
+	(KillMode)(0),                // 20: agbox.v1.KillMode
+	(*AgentEvent)(nil),           // 21: agbox.v1.AgentEvent
+	(*LogCursor)(nil),            // 22: agbox.v1.LogCursor
+	(*LogChunk)(nil),             // 23: agbox.v1.LogChunk
+	(*LogBatch)(nil),             // 24: agbox.v1.LogBatch
+	(*LogEnd)(nil),               // 25: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	15, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	16, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	17, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	17, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	17, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	18, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	17, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	18, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	19, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	19, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	19, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	20, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
 	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	19, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	20, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	21, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	22, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
 	12, // 9: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
 	12, // 10: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	19, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	21, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	22, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	23, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	17, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	1,  // 16: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 17: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 18: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 19: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 20: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	9,  // 21: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	10, // 22: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	13, // 23: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 24: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 25: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 26: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 27: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 28: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 29: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	11, // 30: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	14, // 31: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	24, // [24:32] is the sub-list for method output_type
-	16, // [16:24] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	21, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	23, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	24, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	25, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	19, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	19, // 16: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 17: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 18: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 19: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 20: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 21: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	15, // 22: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	9,  // 23: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	10, // 24: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	13, // 25: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 26: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 27: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 28: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 29: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 30: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	16, // 31: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 32: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 33: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	14, // 34: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -1105,7 +1216,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	AgentService_ListAgents_FullMethodName  = "/agbox.v1.AgentService/ListAgents"
 	AgentService_KillAgent_FullMethodName   = "/agbox.v1.AgentService/KillAgent"
 	AgentService_ResumeAgent_FullMethodName = "/agbox.v1.AgentService/ResumeAgent"
+	AgentService_ReapAgents_FullMethodName  = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_WatchAgents_FullMethodName = "/agbox.v1.AgentService/WatchAgents"
 	AgentService_AttachAgent_FullMethodName = "/agbox.v1.AgentService/AttachAgent"
@@ -52,6 +53,9 @@ type AgentServiceClient interface {
 	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
 	// AGENT_WRONG_STATE.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
+	// does so by itself every few seconds.
+	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
@@ -118,6 +122,16 @@ func (c *agentServiceClient) ResumeAgent(ctx context.Context, in *ResumeAgentReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAgentResponse)
 	err := c.cc.Invoke(ctx, AgentService_ResumeAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReapAgentsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ReapAgents_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +206,9 @@ type AgentServiceServer interface {
 	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
 	// AGENT_WRONG_STATE.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
+	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
+	// does so by itself every few seconds.
+	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
@@ -228,6 +245,9 @@ func (UnimplementedAgentServiceServer) KillAgent(context.Context, *KillAgentRequ
 }
 func (UnimplementedAgentServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReapAgents not implemented")
 }
 func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
@@ -349,6 +369,24 @@ func _AgentService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ReapAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReapAgentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ReapAgents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ReapAgents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ReapAgents(ctx, req.(*ReapAgentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteAgentRequest)
 	if err := dec(in); err != nil {
@@ -415,6 +453,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeAgent",
 			Handler:    _AgentService_ResumeAgent_Handler,
+		},
+		{
+			MethodName: "ReapAgents",
+			Handler:    _AgentService_ReapAgents_Handler,
 		},
 		{
 			MethodName: "DeleteAgent",
