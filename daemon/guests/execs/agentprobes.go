@@ -20,7 +20,7 @@ func (r *Runner) takesAgent(lk *links.Link, req *agboxv1.CreateExecRequest) erro
 	if !ok || lk.Conn.Agents() {
 		return nil
 	}
-	cannot, without := "", ""
+	var cannot, without string
 	switch p := agent.RulesOf(a.Spec).Probes; {
 	case p.AwaitReady || p.AwaitReport || a.Spec.GetProbes() != nil:
 		cannot, without = "check whether a program is ready or works", "without probes and with ready: start"
