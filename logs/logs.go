@@ -73,12 +73,14 @@ const (
 	suffixStatus = ".status"
 	// suffixJournal is the journal of an incarnation of an agent.
 	suffixJournal = ".journal.jsonl"
+	// suffixBeat is the newest beat of an incarnation of an agent.
+	suffixBeat = ".beat"
 )
 
 // Suffixes returns the suffixes of the names of an exec's files. The rest of the name is
 // the exec id.
 func Suffixes() []string {
-	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus, suffixJournal}
+	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus, suffixJournal, suffixBeat}
 }
 
 // StdoutName is the file name of an exec's raw stdout. The id must be valid.
@@ -95,6 +97,9 @@ func StatusName(execID string) string { return execID + suffixStatus }
 
 // JournalName is the file name of an exec's journal. The id must be valid.
 func JournalName(execID string) string { return execID + suffixJournal }
+
+// BeatName is the file name of the newest beat of an exec. The id must be valid.
+func BeatName(execID string) string { return execID + suffixBeat }
 
 // checkID is the only check that keeps slashes, dots and NUL out of the paths that this
 // package builds.

@@ -18,7 +18,7 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 	// Remove stdout first: without it the log does not exist for readers.
 	names := [...]string{
 		StdoutName(execID), StderrName(execID), IndexName(execID),
-		StatusName(execID), statusTemp(execID), JournalName(execID),
+		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID),
 	}
 	var errs []error
 	for _, name := range names {

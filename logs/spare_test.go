@@ -248,6 +248,9 @@ func TestGroupAccessHoldsForEveryNewFile(t *testing.T) {
 	journal, err := d.CreateJournal("e1", 1, nil, owner)
 	must(t, err)
 	must(t, journal.Close())
+	beat, err := d.CreateBeat("e1", owner)
+	must(t, err)
+	must(t, beat.Close())
 	for _, suffix := range Suffixes() {
 		info, err := os.Stat(filepath.Join(path, "e1"+suffix))
 		must(t, err)

@@ -36,14 +36,15 @@ type Runner struct {
 	ledger  *ledger.Ledger
 	paths   paths.Install
 	enqueue func(agentID string)
+	now     func() time.Time
 	log     *slog.Logger
 	desk    *desk
 }
 
 // New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there
 // are news; it must not block.
-func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), log *slog.Logger) *Runner {
-	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, log: log, desk: newDesk()}
+func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
+	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk()}
 }
 
 // Start starts the exec of the agent's incarnation. Its id is derived from the agent and

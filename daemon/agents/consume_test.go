@@ -60,7 +60,7 @@ func newBench(t *testing.T, spec *agboxv1.AgentSpec) *bench {
 
 // restart makes a Runner that knows nothing yet, as in a new daemon.
 func (b *bench) restart() {
-	b.Runner = New(nil, b.Ledger, b.Install, func(string) { b.enqueued++ }, b.Log)
+	b.Runner = New(nil, b.Ledger, b.Install, func(string) { b.enqueued++ }, time.Now, b.Log)
 }
 
 func (b *bench) agent() ledger.Agent {
@@ -352,5 +352,41 @@ func TestTheKindOfAnEnd(t *testing.T) {
 		if strings.TrimPrefix(got.String(), "INCARNATION_END_KIND_") != row.want {
 			t.Errorf("%s: %v; want %s", row.name, got, row.want)
 		}
+	}
+}
+
+func TestTheLastBeat(t *testing.T) {
+	b := newBench(t, &agboxv1.AgentSpec{})
+	b.now = func() time.Time { return time.UnixMilli(1_700_000_000_000) }
+	if at := b.LastBeat(b.agent()); !at.IsZero() {
+		t.Errorf("without a beat: %v", at)
+	}
+	dir, err := logs.OpenDir(b.Install.SandboxLogs("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dir.Close() })
+	file, err := dir.CreateBeat("e", logs.KeepOwner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	for _, row := range []struct {
+		record string
+		want   int64
+	}{
+		{`{"at":1699999999000,"state":"EXECUTING"}`, 1_699_999_999_000},
+		{`{"at":1699999999000,"state":"FORGED"}`, 0}, {`{"at":1800000000000,"state":"READY"}`, 0}, {"nothing", 0},
+	} {
+		if err := file.Write([]byte(row.record)); err != nil {
+			t.Fatal(err)
+		}
+		if at := b.LastBeat(b.agent()); row.want == 0 != at.IsZero() || row.want != 0 && at.UnixMilli() != row.want {
+			t.Errorf("%s gives %v", row.record, at)
+		}
+	}
+	b.Told(b.link, &guestv1.IncarnationNews{ExecId: "e", SilentMs: 500, Armed: true})
+	if at := b.LastBeat(b.agent()); at.UnixMilli() != 1_699_999_999_500 {
+		t.Errorf("what the supervisor tells is %v", at)
 	}
 }

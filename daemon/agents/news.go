@@ -29,6 +29,7 @@ type heard struct {
 	// link is the link over which it came.
 	link *links.Link
 	news *guestv1.IncarnationNews
+	at   time.Time
 }
 
 // place is a place in a journal.
@@ -50,7 +51,7 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	}
 	r.desk.mu.Lock()
 	before, known := r.desk.heard[news.GetExecId()]
-	r.desk.heard[news.GetExecId()] = heard{lk, news}
+	r.desk.heard[news.GetExecId()] = heard{lk, news, r.now()}
 	r.desk.mu.Unlock()
 	if !known || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||
 		before.news.GetHung() != news.GetHung() || a.Liveness != liveness(a, news) {

@@ -135,6 +135,9 @@ func (s *agentCalls) GetAgent(_ context.Context, req *agboxv1.GetAgentRequest) (
 func (s *agentCalls) answer(a ledger.Agent) *agboxv1.GetAgentResponse {
 	view := s.view(a)
 	view.Spec, view.LastEnd = a.Spec, a.Last
+	if at := s.incarnations.LastBeat(a); !at.IsZero() {
+		view.LastBeat = timestamppb.New(at)
+	}
 	return &agboxv1.GetAgentResponse{Agent: view}
 }
 

@@ -61,6 +61,8 @@ type Loop interface {
 type Agents interface {
 	// Show adds what the supervisor of a running incarnation has told about it.
 	Show(a ledger.Agent, view *agboxv1.Agent)
+	// LastBeat returns its newest beat, or the zero time. It may read a file.
+	LastBeat(a ledger.Agent) time.Time
 }
 
 // Room counts what sandboxes have in their folders on the host.

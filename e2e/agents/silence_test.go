@@ -86,7 +86,7 @@ func TestNoAlarmAfterTheDaemonWasAway(t *testing.T) {
 	since := time.Now()
 	harness.Eventually(t, "the daemon is away for longer than a zombie is silent", func() bool { return time.Since(since) > 3*time.Second })
 	in.Must(t, "agent", "ls") // starts the daemon
-	until(t, in, id, "it is seen to beat", active)
+	until(t, in, id, "it is seen to beat", func(a *agboxv1.Agent) bool { return active(a) && a.GetLastBeat().AsTime().After(since) })
 	open(t, in, box, 1)
 	if a := await(t, in, id, "COMPLETED"); a.GetIncarnation() != 1 || a.GetCrashes() != 0 {
 		t.Errorf("%d incarnations, %d crashes", a.GetIncarnation(), a.GetCrashes())

@@ -19,7 +19,7 @@ var _ guestv1.AgentsService = (*agentService)(nil)
 // agentBoot converts what the daemon says about an incarnation.
 func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 	beat := agents.Heartbeat{
-		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()),
+		Required: b.GetBeatRequired(), Interval: milliseconds(b.GetBeatIntervalMs()), HungAfter: milliseconds(b.GetHungAfterMs()), Durable: milliseconds(b.GetDurableMs()),
 	}
 	for _, ms := range b.GetSilencesMs() {
 		beat.Silences = append(beat.Silences, milliseconds(ms))

@@ -27,5 +27,6 @@ func addHeartbeat(boot *guestv1.AgentBoot, rules agent.HeartbeatRules) {
 		boot.SilencesMs = append(boot.SilencesMs, uint64(silence.Milliseconds()))
 	}
 	boot.BeatRequired, boot.BeatIntervalMs = rules.Required, uint64(rules.Interval.Milliseconds())
+	boot.DurableMs = uint64(rules.Durable.Milliseconds())
 	boot.HungAfterMs = uint64(rules.HungAfter().Milliseconds())
 }

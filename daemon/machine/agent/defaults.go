@@ -20,6 +20,7 @@ const (
 	defaultEscalate     = 45 * time.Second
 	defaultCrashed      = 90 * time.Second
 	defaultZombie       = 5 * time.Minute
+	defaultDurable      = 30 * time.Second
 	defaultAttempts     = 5
 	defaultSameError    = 3
 	defaultOOM          = 2
@@ -61,6 +62,7 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 			Escalate: length(beat.GetEscalate(), defaultEscalate),
 			Crashed:  length(beat.GetCrashed(), defaultCrashed),
 			Zombie:   length(beat.GetZombie(), defaultZombie),
+			Durable:  length(beat.GetDurable(), defaultDurable),
 		},
 		Context: gate.Limits{
 			Aging:      or(spec.GetContext().GetAging(), gate.Default.Aging),

@@ -15,6 +15,8 @@ type HeartbeatRules struct {
 	// Stale, Escalate, Crashed and Zombie are the silences after which an incarnation is
 	// UNHEALTHY, ESCALATED, CRASHED and ZOMBIE.
 	Stale, Escalate, Crashed, Zombie time.Duration
+	// Durable is how often the newest beat is written to disk.
+	Durable time.Duration
 }
 
 // warningSlack is added to Interval before a beat counts as missing, as a part of it: 2 s

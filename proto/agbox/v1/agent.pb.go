@@ -1257,7 +1257,9 @@ type AgentHeartbeat struct {
 	// Its processes are looked at, and it is replaced if they hang. Unset means 90 s.
 	Crashed *durationpb.Duration `protobuf:"bytes,5,opt,name=crashed,proto3" json:"crashed,omitempty"`
 	// It is replaced. Unset means 5 minutes.
-	Zombie        *durationpb.Duration `protobuf:"bytes,6,opt,name=zombie,proto3" json:"zombie,omitempty"`
+	Zombie *durationpb.Duration `protobuf:"bytes,6,opt,name=zombie,proto3" json:"zombie,omitempty"`
+	// How often the newest beat is written to disk. Unset means 30 s.
+	Durable       *durationpb.Duration `protobuf:"bytes,7,opt,name=durable,proto3" json:"durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1330,6 +1332,13 @@ func (x *AgentHeartbeat) GetCrashed() *durationpb.Duration {
 func (x *AgentHeartbeat) GetZombie() *durationpb.Duration {
 	if x != nil {
 		return x.Zombie
+	}
+	return nil
+}
+
+func (x *AgentHeartbeat) GetDurable() *durationpb.Duration {
+	if x != nil {
+		return x.Durable
 	}
 	return nil
 }
@@ -3097,6 +3106,9 @@ type Agent struct {
 	// What the running incarnation says about itself. Unspecified if it does not run, or its
 	// supervisor cannot be asked.
 	Lifecycle AgentLifecycle `protobuf:"varint,27,opt,name=lifecycle,proto3,enum=agbox.v1.AgentLifecycle" json:"lifecycle,omitempty"`
+	// The newest beat of the running incarnation. If its supervisor cannot be asked, the one
+	// that was written to disk last. Only in GetAgent.
+	LastBeat *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=last_beat,json=lastBeat,proto3" json:"last_beat,omitempty"`
 	// Only in GetAgent.
 	Spec          *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd       *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -3323,6 +3335,13 @@ func (x *Agent) GetLifecycle() AgentLifecycle {
 	return AgentLifecycle_AGENT_LIFECYCLE_UNSPECIFIED
 }
 
+func (x *Agent) GetLastBeat() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastBeat
+	}
+	return nil
+}
+
 func (x *Agent) GetSpec() *AgentSpec {
 	if x != nil {
 		return x.Spec
@@ -3381,14 +3400,15 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06report\x18\x03 \x01(\bR\x06report\x12F\n" +
 	"\x06period\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x04\b\x80\xa3\x052\x05\x10\x80\xad\xe2\x04R\x06period\x12H\n" +
 	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationB\x13\xbaH\x10\xaa\x01\r\"\x04\b\x80\xa3\x052\x05\x10\x80\xad\xe2\x04R\atimeout\x12$\n" +
-	"\bfailures\x18\x06 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\"\xb3\x02\n" +
+	"\bfailures\x18\x06 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\"\xf2\x02\n" +
 	"\x0eAgentHeartbeat\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x1a\n" +
 	"\brequired\x18\x02 \x01(\bR\brequired\x12/\n" +
 	"\x05stale\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05stale\x125\n" +
 	"\bescalate\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bescalate\x123\n" +
 	"\acrashed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\acrashed\x121\n" +
-	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\"|\n" +
+	"\x06zombie\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x06zombie\x12=\n" +
+	"\adurable\x18\a \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\adurable\"|\n" +
 	"\x12AgentContextLimits\x12\x1d\n" +
 	"\x05aging\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05aging\x12\x1d\n" +
 	"\x05dying\x18\x02 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05dying\x12(\n" +
@@ -3546,7 +3566,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xf2\b\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xab\t\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3579,7 +3599,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bdegraded\x18\x18 \x01(\tR\bdegraded\x12#\n" +
 	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12\x19\n" +
 	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x126\n" +
-	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x12'\n" +
+	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
+	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEndB\b\n" +
 	"\x06_ready*\xae\x02\n" +
@@ -3773,66 +3794,68 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	39, // 19: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
 	39, // 20: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
 	39, // 21: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	39, // 22: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	18, // 23: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	37, // 24: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	39, // 25: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	39, // 26: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	39, // 27: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	39, // 28: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	39, // 29: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	38, // 30: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	39, // 31: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	39, // 32: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 33: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	40, // 34: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 35: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	23, // 36: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	24, // 37: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	26, // 38: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	27, // 39: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	28, // 40: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	29, // 41: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	30, // 42: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	31, // 43: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	32, // 44: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	33, // 45: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	34, // 46: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 47: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	25, // 48: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 49: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 50: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 51: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	40, // 52: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 53: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	25, // 54: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	25, // 55: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	25, // 56: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 57: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 58: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 59: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 60: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	39, // 61: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	40, // 62: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 63: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 64: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	40, // 65: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	40, // 66: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	40, // 67: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	40, // 68: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	30, // 69: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	29, // 70: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 71: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 72: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 73: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	12, // 74: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	26, // 75: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	39, // 76: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	77, // [77:77] is the sub-list for method output_type
-	77, // [77:77] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	39, // 22: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	39, // 23: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	18, // 24: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	37, // 25: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	39, // 26: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	39, // 27: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	39, // 28: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	39, // 29: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	39, // 30: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	38, // 31: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	39, // 32: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	39, // 33: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 34: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	40, // 35: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 36: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	23, // 37: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	24, // 38: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	26, // 39: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	27, // 40: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	28, // 41: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	29, // 42: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	30, // 43: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	31, // 44: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	32, // 45: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	33, // 46: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	34, // 47: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 48: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	25, // 49: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 50: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 51: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 52: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	40, // 53: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 54: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	25, // 55: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	25, // 56: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	25, // 57: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 58: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 59: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 60: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 61: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	39, // 62: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	40, // 63: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 64: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 65: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	40, // 66: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	40, // 67: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	40, // 68: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	40, // 69: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	30, // 70: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	29, // 71: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 72: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 73: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 74: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	40, // 75: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	12, // 76: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	26, // 77: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	39, // 78: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

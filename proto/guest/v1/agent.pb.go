@@ -225,6 +225,8 @@ type AgentBoot struct {
 	// The phase in which the incarnation begins: PENDING if its program must report that it is
 	// ready, otherwise EXECUTING. Empty means EXECUTING.
 	Phase string `protobuf:"bytes,7,opt,name=phase,proto3" json:"phase,omitempty"`
+	// How often the file with the newest beat is rewritten.
+	DurableMs uint64 `protobuf:"varint,8,opt,name=durable_ms,json=durableMs,proto3" json:"durable_ms,omitempty"`
 	// Percentages from which the context ages and dies, and the number of final calls. 0 means
 	// the default, as a daemon sends that is older than these fields.
 	ContextAging      uint32 `protobuf:"varint,25,opt,name=context_aging,json=contextAging,proto3" json:"context_aging,omitempty"`
@@ -324,6 +326,13 @@ func (x *AgentBoot) GetPhase() string {
 		return x.Phase
 	}
 	return ""
+}
+
+func (x *AgentBoot) GetDurableMs() uint64 {
+	if x != nil {
+		return x.DurableMs
+	}
+	return 0
 }
 
 func (x *AgentBoot) GetContextAging() uint32 {
@@ -689,7 +698,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x12\n" +
 	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xbc\x05\n" +
+	"\x06_ready\"\xdb\x05\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -698,7 +707,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\rbeat_required\x18\x04 \x01(\bR\fbeatRequired\x12(\n" +
 	"\x10beat_interval_ms\x18\x05 \x01(\x04R\x0ebeatIntervalMs\x12\"\n" +
 	"\rhung_after_ms\x18\x06 \x01(\x04R\vhungAfterMs\x12\x14\n" +
-	"\x05phase\x18\a \x01(\tR\x05phase\x12#\n" +
+	"\x05phase\x18\a \x01(\tR\x05phase\x12\x1d\n" +
+	"\n" +
+	"durable_ms\x18\b \x01(\x04R\tdurableMs\x12#\n" +
 	"\rcontext_aging\x18\x19 \x01(\rR\fcontextAging\x12#\n" +
 	"\rcontext_dying\x18\x1a \x01(\rR\fcontextDying\x12.\n" +
 	"\x13context_final_calls\x18\x1b \x01(\rR\x11contextFinalCalls\x12.\n" +

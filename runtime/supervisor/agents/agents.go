@@ -270,7 +270,9 @@ type incarnation struct {
 	context gate.Context
 	file    *logs.Journal // nil before the first row
 	over    bool
-	beat    time.Time // of the newest beat in the journal
+	armed   bool       // a beat is in the journal
+	beats   *logs.Beat // nil before the first
+	kept    time.Time  // of the beat on disk
 
 	heartbeat Heartbeat
 	// done is closed at the end.
@@ -285,9 +287,6 @@ type incarnation struct {
 	probing bool
 }
 
-// beatEvery is how often a beat gets a row of its own at most.
-const beatEvery = 30 * time.Second
-
 // report checks a row and appends it to the journal. The error is a *refusal.
 func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, error) {
 	in.mu.Lock()
@@ -297,7 +296,8 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	}
 	if r.Op == journal.Beat {
 		in.server.beaten(in, now)
-		if !in.beat.IsZero() && now.Sub(in.beat) < beatEvery {
+		in.keepBeat(now)
+		if in.armed {
 			return in.sum, nil
 		}
 	}
@@ -334,7 +334,7 @@ func (in *incarnation) write(r journal.Row, now time.Time) error {
 		return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
 	}
 	if r.Op == journal.Beat {
-		in.beat = now
+		in.armed = true
 	}
 	in.sum = next
 	in.server.changed(in, func(p *pulse) { p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1 })
@@ -359,5 +359,8 @@ func (in *incarnation) end() {
 	in.over = true
 	if in.file != nil {
 		in.server.cfg.Disk(func() { _ = in.file.Close() }) // what must last was synced
+	}
+	if in.beats != nil {
+		in.server.cfg.Disk(func() { _ = in.beats.Close() })
 	}
 }

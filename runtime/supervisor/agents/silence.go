@@ -2,6 +2,8 @@ package agents
 
 import (
 	"time"
+
+	"github.com/agbox/agbox/internal/journal"
 )
 
 // Heartbeat says what is done about an incarnation that does not beat.
@@ -14,6 +16,8 @@ type Heartbeat struct {
 	// Interval is the time between two beats. HungAfter is the silence at which the processes
 	// are looked at.
 	Interval, HungAfter time.Duration
+	// Durable is how often the newest beat is written to disk.
+	Durable time.Duration
 }
 
 // Activity is what the processes of an exec do.
@@ -35,6 +39,29 @@ func (s *Server) beaten(in *incarnation, now time.Time) {
 		s.measureLocked(in, now)
 	}
 	s.wakeLocked()
+}
+
+// keepBeat writes a beat to disk if the one that is there is old. A beat that cannot be
+// written counts nevertheless: followers are told. mu is held.
+func (in *incarnation) keepBeat(now time.Time) {
+	if !in.kept.IsZero() && now.Sub(in.kept) < in.heartbeat.Durable {
+		return
+	}
+	record, err := journal.LastBeat{At: now.UnixMilli(), Lifecycle: in.sum.Lifecycle}.Encode()
+	if err != nil {
+		return
+	}
+	in.server.cfg.Disk(func() {
+		if in.beats == nil {
+			if in.beats, err = in.server.cfg.Logs.CreateBeat(in.execID, in.server.cfg.Owner); err != nil {
+				return
+			}
+		}
+		err = in.beats.Write(record)
+	})
+	if err == nil {
+		in.kept = now
+	}
 }
 
 // measureLocked tells the followers if an incarnation has begun or ended to be silent for
