@@ -61,6 +61,9 @@ type Loop interface {
 type Agents interface {
 	// Show adds what the supervisor of a running incarnation has told about it.
 	Show(a ledger.Agent, view *agboxv1.Agent)
+	// Journal calls each with the rows of the journal of an exec after a row, and their
+	// numbers. A journal that does not exist has none. It returns the error of each.
+	Journal(a ledger.Agent, sandboxID, execID string, after uint64, each func(number uint64, row []byte) error) error
 	// LastBeat returns its newest beat, or the zero time. It may read a file.
 	LastBeat(a ledger.Agent) time.Time
 }

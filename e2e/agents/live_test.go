@@ -1,9 +1,11 @@
 package agents
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
@@ -57,6 +59,24 @@ func TestReportsAreSeenWhileTheProgramRuns(t *testing.T) {
 	if p := a.GetProgress(); p.GetTotal().GetInputTokens() != 20 || p.GetTotal().GetCostMicroUsd() != 750_000 || p.GetSteps() != 3 || p.GetLastMessage() != "three" {
 		t.Errorf("the progress is %v", p)
 	}
+	var ops []string
+	for line := range strings.Lines(in.Must(t, "agent", "journal", id)) {
+		var row struct {
+			Incarnation int
+			Op          string
+		}
+		if err := json.Unmarshal([]byte(line), &row); err != nil || row.Incarnation != 1 {
+			t.Errorf("%q, %v", line, err)
+		}
+		ops = append(ops, row.Op)
+	}
+	if got := strings.Join(ops, " "); got != "usage step say usage step step say done" {
+		t.Errorf("the journal has %s", got)
+	}
+	if rows := in.Must(t, "agent", "journal", id, "-n", "2"); rows != "" {
+		t.Errorf("of another incarnation there is %s", rows)
+	}
+	in.Agbox(t, "agent", "journal", "nobody").Want(t, 3)
 }
 
 func TestAnAgentReportsItsPhases(t *testing.T) {

@@ -924,6 +924,130 @@ func (*AttachAgentResponse_LogEnd) isAttachAgentResponse_Item() {}
 
 func (*AttachAgentResponse_End) isAttachAgentResponse_Item() {}
 
+type ReadJournalRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Begin with this incarnation, after this row. 0 means the first one, and its beginning.
+	Incarnation   uint32 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	AfterRow      uint64 `protobuf:"varint,3,opt,name=after_row,json=afterRow,proto3" json:"after_row,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadJournalRequest) Reset() {
+	*x = ReadJournalRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadJournalRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadJournalRequest) ProtoMessage() {}
+
+func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
+func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReadJournalRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ReadJournalRequest) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReadJournalRequest) GetAfterRow() uint64 {
+	if x != nil {
+		return x.AfterRow
+	}
+	return 0
+}
+
+// ReadJournalResponse has a row, except for the last one of a stream.
+type ReadJournalResponse struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation uint32                 `protobuf:"varint,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// 1, 2, 3, ... within the incarnation.
+	Row uint64 `protobuf:"varint,2,opt,name=row,proto3" json:"row,omitempty"`
+	// The row as a JSON object, see docs/agents.md.
+	Json          string `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadJournalResponse) Reset() {
+	*x = ReadJournalResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadJournalResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadJournalResponse) ProtoMessage() {}
+
+func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
+func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReadJournalResponse) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReadJournalResponse) GetRow() uint64 {
+	if x != nil {
+		return x.Row
+	}
+	return 0
+}
+
+func (x *ReadJournalResponse) GetJson() string {
+	if x != nil {
+		return x.Json
+	}
+	return ""
+}
+
 type ReapAgentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -932,7 +1056,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1068,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1081,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 type ReapAgentsResponse struct {
@@ -974,7 +1098,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -986,7 +1110,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -999,7 +1123,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1085,7 +1209,16 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x05batch\x18\x04 \x01(\v2\x12.agbox.v1.LogBatchH\x00R\x05batch\x12+\n" +
 	"\alog_end\x18\x05 \x01(\v2\x10.agbox.v1.LogEndH\x00R\x06logEnd\x12#\n" +
 	"\x03end\x18\x06 \x01(\v2\x0f.agbox.v1.AgentH\x00R\x03endB\x06\n" +
-	"\x04item\"\x13\n" +
+	"\x04item\"z\n" +
+	"\x12ReadJournalRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1b\n" +
+	"\tafter_row\x18\x03 \x01(\x04R\bafterRow\"]\n" +
+	"\x13ReadJournalResponse\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\rR\vincarnation\x12\x10\n" +
+	"\x03row\x18\x02 \x01(\x04R\x03row\x12\x12\n" +
+	"\x04json\x18\x03 \x01(\tR\x04json\"\x13\n" +
 	"\x11ReapAgentsRequest\"m\n" +
 	"\x12ReapAgentsResponse\x12\x16\n" +
 	"\x06agents\x18\x01 \x01(\rR\x06agents\x12\x14\n" +
@@ -1094,7 +1227,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
-	"\x12AGENT_VERDICT_REAP\x10\x022\x9f\x05\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x022\xed\x05\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -1107,6 +1240,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
+	"\vReadJournal\x12\x1c.agbox.v1.ReadJournalRequest\x1a\x1d.agbox.v1.ReadJournalResponse0\x01\x12L\n" +
 	"\vAttachAgent\x12\x1c.agbox.v1.AttachAgentRequest\x1a\x1d.agbox.v1.AttachAgentResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
@@ -1122,7 +1256,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),            // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),    // 1: agbox.v1.SpawnAgentRequest
@@ -1139,56 +1273,60 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*AgentCursor)(nil),          // 12: agbox.v1.AgentCursor
 	(*AttachAgentRequest)(nil),   // 13: agbox.v1.AttachAgentRequest
 	(*AttachAgentResponse)(nil),  // 14: agbox.v1.AttachAgentResponse
-	(*ReapAgentsRequest)(nil),    // 15: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),   // 16: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),            // 17: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil), // 18: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                // 19: agbox.v1.Agent
-	(KillMode)(0),                // 20: agbox.v1.KillMode
-	(*AgentEvent)(nil),           // 21: agbox.v1.AgentEvent
-	(*LogCursor)(nil),            // 22: agbox.v1.LogCursor
-	(*LogChunk)(nil),             // 23: agbox.v1.LogChunk
-	(*LogBatch)(nil),             // 24: agbox.v1.LogBatch
-	(*LogEnd)(nil),               // 25: agbox.v1.LogEnd
+	(*ReadJournalRequest)(nil),   // 15: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),  // 16: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),    // 17: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),   // 18: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),            // 19: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil), // 20: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                // 21: agbox.v1.Agent
+	(KillMode)(0),                // 22: agbox.v1.KillMode
+	(*AgentEvent)(nil),           // 23: agbox.v1.AgentEvent
+	(*LogCursor)(nil),            // 24: agbox.v1.LogCursor
+	(*LogChunk)(nil),             // 25: agbox.v1.LogChunk
+	(*LogBatch)(nil),             // 26: agbox.v1.LogBatch
+	(*LogEnd)(nil),               // 27: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	17, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	18, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	19, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	19, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	19, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	20, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	19, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	20, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	21, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	21, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	21, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	22, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
 	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	21, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	22, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	23, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	24, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
 	12, // 9: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
 	12, // 10: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	21, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	23, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	24, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	25, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	19, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	19, // 16: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	23, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	25, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	26, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	27, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	21, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	21, // 16: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
 	1,  // 17: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
 	3,  // 18: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
 	5,  // 19: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
 	7,  // 20: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
 	8,  // 21: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	15, // 22: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	17, // 22: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
 	9,  // 23: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
 	10, // 24: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	13, // 25: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 26: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 27: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 28: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 29: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 30: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	16, // 31: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 32: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	11, // 33: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	14, // 34: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
+	15, // 25: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	13, // 26: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 27: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 28: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 29: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 30: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 31: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	18, // 32: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 33: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 34: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	16, // 35: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	14, // 36: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	27, // [27:37] is the sub-list for method output_type
+	17, // [17:27] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -1216,7 +1354,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	AgentService_ReapAgents_FullMethodName  = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_WatchAgents_FullMethodName = "/agbox.v1.AgentService/WatchAgents"
+	AgentService_ReadJournal_FullMethodName = "/agbox.v1.AgentService/ReadJournal"
 	AgentService_AttachAgent_FullMethodName = "/agbox.v1.AgentService/AttachAgent"
 )
 
@@ -63,6 +64,9 @@ type AgentServiceClient interface {
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error)
+	// ReadJournal sends what the incarnations of an agent have reported, oldest first. Reports
+	// of one whose logs were removed are not kept.
+	ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error)
 	// AttachAgent sends the history and the output of an agent from a cursor on, and goes on
 	// with new ones, without a gap or a duplicate, until the agent has ended. The output of an
 	// incarnation comes after its AGENT_BEGUN, and all of it before its
@@ -167,9 +171,28 @@ func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsReq
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResponse]
 
+func (c *agentServiceClient) ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_ReadJournal_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReadJournalRequest, ReadJournalResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_ReadJournalClient = grpc.ServerStreamingClient[ReadJournalResponse]
+
 func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_AttachAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_AttachAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +239,9 @@ type AgentServiceServer interface {
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
 	// events, it ends with CURSOR_OUT_OF_RANGE: start again from 0.
 	WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error
+	// ReadJournal sends what the incarnations of an agent have reported, oldest first. Reports
+	// of one whose logs were removed are not kept.
+	ReadJournal(*ReadJournalRequest, grpc.ServerStreamingServer[ReadJournalResponse]) error
 	// AttachAgent sends the history and the output of an agent from a cursor on, and goes on
 	// with new ones, without a gap or a duplicate, until the agent has ended. The output of an
 	// incarnation comes after its AGENT_BEGUN, and all of it before its
@@ -254,6 +280,9 @@ func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgent
 }
 func (UnimplementedAgentServiceServer) WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) ReadJournal(*ReadJournalRequest, grpc.ServerStreamingServer[ReadJournalResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReadJournal not implemented")
 }
 func (UnimplementedAgentServiceServer) AttachAgent(*AttachAgentRequest, grpc.ServerStreamingServer[AttachAgentResponse]) error {
 	return status.Error(codes.Unimplemented, "method AttachAgent not implemented")
@@ -416,6 +445,17 @@ func _AgentService_WatchAgents_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_WatchAgentsServer = grpc.ServerStreamingServer[WatchAgentsResponse]
 
+func _AgentService_ReadJournal_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReadJournalRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).ReadJournal(m, &grpc.GenericServerStream[ReadJournalRequest, ReadJournalResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_ReadJournalServer = grpc.ServerStreamingServer[ReadJournalResponse]
+
 func _AgentService_AttachAgent_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(AttachAgentRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -467,6 +507,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchAgents",
 			Handler:       _AgentService_WatchAgents_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ReadJournal",
+			Handler:       _AgentService_ReadJournal_Handler,
 			ServerStreams: true,
 		},
 		{
