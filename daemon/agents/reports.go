@@ -102,7 +102,7 @@ func readJournal(dir, execID string, from journal.Tail, each func(journal.Row, j
 
 // spoke reports whether the program has used the agent socket. If the journal cannot be
 // read, it may have: exit code 0 alone is then no success.
-func (r reports) spoke() bool { return r.at.Sum.Rows > 0 || r.unreadable }
+func (r reports) spoke() bool { return r.at.Sum.Spoke() || r.unreadable }
 
 // outcomes has the outcomes by their names in a journal.
 var outcomes = map[string]agboxv1.AgentOutcome{
@@ -192,7 +192,7 @@ var lifecycles = map[string]agboxv1.AgentLifecycle{
 // lifecycle is the last reported state of the incarnation; unspecified if its program never
 // spoke.
 func (r reports) lifecycle() agboxv1.AgentLifecycle {
-	if r.at.Sum.Rows == 0 {
+	if !r.at.Sum.Spoke() {
 		return agboxv1.AgentLifecycle_AGENT_LIFECYCLE_UNSPECIFIED
 	}
 	return lifecycles[r.at.Sum.Lifecycle]

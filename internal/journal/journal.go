@@ -44,6 +44,8 @@ const (
 	Call = "call"
 	// Phase is a state of the agent itself.
 	Phase = "phase"
+	// Drain is no report: the supervisor writes it when it begins to drain the incarnation.
+	Drain = "drain"
 )
 
 // The kinds of calls. Gate is only about the first two.
@@ -166,7 +168,12 @@ type Summary struct {
 	// LLMCalls and ToolCalls are how many calls have begun, and LastTool is the last tool.
 	LLMCalls, ToolCalls uint64
 	LastTool            string
+	// Drained means that the supervisor has begun to drain the incarnation.
+	Drained bool
 }
+
+// Spoke reports whether the program has reported anything.
+func (s Summary) Spoke() bool { return s.Rows > 1 || s.Rows == 1 && !s.Drained }
 
 // Start is the Summary before the first row of an incarnation that works from its start.
 // One that must report that it is ready begins with the Phase Pending.
@@ -188,7 +195,8 @@ func (s Summary) Next(r Row) (Summary, error) {
 	switch r.Op {
 	case Hello, Beat:
 	case State:
-		if !slices.Contains(follows[s.Lifecycle], r.State) {
+		again := s.Drained && s.Lifecycle == r.State && r.State == Draining // the supervisor said so first
+		if !again && !slices.Contains(follows[s.Lifecycle], r.State) {
 			return s, refuse("The state %.32q may not follow %s; possible are: %s.", r.State, s.Lifecycle, orNone(follows[s.Lifecycle]))
 		}
 		s.Lifecycle = r.State
@@ -200,6 +208,13 @@ func (s Summary) Next(r Row) (Summary, error) {
 			return s, refuse("The phase %.32q may not follow %s; possible are: %s.", r.State, s.Phase, orNone(phases[s.Phase]))
 		}
 		s.Phase = r.State
+	case Drain:
+		if s.Drained {
+			return s, refuse("The drain has begun before.")
+		}
+		if s.Drained = true; s.Lifecycle != Terminated {
+			s.Lifecycle = Draining
+		}
 	case Usage:
 		if r.Used == nil || !s.Used.mayBecome(*r.Used) {
 			return s, refuse("A usage is the total of this incarnation: it may not go down (it is %d input tokens, %d output tokens, %d millionths of a dollar) and is at most %d.",

@@ -24,6 +24,7 @@ const (
 	exitFenced  = 2
 	exitUnknown = 3
 	exitRefused = 4
+	exitDrain   = 75
 )
 
 // timeout bounds a request. A report waits for the disk of the host.
@@ -45,6 +46,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           ask whether a model may be called that will use so many tokens, and money
   agbox-agent tool [--id ID] [--final] NAME -- COMMAND ARGS...
                                           run a tool. It is ended if it takes longer than tools with that name may
+  agbox-agent drained                     ask whether to save the work and exit: exits with 75, and prints for how many
+                                          milliseconds the step under way may go on
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
@@ -53,8 +56,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent api OP [JSON]               send any request, and print the answer
 
 Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
-context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused. The reason is on
-standard error.
+context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused; 75 save the work
+and exit: from drained, from a state that may not follow because of that, and from gate once the step should have ended. The
+reason is on standard error.
 `
 
 // Is reports whether the name that a program was started with is that of this command.
@@ -105,10 +109,10 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		if args[0] == "turn" && got.Result.Notice != "" {
 			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
 		}
-		return exitOK
+		return got.orDrain(exitOK, args[0], stdout)
 	}
 	_, _ = fmt.Fprintln(stderr, "agbox-agent:", got.Error.Message)
-	return exitCode(got.Error.Code)
+	return got.orDrain(exitCode(got.Error.Code), args[0], stdout)
 }
 
 // exitCode is that of a refusal.
@@ -141,6 +145,7 @@ var arguments = map[string]struct {
 	"state":   {[]string{"state"}, 1},
 	"phase":   {[]string{"state"}, 1},
 	"beat":    {},
+	"drained": {},
 	"usage":   {[]string{"input_tokens", "output_tokens", "cost_usd"}, 2},
 	"step":    {[]string{"steps"}, 0},
 	"turn":    {[]string{"context_pct"}, 0},
@@ -204,8 +209,11 @@ func parseAPI(args []string) (map[string]any, error) {
 
 // answer is the answer of the supervisor.
 type answer struct {
-	OK     bool `json:"ok"`
-	Result struct {
+	OK bool `json:"ok"`
+	// Drain: save the work and exit. DeadlineMs is what is left for the step under way.
+	Drain      bool  `json:"drain"`
+	DeadlineMs int64 `json:"deadline_ms"`
+	Result     struct {
 		Notice string `json:"notice"`
 	} `json:"result"`
 	Error struct {

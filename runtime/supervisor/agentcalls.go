@@ -12,7 +12,7 @@ import (
 )
 
 // agentService answers the calls about agents.
-type agentService struct{ server *agents.Server }
+type agentService struct{ s *Supervisor }
 
 var _ guestv1.AgentsService = (*agentService)(nil)
 
@@ -33,7 +33,7 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 // Follow sends the news of incarnations. It runs in a goroutine of the ttrpc server, and
 // ends with its connection or when the supervisor stops.
 func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
-	err := v.server.Follow(ctx, func(n agents.News) error {
+	err := v.s.agents.Follow(ctx, func(n agents.News) error {
 		return stream.Send(&guestv1.FollowResponse{News: &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
 			Ready: n.Ready, Hung: n.Hung,

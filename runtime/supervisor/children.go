@@ -85,7 +85,7 @@ func (c *children) start(argv0 string, argv []string, attr *syscall.ProcAttr) (*
 
 // signal sends sig to the process group of a child that has not been reaped. It returns
 // false if the child has ended, reaped or not. The first cause given becomes the cause of
-// its exit.
+// its exit. The signal 0 only sets the cause.
 func (c *children) signal(ch *child, sig syscall.Signal, cause guestv1.EndCause) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -90,6 +90,17 @@ func (r *registry) close() {
 	r.closed = true
 }
 
+// enter increments work, unless the supervisor stops.
+func (r *registry) enter(work *sync.WaitGroup) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	work.Add(1)
+	return true
+}
+
 // running records that the process of e was started.
 func (r *registry) running(e *execution, ch *child, in *input, record *guestv1.ExecRecord) {
 	r.mu.Lock()

@@ -192,7 +192,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	guestv1.RegisterSupervisorService(server, &service{s})
-	guestv1.RegisterAgentsService(server, &agentService{s.agents})
+	guestv1.RegisterAgentsService(server, &agentService{s})
 	transferring, endTransfers := context.WithCancel(context.WithoutCancel(ctx))
 	defer endTransfers()
 	s.serveFiles(transferring, server, ln)

@@ -682,6 +682,143 @@ func (x *Probe) GetFailures() uint32 {
 	return 0
 }
 
+// DrainRequest has the exec of an incarnation, and the phases of its drain, which follow each
+// other.
+type DrainRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	// Until SIGTERM goes to the process group of the exec, in milliseconds.
+	PreStopMs uint32 `protobuf:"varint,2,opt,name=pre_stop_ms,json=preStopMs,proto3" json:"pre_stop_ms,omitempty"`
+	// For the step under way.
+	StepMs uint32 `protobuf:"varint,3,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
+	// For saving and exiting.
+	CleanupMs uint32 `protobuf:"varint,4,opt,name=cleanup_ms,json=cleanupMs,proto3" json:"cleanup_ms,omitempty"`
+	// Until SIGKILL goes to its tree.
+	BufferMs uint32 `protobuf:"varint,5,opt,name=buffer_ms,json=bufferMs,proto3" json:"buffer_ms,omitempty"`
+	// The program reports when it works. Until then there is no step under way, so that phase
+	// is left out.
+	Reports       bool `protobuf:"varint,6,opt,name=reports,proto3" json:"reports,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRequest) Reset() {
+	*x = DrainRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRequest) ProtoMessage() {}
+
+func (x *DrainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
+func (*DrainRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DrainRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *DrainRequest) GetPreStopMs() uint32 {
+	if x != nil {
+		return x.PreStopMs
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetStepMs() uint32 {
+	if x != nil {
+		return x.StepMs
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetCleanupMs() uint32 {
+	if x != nil {
+		return x.CleanupMs
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetBufferMs() uint32 {
+	if x != nil {
+		return x.BufferMs
+	}
+	return 0
+}
+
+func (x *DrainRequest) GetReports() bool {
+	if x != nil {
+		return x.Reports
+	}
+	return false
+}
+
+type DrainResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False if the exec is no running incarnation.
+	Running       bool `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainResponse) Reset() {
+	*x = DrainResponse{}
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainResponse) ProtoMessage() {}
+
+func (x *DrainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
+func (*DrainResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DrainResponse) GetRunning() bool {
+	if x != nil {
+		return x.Running
+	}
+	return false
+}
+
 var File_guest_v1_agent_proto protoreflect.FileDescriptor
 
 const file_guest_v1_agent_proto_rawDesc = "" +
@@ -753,9 +890,20 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tperiod_ms\x18\x06 \x01(\x04R\bperiodMs\x12\x1d\n" +
 	"\n" +
 	"timeout_ms\x18\a \x01(\x04R\ttimeoutMs\x12\x1a\n" +
-	"\bfailures\x18\b \x01(\rR\bfailures2G\n" +
+	"\bfailures\x18\b \x01(\rR\bfailures\"\xb6\x01\n" +
+	"\fDrainRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1e\n" +
+	"\vpre_stop_ms\x18\x02 \x01(\rR\tpreStopMs\x12\x17\n" +
+	"\astep_ms\x18\x03 \x01(\rR\x06stepMs\x12\x1d\n" +
+	"\n" +
+	"cleanup_ms\x18\x04 \x01(\rR\tcleanupMs\x12\x1b\n" +
+	"\tbuffer_ms\x18\x05 \x01(\rR\bbufferMs\x12\x18\n" +
+	"\areports\x18\x06 \x01(\bR\areports\")\n" +
+	"\rDrainResponse\x12\x18\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning2\x81\x01\n" +
 	"\x06Agents\x12=\n" +
-	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01B/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
+	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01\x128\n" +
+	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
 var (
 	file_guest_v1_agent_proto_rawDescOnce sync.Once
@@ -769,7 +917,7 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_guest_v1_agent_proto_goTypes = []any{
 	(*FollowRequest)(nil),   // 0: guest.v1.FollowRequest
 	(*FollowResponse)(nil),  // 1: guest.v1.FollowResponse
@@ -778,20 +926,24 @@ var file_guest_v1_agent_proto_goTypes = []any{
 	(*CallLimits)(nil),      // 4: guest.v1.CallLimits
 	(*Probes)(nil),          // 5: guest.v1.Probes
 	(*Probe)(nil),           // 6: guest.v1.Probe
-	nil,                     // 7: guest.v1.CallLimits.ToolsMsEntry
+	(*DrainRequest)(nil),    // 7: guest.v1.DrainRequest
+	(*DrainResponse)(nil),   // 8: guest.v1.DrainResponse
+	nil,                     // 9: guest.v1.CallLimits.ToolsMsEntry
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
 	2, // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
 	5, // 1: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
 	4, // 2: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
-	7, // 3: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
+	9, // 3: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
 	6, // 4: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
 	6, // 5: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
 	6, // 6: guest.v1.Probes.startup:type_name -> guest.v1.Probe
 	0, // 7: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	1, // 8: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	8, // [8:9] is the sub-list for method output_type
-	7, // [7:8] is the sub-list for method input_type
+	7, // 8: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
+	1, // 9: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	8, // 10: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
+	9, // [9:11] is the sub-list for method output_type
+	7, // [7:9] is the sub-list for method input_type
 	7, // [7:7] is the sub-list for extension type_name
 	7, // [7:7] is the sub-list for extension extendee
 	0, // [0:7] is the sub-list for field type_name
@@ -810,7 +962,7 @@ func file_guest_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ import (
 
 type AgentsService interface {
 	Follow(context.Context, *FollowRequest, Agents_FollowServer) error
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 }
 
 type Agents_FollowServer interface {
@@ -26,6 +27,15 @@ func (x *agentsFollowServer) Send(m *FollowResponse) error {
 
 func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 	srv.RegisterService("guest.v1.Agents", &ttrpc.ServiceDesc{
+		Methods: map[string]ttrpc.Method{
+			"Drain": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req DrainRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Drain(ctx, &req)
+			},
+		},
 		Streams: map[string]ttrpc.Stream{
 			"Follow": {
 				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
@@ -44,6 +54,7 @@ func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 
 type AgentsClient interface {
 	Follow(context.Context, *FollowRequest) (Agents_FollowClient, error)
+	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 }
 
 type agentsClient struct {
@@ -83,4 +94,12 @@ func (x *agentsFollowClient) Recv() (*FollowResponse, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (c *agentsClient) Drain(ctx context.Context, req *DrainRequest) (*DrainResponse, error) {
+	var resp DrainResponse
+	if err := c.client.Call(ctx, "guest.v1.Agents", "Drain", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
 }

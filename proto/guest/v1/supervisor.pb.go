@@ -156,6 +156,8 @@ const (
 	// The supervisor stopped with its container, or was about to stop when the exec was to
 	// be started.
 	EndCause_END_CAUSE_STOP EndCause = 4
+	// Drain, whatever the exec did then.
+	EndCause_END_CAUSE_DRAIN EndCause = 5
 	// The liveness probe of an incarnation failed.
 	EndCause_END_CAUSE_LIVENESS EndCause = 6
 	// An incarnation was not ready in time.
@@ -172,6 +174,7 @@ var (
 		2: "END_CAUSE_TIMEOUT",
 		3: "END_CAUSE_IDLE_TIMEOUT",
 		4: "END_CAUSE_STOP",
+		5: "END_CAUSE_DRAIN",
 		6: "END_CAUSE_LIVENESS",
 		7: "END_CAUSE_STARTUP",
 		8: "END_CAUSE_REAP",
@@ -182,6 +185,7 @@ var (
 		"END_CAUSE_TIMEOUT":      2,
 		"END_CAUSE_IDLE_TIMEOUT": 3,
 		"END_CAUSE_STOP":         4,
+		"END_CAUSE_DRAIN":        5,
 		"END_CAUSE_LIVENESS":     6,
 		"END_CAUSE_STARTUP":      7,
 		"END_CAUSE_REAP":         8,
@@ -1994,13 +1998,14 @@ const file_guest_v1_supervisor_proto_rawDesc = "" +
 	"$START_FAILURE_COMMAND_NOT_EXECUTABLE\x10\x02\x12 \n" +
 	"\x1cSTART_FAILURE_USER_NOT_FOUND\x10\x03\x12%\n" +
 	"!START_FAILURE_DIRECTORY_NOT_FOUND\x10\x04\x12\x17\n" +
-	"\x13START_FAILURE_OTHER\x10\x05*\xbf\x01\n" +
+	"\x13START_FAILURE_OTHER\x10\x05*\xd4\x01\n" +
 	"\bEndCause\x12\x12\n" +
 	"\x0eEND_CAUSE_NONE\x10\x00\x12\x15\n" +
 	"\x11END_CAUSE_REQUEST\x10\x01\x12\x15\n" +
 	"\x11END_CAUSE_TIMEOUT\x10\x02\x12\x1a\n" +
 	"\x16END_CAUSE_IDLE_TIMEOUT\x10\x03\x12\x12\n" +
-	"\x0eEND_CAUSE_STOP\x10\x04\x12\x16\n" +
+	"\x0eEND_CAUSE_STOP\x10\x04\x12\x13\n" +
+	"\x0fEND_CAUSE_DRAIN\x10\x05\x12\x16\n" +
 	"\x12END_CAUSE_LIVENESS\x10\x06\x12\x15\n" +
 	"\x11END_CAUSE_STARTUP\x10\a\x12\x12\n" +
 	"\x0eEND_CAUSE_REAP\x10\b2\xfc\x03\n" +

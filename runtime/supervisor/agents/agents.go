@@ -285,6 +285,8 @@ type incarnation struct {
 	// goroutine of probe.
 	alarm   *time.Timer
 	probing bool
+	// abort is when it must abort its calls, if it is drained, else zero.
+	abort time.Time
 }
 
 // report checks a row and appends it to the journal. The error is a *refusal.

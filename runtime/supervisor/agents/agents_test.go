@@ -65,6 +65,7 @@ type reply struct {
 	OK     bool
 	Result accepted
 	Error  refusal
+	orders
 }
 
 func (p *peer) ask(format string, args ...any) (r reply) {
@@ -264,11 +265,11 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"op":"done","id":{"a":[]},"outcome":"fail","message":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s := New(Config{})
-		id, answer := s.handle(new(conn), line, time.Unix(0, 0))
+		id, answer, also := s.handle(new(conn), line, time.Unix(0, 0))
 		if _, no := answer.(*refusal); !no {
 			t.Fatalf("accepted without a token: %+v", answer)
 		}
-		if _, err := json.Marshal(envelope(id, answer)); err != nil {
+		if _, err := json.Marshal(envelope(id, answer, also)); err != nil {
 			t.Fatal(err)
 		}
 		req, row, err := parse(line)

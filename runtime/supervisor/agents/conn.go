@@ -53,14 +53,14 @@ func (s *Server) serve(c *conn) {
 	for {
 		line, err := readLine(in)
 		if errors.Is(err, errLong) {
-			_ = c.answer(nil, refused(codeLong))
+			_ = c.answer(nil, refused(codeLong), orders{})
 			return
 		}
 		if err != nil {
 			return
 		}
-		id, reply := s.handle(c, line, time.Now())
-		if c.answer(id, reply) != nil {
+		id, reply, also := s.handle(c, line, time.Now())
+		if c.answer(id, reply, also) != nil {
 			return
 		}
 		if no, ok := reply.(*refusal); ok && no.Code == codeBusy {
@@ -93,8 +93,8 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 }
 
 // answer writes the answer to a request.
-func (c *conn) answer(id json.RawMessage, reply any) error {
-	line, err := json.Marshal(envelope(id, reply))
+func (c *conn) answer(id json.RawMessage, reply any, also orders) error {
+	line, err := json.Marshal(envelope(id, reply, also))
 	if err != nil {
 		return err
 	}

@@ -101,54 +101,62 @@ func (r *refusal) Error() string { return r.Message }
 func refused(code string) *refusal { return &refusal{code, sentences[code]} }
 
 // envelope is what is sent as the answer to a request.
-func envelope(id json.RawMessage, reply any) any {
+func envelope(id json.RawMessage, reply any, also orders) any {
 	type answer struct {
-		ID     json.RawMessage `json:"id,omitempty"`
-		OK     bool            `json:"ok"`
-		Result any             `json:"result,omitempty"`
-		Error  any             `json:"error,omitempty"`
+		ID json.RawMessage `json:"id,omitempty"`
+		OK bool            `json:"ok"`
+		orders
+		Result any `json:"result,omitempty"`
+		Error  any `json:"error,omitempty"`
 	}
 	if no, ok := reply.(*refusal); ok {
-		return answer{ID: id, Error: no}
+		return answer{ID: id, orders: also, Error: no}
 	}
-	return answer{ID: id, OK: true, Result: reply}
+	return answer{ID: id, OK: true, orders: also, Result: reply}
 }
 
-// handle executes the request of a line. It returns the id of the request, and accepted or
-// a *refusal.
-func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage, reply any) {
+// handle executes the request of a line. It returns the id of the request, accepted or a
+// *refusal, and what the incarnation has to be told besides.
+func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage, reply any, also orders) {
 	req, row, err := parse(line)
 	if err == nil {
 		var in *incarnation
-		var sum journal.Summary
 		if in, err = s.identify(c, req.Token); err == nil {
-			switch req.Op {
-			case opHealth:
-				return req.ID, in.health(now)
-			case journal.Call:
-				var state callState
-				if state, err = in.call(req, now); err == nil {
-					return req.ID, state
-				}
-			default:
-				sum, err = in.report(row, now)
-			}
-		}
-		if err == nil {
-			if req.Op == journal.Beat && req.Metrics != nil {
-				in.felt(*req.Metrics)
-			}
-			yes := accepted{
-				AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
-				Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
-			}
-			yes.tellContext(req.Op, sum, in.bounds.Context)
-			return req.ID, yes
+			reply, err = in.do(req, row, now)
+			also = s.orders(in, time.Now())
 		}
 	}
-	no := &refusal{codeBad, err.Error()}
-	_ = errors.As(err, &no)
-	return req.ID, no
+	if err != nil {
+		no := &refusal{codeBad, err.Error()}
+		_ = errors.As(err, &no)
+		return req.ID, no, also
+	}
+	return req.ID, reply, also
+}
+
+// do executes a request of the incarnation.
+func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply any, err error) {
+	switch req.Op {
+	case opDrained:
+		return accepted{AgentID: in.agentID, Incarnation: in.number}, nil
+	case opHealth:
+		return in.health(now), nil
+	case journal.Call:
+		return in.call(req, now)
+	}
+	sum, err := in.report(row, now)
+	if err != nil {
+		return nil, err
+	}
+	if req.Op == journal.Beat && req.Metrics != nil {
+		in.felt(*req.Metrics)
+	}
+	yes := accepted{
+		AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
+		Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
+	}
+	yes.tellContext(req.Op, sum, in.bounds.Context)
+	return yes, nil
 }
 
 // parse reads a request and the row that it asks for. The error is a *refusal.
@@ -161,7 +169,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	row.Op = req.Op
 	switch req.Op {
-	case journal.Hello, journal.Beat, journal.Call, opHealth:
+	case journal.Hello, journal.Beat, journal.Call, opHealth, opDrained:
 	case journal.State, journal.Phase:
 		row.State = req.State
 	case journal.Usage:
@@ -179,7 +187,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, context, gate, call, say, done, health.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, context, gate, call, say, done, health, drained.", req.Op)}
 	}
 	return req, row, err
 }

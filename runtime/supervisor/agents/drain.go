@@ -1,0 +1,53 @@
+package agents
+
+import (
+	"time"
+
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// opDrained is the request that only asks whether the incarnation is drained. It has no row.
+const opDrained = "drained"
+
+// orders is what each answer tells an incarnation to do.
+type orders struct {
+	// Drain: save the work, begin no further step and exit.
+	Drain bool `json:"drain,omitempty"`
+	// DeadlineMs is the time in milliseconds in which the step under way must end. When it is
+	// over, abort calls.
+	DeadlineMs *int64 `json:"deadline_ms,omitempty"`
+}
+
+// Running reports whether the exec is a running incarnation.
+func (s *Server) Running(execID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.byExec[execID]
+	return ok
+}
+
+// Drain begins to tell an incarnation that it is drained. plan gets the newest state that it
+// has reported, and returns when it is to abort its calls. It returns false for one that has
+// ended, or was told before. write appends a row about it to the journal, which may have to
+// wait for the disk.
+func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Time)) (begun bool, write func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.byToken[s.byExec[execID]]
+	if in == nil || !in.abort.IsZero() {
+		return false, nil
+	}
+	in.abort = plan(in.pulse.lifecycle)
+	return true, func() { _, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) } // without a row it is drained all the same
+}
+
+// orders returns what an incarnation has to be told now.
+func (s *Server) orders(in *incarnation, now time.Time) orders {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if in.abort.IsZero() {
+		return orders{}
+	}
+	left := max(0, in.abort.Sub(now).Milliseconds())
+	return orders{Drain: true, DeadlineMs: &left}
+}
