@@ -12,8 +12,8 @@ import (
 	"github.com/agbox/agbox/internal/gate"
 )
 
-// The defaults of AgentSpec. Those of the ladder, the retries, the budget and the breaker
-// are those of the requirements, rows 51 to 55, 128 to 139 and 166 to 167.
+// The defaults of AgentSpec. Those of the ladder, the drain, the retries, the budget and
+// the breaker are those of the requirements, rows 51 to 55, 84, 128 to 139 and 166 to 167.
 const (
 	defaultInterval     = 15 * time.Second
 	defaultStale        = 30 * time.Second
@@ -29,6 +29,10 @@ const (
 	defaultFailures     = 3
 	defaultWindow       = 15 * time.Minute
 	defaultCooldown     = 30 * time.Minute
+	defaultPreStop      = 5 * time.Second
+	defaultStep         = 45 * time.Second
+	defaultCleanup      = 10 * time.Second
+	defaultBuffer       = 5 * time.Second
 	defaultIdleTimeout  = 30 * time.Minute
 	defaultCleanupAfter = 5 * time.Minute
 )
@@ -69,6 +73,7 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 			Dying:      or(spec.GetContext().GetDying(), gate.Default.Dying),
 			FinalCalls: or(spec.GetContext().GetFinalCalls(), gate.Default.FinalCalls),
 		},
+		Drain:        drainOf(spec.GetDrain()),
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
 	}

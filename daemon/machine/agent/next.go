@@ -100,8 +100,9 @@ type Seen struct {
 	Unknown bool
 	// Hung means that the processes of the incarnation exist but do nothing.
 	Hung bool
-	// Ending means that the supervisor is draining or killing the incarnation.
-	Ending bool
+	// Ending means that the supervisor is killing the incarnation. Draining means that it is
+	// draining it: it ends at the latest when the time of the drain is over.
+	Ending, Draining bool
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
 }
@@ -209,7 +210,7 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if seen.Unread {
 		return Step{Do: Consume}
 	}
-	if seen.Ending || seen.Unknown {
+	if seen.Ending || seen.Draining || seen.Unknown {
 		return Step{} // its end, or a new link, calls again
 	}
 	if step, due := drainDue(r, seen, rules, now); due {

@@ -22,6 +22,8 @@ type Rules struct {
 	Context gate.Limits
 	Probes  Probes
 	Calls   CallLimits
+	// Drain has the phases of a drain.
+	Drain DrainRules
 	// IdleTimeout is how long an incarnation may idle in a pause before it is drained. 0
 	// means for ever.
 	IdleTimeout time.Duration

@@ -889,6 +889,7 @@ type AgentSpec struct {
 	WorkingDir string              `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Heartbeat  *AgentHeartbeat     `protobuf:"bytes,11,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	Context    *AgentContextLimits `protobuf:"bytes,12,opt,name=context,proto3" json:"context,omitempty"`
+	Drain      *AgentDrain         `protobuf:"bytes,13,opt,name=drain,proto3" json:"drain,omitempty"`
 	Retry      *AgentRetry         `protobuf:"bytes,14,opt,name=retry,proto3" json:"retry,omitempty"`
 	Budget     *AgentBudget        `protobuf:"bytes,15,opt,name=budget,proto3" json:"budget,omitempty"`
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
@@ -1017,6 +1018,13 @@ func (x *AgentSpec) GetHeartbeat() *AgentHeartbeat {
 func (x *AgentSpec) GetContext() *AgentContextLimits {
 	if x != nil {
 		return x.Context
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetDrain() *AgentDrain {
+	if x != nil {
+		return x.Drain
 	}
 	return nil
 }
@@ -1408,6 +1416,82 @@ func (x *AgentContextLimits) GetFinalCalls() uint32 {
 	return 0
 }
 
+// AgentDrain has the phases in which an incarnation is asked to save its work and to exit.
+// They follow each other; together they take at most 65 s.
+type AgentDrain struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From the request, of which every answer of the agent socket tells, to SIGTERM. Unset
+	// means 5 s.
+	PreStop *durationpb.Duration `protobuf:"bytes,1,opt,name=pre_stop,json=preStop,proto3" json:"pre_stop,omitempty"`
+	// For the step under way. Then the program should abort its calls. Unset means 45 s.
+	Step *durationpb.Duration `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`
+	// For closing connections and saving. Then the program should have exited. Unset means
+	// 10 s.
+	Cleanup *durationpb.Duration `protobuf:"bytes,3,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// Until SIGKILL. Unset means 5 s.
+	Buffer        *durationpb.Duration `protobuf:"bytes,4,opt,name=buffer,proto3" json:"buffer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentDrain) Reset() {
+	*x = AgentDrain{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentDrain) ProtoMessage() {}
+
+func (x *AgentDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
+func (*AgentDrain) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AgentDrain) GetPreStop() *durationpb.Duration {
+	if x != nil {
+		return x.PreStop
+	}
+	return nil
+}
+
+func (x *AgentDrain) GetStep() *durationpb.Duration {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *AgentDrain) GetCleanup() *durationpb.Duration {
+	if x != nil {
+		return x.Cleanup
+	}
+	return nil
+}
+
+func (x *AgentDrain) GetBuffer() *durationpb.Duration {
+	if x != nil {
+		return x.Buffer
+	}
+	return nil
+}
+
 // AgentRetry says what follows a crash.
 type AgentRetry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1428,7 +1512,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1524,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1537,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -1504,7 +1588,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1600,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1613,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -1560,7 +1644,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1656,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1669,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -1628,7 +1712,7 @@ type AgentCalls struct {
 
 func (x *AgentCalls) Reset() {
 	*x = AgentCalls{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +1724,7 @@ func (x *AgentCalls) String() string {
 func (*AgentCalls) ProtoMessage() {}
 
 func (x *AgentCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +1737,7 @@ func (x *AgentCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCalls.ProtoReflect.Descriptor instead.
 func (*AgentCalls) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentCalls) GetConnect() *durationpb.Duration {
@@ -1713,7 +1797,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1725,7 +1809,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1738,7 +1822,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -1806,7 +1890,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1902,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1915,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -2100,7 +2184,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2196,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2209,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -2194,7 +2278,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2290,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2303,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2270,7 +2354,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2366,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2379,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2348,7 +2432,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2444,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2457,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2484,7 +2568,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2580,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2593,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2558,7 +2642,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2654,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2667,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2614,7 +2698,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2710,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2723,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2726,7 +2810,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2738,7 +2822,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2751,7 +2835,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2819,7 +2903,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2915,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2928,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2887,7 +2971,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +2983,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +2996,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -2943,7 +3027,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2955,7 +3039,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2968,7 +3052,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3014,7 +3098,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3110,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3123,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3118,7 +3202,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3214,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3227,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3360,7 +3444,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\t\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\t\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3377,6 +3461,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"workingDir\x126\n" +
 	"\theartbeat\x18\v \x01(\v2\x18.agbox.v1.AgentHeartbeatR\theartbeat\x126\n" +
 	"\acontext\x18\f \x01(\v2\x1c.agbox.v1.AgentContextLimitsR\acontext\x12*\n" +
+	"\x05drain\x18\r \x01(\v2\x14.agbox.v1.AgentDrainR\x05drain\x12*\n" +
 	"\x05retry\x18\x0e \x01(\v2\x14.agbox.v1.AgentRetryR\x05retry\x12-\n" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12-\n" +
@@ -3413,7 +3498,13 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05aging\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05aging\x12\x1d\n" +
 	"\x05dying\x18\x02 \x01(\rB\a\xbaH\x04*\x02\x18dR\x05dying\x12(\n" +
 	"\vfinal_calls\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18dR\n" +
-	"finalCalls\"\xe3\x01\n" +
+	"finalCalls\"\x81\x02\n" +
+	"\n" +
+	"AgentDrain\x12>\n" +
+	"\bpre_stop\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\apreStop\x127\n" +
+	"\x04step\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\x04step\x12=\n" +
+	"\acleanup\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\acleanup\x12;\n" +
+	"\x06buffer\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06buffer\"\xe3\x01\n" +
 	"\n" +
 	"AgentRetry\x12#\n" +
 	"\battempts\x18\x01 \x01(\rB\a\xbaH\x04*\x02\x18dR\battempts\x12;\n" +
@@ -3727,7 +3818,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3746,116 +3837,122 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentProbe)(nil),            // 14: agbox.v1.AgentProbe
 	(*AgentHeartbeat)(nil),        // 15: agbox.v1.AgentHeartbeat
 	(*AgentContextLimits)(nil),    // 16: agbox.v1.AgentContextLimits
-	(*AgentRetry)(nil),            // 17: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 18: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 19: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 20: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 21: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 22: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 23: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 24: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 25: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 26: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 27: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 28: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 29: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 30: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 31: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 32: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 33: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 34: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 35: agbox.v1.Agent
-	nil,                           // 36: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 37: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 38: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*AgentDrain)(nil),            // 17: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 18: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 19: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 20: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 21: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 22: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 23: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 24: agbox.v1.AgentSpawned
+	(*AgentBegun)(nil),            // 25: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 26: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 27: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 28: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 29: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 30: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 31: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 32: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 33: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 34: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 35: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 36: agbox.v1.Agent
+	nil,                           // 37: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 38: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 39: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	36, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	37, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	15, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	16, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	17, // 5: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	19, // 6: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	21, // 7: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	13, // 8: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	20, // 9: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	39, // 10: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	39, // 11: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	14, // 12: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	14, // 13: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	14, // 14: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	39, // 15: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	39, // 16: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	39, // 17: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	39, // 18: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	39, // 19: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	39, // 20: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	39, // 21: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	39, // 22: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	39, // 23: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	18, // 24: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	37, // 25: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	39, // 26: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	39, // 27: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	39, // 28: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	39, // 29: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	39, // 30: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	38, // 31: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	39, // 32: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	39, // 33: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 34: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	40, // 35: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 36: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	23, // 37: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	24, // 38: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	26, // 39: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	27, // 40: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	28, // 41: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	29, // 42: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	30, // 43: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	31, // 44: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	32, // 45: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	33, // 46: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	34, // 47: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 48: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	25, // 49: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 50: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 51: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 52: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	40, // 53: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 54: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	25, // 55: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	25, // 56: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	25, // 57: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 58: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 59: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 60: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 61: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	39, // 62: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	40, // 63: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 64: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 65: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	40, // 66: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	40, // 67: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	40, // 68: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	40, // 69: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	30, // 70: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	29, // 71: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 72: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 73: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 74: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	40, // 75: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	12, // 76: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	26, // 77: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	39, // 78: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	17, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	18, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	20, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	22, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	13, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	21, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	40, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	40, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	14, // 13: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	14, // 14: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	14, // 15: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	40, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	40, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	40, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	40, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	40, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	40, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	40, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	40, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	40, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	40, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	40, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	40, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	40, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	19, // 29: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	38, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	40, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	40, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	40, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	40, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	40, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	39, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	40, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	40, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 39: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	41, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 41: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	24, // 42: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	25, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	27, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	28, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	29, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	30, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	31, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	32, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	33, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	34, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	35, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	8,  // 53: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	26, // 54: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 55: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 56: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 57: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	41, // 58: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 59: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	26, // 60: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	26, // 61: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	26, // 62: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 63: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 64: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 65: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 66: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	40, // 67: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	41, // 68: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 69: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 70: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	41, // 71: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	41, // 72: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	41, // 73: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	41, // 74: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	31, // 75: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	30, // 76: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 77: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 78: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 79: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	41, // 80: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	12, // 81: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	27, // 82: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	40, // 83: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3863,8 +3960,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[7].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[8].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -3877,15 +3974,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[14].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[23].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[15].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
