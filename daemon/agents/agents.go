@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
@@ -27,6 +28,9 @@ type Execs interface {
 	Cancel(ctx context.Context, sandboxID, execID string, grace time.Duration) error
 	// Reap is Cancel, and the end of the exec says that it was this.
 	Reap(ctx context.Context, sandboxID, execID string, grace time.Duration) error
+	// Drain lets a running exec of an agent save its work. It is errdefs.ErrNotImplemented
+	// for a supervisor that is too old.
+	Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error
 }
 
 // Runner runs incarnations. It has no goroutines: news come in those of the links, and all
@@ -135,7 +139,7 @@ func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStat
 // describe describes how the agent's incarnation ended.
 func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports reports) *agboxv1.IncarnationEnd {
 	end := &agboxv1.IncarnationEnd{
-		Kind: kindOf(a, exec, reports.at.Sum), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
+		Kind: kindOf(a, exec, reports.at.Sum, r.stopping(a)), ExecId: exec.GetExecId(), ExitCode: exec.GetExitCode(), Signal: exec.GetSignal(),
 		OomKilled: exec.GetOomKilled(), ErrorMessage: exec.GetError(), Used: usage(reports.at.Sum.Used),
 		LifecycleAtEnd: reports.lifecycle(), Spoke: reports.spoke(),
 		LastTool: reports.at.Sum.LastTool,
@@ -144,7 +148,7 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 		end.Step = &steps
 	}
 	if end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED {
-		end.DrainedFor = agboxv1.PauseReason_PAUSE_REASON_DRAINED
+		end.DrainedFor = agent.DrainedFor(a.Record)
 	}
 	if reaped(end.GetKind()) {
 		end.ErrorMessage = "" // the kind says more than the end of the exec
@@ -160,13 +164,11 @@ func (r *Runner) describe(a ledger.Agent, exec *agboxv1.ExecStatus, reports repo
 	return end
 }
 
-// kindOf says what ended an incarnation.
-func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agboxv1.IncarnationEndKind {
+// kindOf says what ended an incarnation. stopping means that its sandbox is to stop.
+func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary, stopping bool) agboxv1.IncarnationEndKind {
 	switch exec.GetErrorCode() {
 	case agboxv1.ErrorReason_EXEC_LOST.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST
-	case agboxv1.ErrorReason_SANDBOX_STOPPED_UNDER_EXEC.String():
-		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	case agboxv1.ErrorReason_AGENT_NOT_ALIVE.String():
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LIVENESS
 	case agboxv1.ErrorReason_AGENT_NOT_STARTED.String():
@@ -181,6 +183,11 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary) agbox
 	switch {
 	case a.Kill != nil:
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
+	case drained(a, exec, stopping):
+		if agent.RulesOf(a.Spec).Budget.Exhausted(a.Consumed()) {
+			return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET
+		}
+		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED
 	case succeeded(exec, sum):
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT
 	}

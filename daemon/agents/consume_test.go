@@ -348,7 +348,7 @@ func TestTheKindOfAnEnd(t *testing.T) {
 		{"silent, then killed", agent.Record{Kill: &agboxv1.AgentKill{}}, reaped, "ZOMBIE"},
 		{"context dead", agent.Record{Context: agboxv1.AgentContext_AGENT_CONTEXT_DEAD}, reaped, "CONTEXT"},
 	} {
-		got := kindOf(ledger.Agent{Record: row.r}, &agboxv1.ExecStatus{ErrorCode: row.code}, journal.Start())
+		got := kindOf(ledger.Agent{Record: row.r}, &agboxv1.ExecStatus{ErrorCode: row.code}, journal.Start(), false)
 		if strings.TrimPrefix(got.String(), "INCARNATION_END_KIND_") != row.want {
 			t.Errorf("%s: %v; want %s", row.name, got, row.want)
 		}

@@ -35,7 +35,7 @@ func TestWhatEndedAnIncarnationWithItsContext(t *testing.T) {
 		{"lost, dead", ledger.Agent{}, &agboxv1.ExecStatus{ErrorCode: "EXEC_LOST"}, gate.Dead, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_LOST},
 		{"stopped with its sandbox, dead", ledger.Agent{}, &agboxv1.ExecStatus{ErrorCode: "SANDBOX_STOPPED_UNDER_EXEC"}, gate.Dead, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED},
 	} {
-		if got := kindOf(row.a, row.exec, journal.Summary{Context: row.context}); got != row.want {
+		if got := kindOf(row.a, row.exec, journal.Summary{Context: row.context}, false); got != row.want {
 			t.Errorf("%s: %s; want %s", row.name, got, row.want)
 		}
 	}

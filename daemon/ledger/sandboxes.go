@@ -71,9 +71,20 @@ func (t *txn) create(id, nonce string, spec, shown *agboxv1.CreateSpec, key Requ
 // requested before or has happened. A sandbox that is FAILED, DELETING or DELETED cannot
 // be stopped: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestStop(ctx context.Context, id, why string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, why, func(r machine.Record) bool {
-		return r.Want == machine.WantStopped && r.State != machine.Failed
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, &agboxv1.SandboxPhaseDetails{Reason: why}, wantsStopped)
+}
+
+// RequestStopNow is RequestStop that does not wait for agents to save their work, also if an
+// earlier request does.
+func (l *Ledger) RequestStopNow(ctx context.Context, id, why string) (Sandbox, error) {
+	details := &agboxv1.SandboxPhaseDetails{Reason: why, Now: true}
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_STOP_REQUESTED, details, func(r machine.Record) bool {
+		return wantsStopped(r) && (r.Now || r.State == machine.Stopped)
 	})
+}
+
+func wantsStopped(r machine.Record) bool {
+	return r.Want == machine.WantStopped && r.State != machine.Failed
 }
 
 // StopBecause records that the daemon stops the sandbox because of what something in it
@@ -96,7 +107,7 @@ func (l *Ledger) StopBecause(ctx context.Context, id string, reason agboxv1.Erro
 // sandbox runs or is being started. A sandbox that is being stopped or deleted, or is
 // DELETED, cannot be resumed: SANDBOX_INVALID_STATE.
 func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, "", func(r machine.Record) bool {
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_RESUME_REQUESTED, nil, func(r machine.Record) bool {
 		return r.Want == machine.WantRunning && (r.State == machine.Ready || r.State == machine.Pending)
 	})
 }
@@ -104,23 +115,32 @@ func (l *Ledger) RequestResume(ctx context.Context, id string) (Sandbox, error) 
 // RequestDelete records a request to remove the sandbox. It does nothing if that was
 // requested before or has happened.
 func (l *Ledger) RequestDelete(ctx context.Context, id string) (Sandbox, error) {
-	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", wantsDeleted)
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, nil, wantsDeleted)
+}
+
+// RequestDeleteNow is RequestDelete that does not wait for agents to save their work, also if
+// an earlier request does.
+func (l *Ledger) RequestDeleteNow(ctx context.Context, id string) (Sandbox, error) {
+	details := &agboxv1.SandboxPhaseDetails{Now: true}
+	return l.request(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, details, func(r machine.Record) bool {
+		return wantsDeleted(r) && (r.Now || r.Over())
+	})
 }
 
 // RequestDeleteUnlessAgents is RequestDelete for a sandbox in which all agents have ended. A
 // sandbox with others is refused.
 func (l *Ledger) RequestDeleteUnlessAgents(ctx context.Context, id string) (Sandbox, error) {
-	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, "", wantsDeleted, (*txn).hasNoAgents)
+	return l.requestIf(ctx, id, agboxv1.EventType_SANDBOX_DELETE_REQUESTED, nil, wantsDeleted, (*txn).hasNoAgents)
 }
 
 func wantsDeleted(r machine.Record) bool { return r.Want == machine.WantDeleted }
 
-func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool) (Sandbox, error) {
-	return l.requestIf(ctx, id, typ, why, done, func(*txn) error { return nil })
+func (l *Ledger) request(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool) (Sandbox, error) {
+	return l.requestIf(ctx, id, typ, details, done, func(*txn) error { return nil })
 }
 
-// requestIf records a request unless check refuses it.
-func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType, why string, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
+// requestIf records a request unless check refuses it. details may be nil.
+func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType, details *agboxv1.SandboxPhaseDetails, done func(machine.Record) bool, check func(*txn) error) (Sandbox, error) {
 	sb, err := l.update(ctx, id, func(t *txn) error {
 		switch {
 		case !t.sb.Exists():
@@ -134,8 +154,8 @@ func (l *Ledger) requestIf(ctx context.Context, id string, typ agboxv1.EventType
 			return err
 		}
 		ev := &agboxv1.SandboxEvent{EventType: typ}
-		if why != "" {
-			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: &agboxv1.SandboxPhaseDetails{Reason: why}}
+		if details.GetReason() != "" || details.GetNow() {
+			ev.Details = &agboxv1.SandboxEvent_SandboxPhase{SandboxPhase: details}
 		}
 		return t.append(id, ev)
 	})

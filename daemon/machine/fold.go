@@ -35,7 +35,7 @@ func Legal(r Record, typ agboxv1.EventType) bool {
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
 		return r.State == Stopped || r.State == Failed
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
-		return r.State != Deleting && r.State != Deleted
+		return r.State != Deleted
 	case agboxv1.EventType_SANDBOX_DELETED:
 		return r.State == Deleting && len(r.Execs) == 0
 	case agboxv1.EventType_EXEC_STARTED:
@@ -76,6 +76,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 	case agboxv1.EventType_SANDBOX_STOP_REQUESTED:
 		r.Want, r.IdleStop = WantStopped, phase.GetReason() == idleReason
 		r.StopReason, r.StopMessage = phase.GetErrorCode(), phase.GetErrorMessage()
+		r.Now = phase.GetNow()
 	case agboxv1.EventType_SANDBOX_STOPPED:
 		r.State = Stopped
 	case agboxv1.EventType_SANDBOX_RESUME_REQUESTED:
@@ -92,6 +93,7 @@ func Fold(r Record, ev *agboxv1.SandboxEvent) Record {
 		r = downAnew(r)
 	case agboxv1.EventType_SANDBOX_DELETE_REQUESTED:
 		r.State, r.Want = Deleting, WantDeleted
+		r.Now = phase.GetNow()
 	case agboxv1.EventType_SANDBOX_DELETED:
 		r.State = Deleted
 	case agboxv1.EventType_EXEC_STARTED:

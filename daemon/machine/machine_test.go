@@ -93,6 +93,10 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 	down := Observation{Looked: true, Leftovers: true, Primary: primary(runtime.StateExited), ConnectFailed: true}
 	gone := Observation{Looked: true, ConnectFailed: true}
 	inherited := func(o Observation) Observation { o.Inherited = true; return o }
+	draining := func(o Observation) Observation { o.DrainUntil = t0.Add(time.Hour); return o }
+	overdue := func(o Observation) Observation { o.DrainUntil = t0; return o }
+	now := func(r Record) Record { r.Now = true; return r }
+	because := func(r Record) Record { r.StopReason = "HOST_FOLDERS_FULL"; return r }
 
 	for _, tc := range []struct {
 		name   string
@@ -133,6 +137,15 @@ func TestNextFollowsTheRecoveryTable(t *testing.T) {
 		{"STOPPED rests", stream(accepted, ready, stopReq, stopped), Observation{}, Rest, 0, 0},
 		{"a request to stop survives a crash", stream(accepted, ready, stopReq), Observation{}, Look, 0, 0},
 		{"a request to stop stops", stream(accepted, ready, stopReq), up, Stop, 0, 0},
+		{"a stop waits for agents", stream(accepted, ready, stopReq), draining(up), Rest, 0, 0},
+		{"a stop links to agents first", stream(accepted, ready, stopReq), draining(Observation{Looked: true, Primary: up.Primary}), Connect, 0, 0},
+		{"a stop does not wait for agents that nobody can ask", stream(accepted, ready, stopReq), draining(Observation{Looked: true, Primary: up.Primary, ConnectFailed: true}), Stop, 0, 0},
+		{"a stop does not wait for agents in a paused container", stream(accepted, ready, stopReq), draining(Observation{Looked: true, Primary: primary(runtime.StatePaused), Connected: true}), Stop, 0, 0},
+		{"a stop waits for agents for a while only", stream(accepted, ready, stopReq), overdue(up), Stop, 0, 0},
+		{"a stop at once waits for no agents", now(stream(accepted, ready, stopReq)), draining(up), Stop, 0, 0},
+		{"a stop because of a full disk waits for no agents", because(stream(accepted, ready, stopReq)), draining(up), Stop, 0, 0},
+		{"a removal waits for agents", stream(accepted, ready, delReq), draining(up), Rest, 0, 0},
+		{"a removal at once waits for no agents", now(stream(accepted, ready, delReq)), draining(up), Remove, 0, 0},
 		{"what is down is stopped", stream(accepted, ready, stopReq), down, Emit, stopped, 0},
 		{"a request to delete survives a crash", stream(accepted, ready, delReq), Observation{}, Look, 0, 0},
 		{"a request to delete removes", stream(accepted, ready, delReq), up, Remove, 0, 0},

@@ -108,6 +108,9 @@ type Observation struct {
 	// StartedAt is when this daemon started the primary, or first saw it running, since
 	// the sandbox became PENDING. It is zero if it did neither.
 	StartedAt time.Time
+	// DrainUntil is how long a stop or removal waits for incarnations of agents, which save
+	// their work. It is zero if none runs.
+	DrainUntil time.Time
 	// Services are the services of the spec, and others that have a container, by name.
 	Services map[string]ServiceSeen
 }
@@ -172,9 +175,9 @@ func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 	case !r.Exists(), r.Over():
 		return Step{}
 	case r.Want == WantDeleted:
-		return nextDeleting(r, o)
+		return nextDeleting(r, o, now)
 	case r.Want == WantStopped && r.State != Stopped && r.State != Failed:
-		return nextStopping(r, o)
+		return nextStopping(r, o, now)
 	}
 	switch r.State {
 	case Pending:
@@ -187,10 +190,12 @@ func Next(r Record, o Observation, rules Rules, now time.Time) Step {
 	return Step{}
 }
 
-func nextDeleting(r Record, o Observation) Step {
+func nextDeleting(r Record, o Observation, now time.Time) Step {
 	switch {
 	case !o.Looked:
 		return Step{Do: Look}
+	case drains(r, o, now):
+		return nextDrained(o)
 	case o.Leftovers && running(o.Primary) && len(r.Execs) > 0:
 		return Step{Do: Stop, Why: "running execs get the chance to end before removal"}
 	case o.Leftovers:
@@ -201,10 +206,12 @@ func nextDeleting(r Record, o Observation) Step {
 	return emit(agboxv1.EventType_SANDBOX_DELETED, nil)
 }
 
-func nextStopping(r Record, o Observation) Step {
+func nextStopping(r Record, o Observation, now time.Time) Step {
 	switch {
 	case !o.Looked:
 		return Step{Do: Look}
+	case drains(r, o, now):
+		return nextDrained(o)
 	case running(o.Primary):
 		return Step{Do: Stop}
 	case len(runningServices(o)) > 0:

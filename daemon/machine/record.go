@@ -36,6 +36,8 @@ type Record struct {
 	// because of what something in it did.
 	StopReason, StopMessage   string
 	CreatedAt, StateChangedAt time.Time
+	// Now means that its stop or removal does not wait for agents to save their work.
+	Now bool
 	// LastSequence is the sequence of the newest folded event.
 	LastSequence uint64
 	// PendingSequence is the sequence of the event that last made the sandbox PENDING. If

@@ -35,8 +35,9 @@ type agentWork struct {
 	// ensuredAt when.
 	ensured   int
 	ensuredAt time.Time
-	// watched is the exec whose end enqueues the agent.
-	watched string
+	// watched is the exec whose end enqueues the agent. drained is the one that its
+	// supervisor drains.
+	watched, drained string
 }
 
 // agentRound executes steps for one agent until it rests and returns when to look again.
@@ -57,6 +58,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			return l.agentFailed(ctx, a, w, "observe", err)
 		}
 		seen.Ensured, seen.EnsuredAt = w.ensured, w.ensuredAt
+		seen.Draining = a.Incarnation != nil && a.Incarnation.ExecID == w.drained
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
 		if step.Do == agent.Rest {
 			w.failures = 0
@@ -76,7 +78,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		case agent.Start:
 			w.ensured = 0
 		}
-		waits, err := l.applyAgent(ctx, a, step, exec)
+		waits, err := l.applyAgent(ctx, a, w, step, exec)
 		if err != nil {
 			return l.agentFailed(ctx, a, w, step.Do.String(), err)
 		}
@@ -98,6 +100,9 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	sb, living := l.ledger.Sandbox(a.SandboxID)
 	if living {
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
+		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
+			seen.Sandbox = agent.SandboxStopping // its work is saved before
+		}
 	}
 	if a.Incarnation == nil {
 		seen.BreakerOpen = a.State == agent.Pending && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
@@ -142,7 +147,7 @@ func sandboxState(sb ledger.Sandbox) agent.Sandbox {
 
 // applyAgent executes one step. waits means that what it has begun enqueues the agent when
 // it is done.
-func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, exec *agboxv1.ExecStatus) (waits bool, err error) {
+func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, step agent.Step, exec *agboxv1.ExecStatus) (waits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, incarnationTimeout)
 	defer cancel()
 	switch step.Do {
@@ -170,7 +175,7 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, step agent.Step, 
 	case agent.EndIncarnation:
 		return true, l.agents.Reap(ctx, a)
 	case agent.Drain:
-		return true, l.agents.Kill(ctx, a, agboxv1.KillMode_KILL_MODE_TERMINATE)
+		return true, l.drainAgent(ctx, a, w)
 	}
 	return false, err
 }
@@ -208,6 +213,7 @@ func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
 		select {
 		case <-done:
 			l.EnqueueAgent(a.ID)
+			l.Enqueue(a.SandboxID) // it may wait for this end
 		case <-life.Done():
 		}
 	})

@@ -132,6 +132,10 @@ type Execs interface {
 type Agents interface {
 	// Start starts the exec of the agent's incarnation, at most once.
 	Start(ctx context.Context, a ledger.Agent) error
+	// Drain asks the supervisor to let the incarnation save its work, and to end it when the
+	// time for that is over. Repeated calls change nothing. It returns false if the
+	// incarnation does not run any more.
+	Drain(ctx context.Context, a ledger.Agent) (drains bool, err error)
 	// Kill ends the incarnation. One that does not run is no error.
 	Kill(ctx context.Context, a ledger.Agent, mode agboxv1.KillMode) error
 	// Reap ends an incarnation that must be replaced. One that does not run is no error.

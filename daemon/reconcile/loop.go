@@ -254,6 +254,9 @@ type sandboxWork struct {
 	// startedFor.
 	startedAt  time.Time
 	startedFor uint64
+	// drainUntil is how long the current stop or removal waits for incarnations of agents, or
+	// zero.
+	drainUntil time.Time
 	// unlinked says why the last connect failed if a retry is useless, else nil.
 	unlinked error
 	// network describes a problem of the network at the last look. It is empty if there

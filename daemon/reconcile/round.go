@@ -66,6 +66,7 @@ func (l *Loop) sandboxRound(ctx context.Context, turn *workers.Turn) time.Time {
 		o.Inherited = sb.PendingSequence <= sb.Inherited
 		o.HandedOver = l.handedOver
 		o.StartedAt = w.startedAt
+		o.DrainUntil = l.drainUntil(w, sb)
 		step := machine.Next(sb.Record, o, l.rules(sb), l.now())
 		if step.Do == machine.Rest {
 			w.failures = 0

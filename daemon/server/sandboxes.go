@@ -136,6 +136,9 @@ func (s *sandboxCalls) ResumeSandbox(ctx context.Context, req *agboxv1.ResumeSan
 // StopSandbox stops a sandbox and keeps its containers.
 func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	return s.request(ctx, req.GetSandboxId(), func(ctx context.Context, id string) (ledger.Sandbox, error) {
+		if req.GetNow() {
+			return s.ledger.RequestStopNow(ctx, id, "asked for")
+		}
 		return s.ledger.RequestStop(ctx, id, "asked for")
 	})
 }
@@ -143,8 +146,11 @@ func (s *sandboxCalls) StopSandbox(ctx context.Context, req *agboxv1.StopSandbox
 // DeleteSandbox removes a sandbox.
 func (s *sandboxCalls) DeleteSandbox(ctx context.Context, req *agboxv1.DeleteSandboxRequest) (*agboxv1.AcceptedResponse, error) {
 	remove := s.ledger.RequestDelete
-	if req.GetSpareAgents() {
+	switch {
+	case req.GetSpareAgents():
 		remove = s.ledger.RequestDeleteUnlessAgents
+	case req.GetNow():
+		remove = s.ledger.RequestDeleteNow
 	}
 	return s.request(ctx, req.GetSandboxId(), remove)
 }

@@ -87,6 +87,8 @@ func endReason(rec *guestv1.ExecRecord) (agboxv1.ErrorReason, string) {
 		return agboxv1.ErrorReason_AGENT_NOT_ALIVE, "Its liveness probe failed."
 	case guestv1.EndCause_END_CAUSE_STARTUP:
 		return agboxv1.ErrorReason_AGENT_NOT_STARTED, "It did not become ready in time."
+	case guestv1.EndCause_END_CAUSE_DRAIN:
+		return agboxv1.ErrorReason_EXEC_DRAINED, "The command is an agent's, which was asked to save its work and to exit."
 	case guestv1.EndCause_END_CAUSE_NONE:
 		if !rec.GetCancelled() {
 			return agboxv1.ErrorReason_ERROR_REASON_UNSPECIFIED, ""

@@ -199,6 +199,9 @@ const (
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
 	// ALREADY_EXISTS.
 	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
+	// Of an exec: it is an incarnation of an agent, which was asked to save its work and to
+	// exit.
+	ErrorReason_EXEC_DRAINED ErrorReason = 136
 	// Agents in the sandbox have not ended, and the request asked to spare them.
 	// FAILED_PRECONDITION.
 	ErrorReason_SANDBOX_HAS_AGENTS ErrorReason = 134
@@ -291,6 +294,7 @@ var (
 		125: "BUDGET_EXHAUSTED",
 		128: "CHECKPOINT_INVALID",
 		133: "AGENT_ID_ALREADY_EXISTS",
+		136: "EXEC_DRAINED",
 		134: "SANDBOX_HAS_AGENTS",
 		135: "AGENT_REAPED",
 		140: "AGENT_NOT_ALIVE",
@@ -374,6 +378,7 @@ var (
 		"BUDGET_EXHAUSTED":               125,
 		"CHECKPOINT_INVALID":             128,
 		"AGENT_ID_ALREADY_EXISTS":        133,
+		"EXEC_DRAINED":                   136,
 		"SANDBOX_HAS_AGENTS":             134,
 		"AGENT_REAPED":                   135,
 		"AGENT_NOT_ALIVE":                140,
@@ -412,7 +417,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xcd\x0e\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe0\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -493,7 +498,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
-	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x17\n" +
+	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +
+	"\fEXEC_DRAINED\x10\x88\x01\x12\x17\n" +
 	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +
 	"\fAGENT_REAPED\x10\x87\x01\x12\x14\n" +
 	"\x0fAGENT_NOT_ALIVE\x10\x8c\x01\x12\x16\n" +

@@ -339,8 +339,10 @@ type SandboxPhaseDetails struct {
 	Name string `protobuf:"bytes,51,opt,name=name,proto3" json:"name,omitempty"`
 	// For the phase "image" during a pull: bytes received so far and in total, as far as
 	// the registry has reported sizes.
-	BytesDone     uint64 `protobuf:"varint,52,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
-	BytesTotal    uint64 `protobuf:"varint,53,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	BytesDone  uint64 `protobuf:"varint,52,opt,name=bytes_done,json=bytesDone,proto3" json:"bytes_done,omitempty"`
+	BytesTotal uint64 `protobuf:"varint,53,opt,name=bytes_total,json=bytesTotal,proto3" json:"bytes_total,omitempty"`
+	// For requests to stop or to delete: do not wait for agents to save their work.
+	Now           bool `protobuf:"varint,54,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,6 +431,13 @@ func (x *SandboxPhaseDetails) GetBytesTotal() uint64 {
 		return x.BytesTotal
 	}
 	return 0
+}
+
+func (x *SandboxPhaseDetails) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
 }
 
 type ExecEventDetails struct {
@@ -826,7 +835,7 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"exact_type\x183 \x01(\x0e2\x13.agbox.v1.EventTypeH\x01R\texactType\x88\x01\x01B\t\n" +
 	"\adetailsB\r\n" +
-	"\v_exact_type\"\xf1\x01\n" +
+	"\v_exact_type\"\x83\x02\n" +
 	"\x13SandboxPhaseDetails\x12\x14\n" +
 	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
@@ -838,7 +847,8 @@ const file_agbox_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"bytes_done\x184 \x01(\x04R\tbytesDone\x12\x1f\n" +
 	"\vbytes_total\x185 \x01(\x04R\n" +
-	"bytesTotal\"\xb6\x06\n" +
+	"bytesTotal\x12\x10\n" +
+	"\x03now\x186 \x01(\bR\x03now\"\xb6\x06\n" +
 	"\x10ExecEventDetails\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1b\n" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x122\n" +

@@ -1304,8 +1304,11 @@ func (x *ResumeSandboxRequest) GetSandboxId() string {
 }
 
 type StopSandboxRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// Do not wait for the agents in the sandbox to save their work. It may be asked for while
+	// an earlier request waits.
+	Now           bool `protobuf:"varint,50,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1347,12 +1350,21 @@ func (x *StopSandboxRequest) GetSandboxId() string {
 	return ""
 }
 
+func (x *StopSandboxRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
 type DeleteSandboxRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// Refuse with SANDBOX_HAS_AGENTS if agents in the sandbox have not ended. Without it they
 	// become FAILED.
-	SpareAgents   bool `protobuf:"varint,50,opt,name=spare_agents,json=spareAgents,proto3" json:"spare_agents,omitempty"`
+	SpareAgents bool `protobuf:"varint,50,opt,name=spare_agents,json=spareAgents,proto3" json:"spare_agents,omitempty"`
+	// As in StopSandboxRequest.
+	Now           bool `protobuf:"varint,51,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1397,6 +1409,13 @@ func (x *DeleteSandboxRequest) GetSandboxId() string {
 func (x *DeleteSandboxRequest) GetSpareAgents() bool {
 	if x != nil {
 		return x.SpareAgents
+	}
+	return false
+}
+
+func (x *DeleteSandboxRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
 	}
 	return false
 }
@@ -1995,14 +2014,16 @@ const file_agbox_v1_service_proto_rawDesc = "" +
 	"\tsandboxes\x18\x01 \x03(\v2\x17.agbox.v1.SandboxHandleR\tsandboxes\"`\n" +
 	"\x14ResumeSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"^\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"p\n" +
 	"\x12StopSandboxRequest\x12H\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\"\x83\x01\n" +
+	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12\x10\n" +
+	"\x03now\x182 \x01(\bR\x03now\"\x95\x01\n" +
 	"\x14DeleteSandboxRequest\x12H\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB)\xbaH&r$2\"^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$R\tsandboxId\x12!\n" +
-	"\fspare_agents\x182 \x01(\bR\vspareAgents\"\xc0\x01\n" +
+	"\fspare_agents\x182 \x01(\bR\vspareAgents\x12\x10\n" +
+	"\x03now\x183 \x01(\bR\x03now\"\xc0\x01\n" +
 	"\x16DeleteSandboxesRequest\x12d\n" +
 	"\x0elabel_selector\x18\x01 \x03(\v23.agbox.v1.DeleteSandboxesRequest.LabelSelectorEntryB\b\xbaH\x05\x9a\x01\x02\b\x01R\rlabelSelector\x1a@\n" +
 	"\x12LabelSelectorEntry\x12\x10\n" +

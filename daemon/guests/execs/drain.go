@@ -1,0 +1,18 @@
+package execs
+
+import (
+	"context"
+
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/guests/links"
+)
+
+// Drain lets a running exec of an agent save its work, and has the supervisor end it when the
+// time for that is over, even if the daemon goes away. A second call changes nothing. If the
+// supervisor is too old, the error is errdefs.ErrNotImplemented.
+func (r *Runner) Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error {
+	return r.tell(ctx, sandboxID, req.GetExecId(), func(ctx context.Context, lk *links.Link) (bool, error) {
+		return lk.Conn.Drain(ctx, req)
+	})
+}

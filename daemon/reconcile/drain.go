@@ -1,0 +1,57 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// drainSlack is how much longer than its drain an incarnation may take: the request has to
+// reach the supervisor, and its end the daemon.
+const drainSlack = 5 * time.Second
+
+// drainUntil is how long the stop or removal of a sandbox waits for its running incarnations.
+// It is zero if none runs. The wait begins when this daemon first sees the request. A daemon
+// that was started meanwhile waits anew; the drain itself does not become longer by that.
+func (l *Loop) drainUntil(w *sandboxWork, sb ledger.Sandbox) time.Time {
+	if sb.Want == machine.WantRunning {
+		w.drainUntil = time.Time{}
+		return time.Time{}
+	}
+	longest, any := time.Duration(0), false
+	for _, a := range l.ledger.AgentsIn(sb.ID) {
+		if incarnationRuns(sb, a) {
+			longest, any = max(longest, agent.RulesOf(a.Spec).Drain.Total()), true
+		}
+	}
+	if !any {
+		return time.Time{}
+	}
+	if w.drainUntil.IsZero() {
+		w.drainUntil = l.now().Add(longest + drainSlack)
+	}
+	return w.drainUntil
+}
+
+// incarnationRuns reports whether the incarnation of an agent is an exec that runs.
+func incarnationRuns(sb ledger.Sandbox, a ledger.Agent) bool {
+	if a.Incarnation == nil {
+		return false
+	}
+	_, runs := sb.Execs[a.Incarnation.ExecID]
+	return runs
+}
+
+// drainAgent asks the supervisor to drain the incarnation. The end of the incarnation calls
+// again.
+func (l *Loop) drainAgent(ctx context.Context, a ledger.Agent, w *agentWork) error {
+	l.watchIncarnation(a, w) // also if the supervisor cannot be asked
+	drains, err := l.agents.Drain(ctx, a)
+	if drains {
+		w.drained = a.Incarnation.ExecID
+	}
+	return err
+}
