@@ -85,6 +85,38 @@ func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 	return err
 }
 
+// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first.
+func (c *Client) ListCheckpoints(ctx context.Context, agent string) ([]*agboxv1.AgentCheckpoint, error) {
+	in := &agboxv1.ListCheckpointsRequest{AgentId: agent}
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ListCheckpoints), in, idempotent)
+	return out.GetCheckpoints(), err
+}
+
+// GetCheckpoint returns a checkpoint of an agent and its file, of at most 17 MiB. 0 means the
+// newest one that is whole.
+func (c *Client) GetCheckpoint(ctx context.Context, agent string, seq uint64) (info *agboxv1.AgentCheckpoint, file []byte, err error) {
+	f := feed[agboxv1.GetCheckpointResponse]{
+		closes: true,
+		open: func(ctx context.Context, _ agboxv1.SandboxServiceClient) (grpc.ServerStreamingClient[agboxv1.GetCheckpointResponse], error) {
+			api, err := c.agents()
+			if err != nil {
+				return nil, err
+			}
+			info, file = nil, nil
+			return api.GetCheckpoint(ctx, &agboxv1.GetCheckpointRequest{AgentId: agent, Seq: seq})
+		},
+		take: func(m *agboxv1.GetCheckpointResponse) (bool, error) {
+			if m.GetCheckpoint() != nil {
+				info = m.GetCheckpoint()
+			}
+			file = append(file, m.GetData()...)
+			return false, nil
+		},
+	}
+	err = f.run(ctx, c)
+	return info, file, err
+}
+
 // WatchAgents replays and follows the events of all agents, or of one, in commit order and
 // without gaps or duplicates, even if the daemon restarts. It starts after a position; 0
 // means everything that is kept. It ends with an error, or when the caller ends its loop. If

@@ -7,6 +7,8 @@
 //	{exec_id}.stderr.log   raw bytes
 //	{exec_id}.index        order, time and checksum of the bytes (record.go)
 //	{exec_id}.status       what became of the exec (status.go)
+//	{exec_id}.journal.jsonl, {exec_id}.ckpt-0.json to .ckpt-5.json
+//	                       what the incarnation of an agent has reported and saved
 //
 // The directory is shared with a container that may run anything. Readers trust no name,
 // size or byte in it: files are opened relative to a directory handle, must be regular
@@ -77,8 +79,8 @@ const (
 	suffixBeat = ".beat"
 )
 
-// Suffixes returns the suffixes of the names of an exec's files. The rest of the name is
-// the exec id.
+// Suffixes returns the suffixes of the names of an exec's files but its checkpoints. The
+// rest of the name is the exec id.
 func Suffixes() []string {
 	return []string{suffixStdout, suffixStderr, suffixIndex, suffixStatus, suffixJournal, suffixBeat}
 }

@@ -16,14 +16,14 @@ import (
 // recount is the minimum time between two counts of the files when the quota is full.
 const recount = time.Second
 
-// journalReserve is how many bytes journals may have when output has reached the limit, so
-// that a command that prints too much costs no agent its reports. The folder of the logs may
+// journalReserve is how many bytes journals and checkpoints may have when output has reached
+// the limit, so that a command that prints too much costs no agent its reports. The folder of the logs may
 // grow beyond the limit by more than that (package daemon/room).
 const journalReserve = 64 << 20
 
-// Quota limits the total size of the output of all execs of a directory, with its index and
-// journals: the index of short writes is longer than their output. Journals may exceed the
-// limit by a reserve. Files that existed before count too. Removed files free their space:
+// Quota limits the total size of the output of all execs of a directory, with its index,
+// journals and checkpoints: the index of short writes is longer than their output. Journals
+// may exceed the limit by a reserve, and checkpoints by half of it. Files that existed before count too. Removed files free their space:
 // when the quota is full, the files are counted again. That happens at most once a second,
 // and only if something would be dropped. A nil Quota has no limit.
 type Quota struct {
@@ -67,6 +67,14 @@ func (q *Quota) takeForJournal(now time.Time, n int) int {
 	return q.takeWithin(now, n, q.max+q.reserve)
 }
 
+// takeForCheckpoint is take for a checkpoint.
+func (q *Quota) takeForCheckpoint(now time.Time, n int) int {
+	if q == nil {
+		return n
+	}
+	return q.takeWithin(now, n, q.max+q.reserve/2)
+}
+
 func (q *Quota) takeWithin(now time.Time, n int, max uint64) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,7 +104,28 @@ func (q *Quota) commit(taken, written int) {
 	q.used -= min(q.used, uint64(taken-written))
 }
 
-// outputBytes returns the total size of the output, its index and the journals in the directory.
+// release says that files with that many bytes were removed.
+func (q *Quota) release(bytes uint64) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.used -= min(q.used, bytes)
+}
+
+// counts reports whether a file counts towards the quota by its name.
+func counts(name string) bool {
+	for _, suffix := range [...]string{suffixStdout, suffixStderr, suffixIndex, suffixJournal, checkpointTempSuffix} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(checkpointSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
+}
+
+// outputBytes returns the total size of the output, its index, the journals and the
+// checkpoints in the directory.
 func (d *Dir) outputBytes() (sum uint64, err error) {
 	var list *os.File
 	if err := d.at(func(dirfd int) (err error) {
@@ -108,7 +137,7 @@ func (d *Dir) outputBytes() (sum uint64, err error) {
 	defer func() { _ = list.Close() }()
 	fd := int(list.Fd())
 	err = trees.Names(context.Background(), list, func(name string) error {
-		if !slices.ContainsFunc([]string{suffixStdout, suffixStderr, suffixIndex, suffixJournal}, func(suffix string) bool { return strings.HasSuffix(name, suffix) }) {
+		if !counts(name) {
 			return nil
 		}
 		var st unix.Stat_t

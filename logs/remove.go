@@ -16,9 +16,12 @@ func (d *Dir) Remove(ctx context.Context, execID string) error {
 		return err
 	}
 	// Remove stdout first: without it the log does not exist for readers.
-	names := [...]string{
+	names := []string{
 		StdoutName(execID), StderrName(execID), IndexName(execID),
-		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID),
+		StatusName(execID), statusTemp(execID), JournalName(execID), BeatName(execID), checkpointTemp(execID),
+	}
+	for _, suffix := range checkpointSuffixes {
+		names = append(names, execID+suffix)
 	}
 	var errs []error
 	for _, name := range names {

@@ -28,7 +28,7 @@ const gcPercent = 50
 
 func main() {
 	if agentcli.Is(os.Args[0]) {
-		os.Exit(agentcli.Run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
+		os.Exit(agentcli.Run(context.Background(), os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr))
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "agbox-init:", err)

@@ -34,7 +34,7 @@ docs/agents.md explains the rules.`,
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
 		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
-		a.agentWaitCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		a.agentWaitCommand(), a.agentCheckpointsCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true
 		cmd.AddCommand(sub)
@@ -46,7 +46,7 @@ docs/agents.md explains the rules.`,
 type agentSpawnOptions struct {
 	specOptions
 	id, in, class, title, model, ready, onLoss string
-	work                                       string
+	work, from                                 string
 	// ofSandbox are the flags about a new sandbox.
 	ofSandbox        []*pflag.Flag
 	envs             []string
@@ -101,6 +101,7 @@ DEAD_LETTER.`,
 	f := cmd.Flags()
 	f.StringVar(&o.id, "id", "", "`ID` of the agent; with it, the command can be repeated safely")
 	f.StringVar(&o.in, "in", "", "run in this existing `SANDBOX`")
+	f.StringVar(&o.from, "from", "", "begin with a checkpoint of another agent: `AGENT[@NUMBER]`, by default its newest one")
 	f.StringVar(&o.class, "class", "", "`CLASS` of the agent")
 	f.StringVar(&o.title, "title", "", "`TEXT` that says what it works on")
 	f.StringVar(&o.model, "model", "", "`MODEL`, handed over as AGBOX_MODEL")
@@ -152,6 +153,9 @@ func (o *agentSpawnOptions) request(ctx context.Context, a *app, c *client.Clien
 	req := &agboxv1.SpawnAgentRequest{AgentId: o.id, Spec: spec, SandboxId: o.in}
 	if req.AgentId == "" {
 		req.AgentId = client.NewID()
+	}
+	if req.FromAgent, req.FromCheckpoint, err = fromCheckpoint(o.from); err != nil {
+		return nil, err
 	}
 	if o.in != "" {
 		return req, o.noSandbox()

@@ -14,6 +14,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 
+	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/journal"
@@ -43,12 +44,14 @@ type Runner struct {
 	now     func() time.Time
 	log     *slog.Logger
 	desk    *desk
+	// checkpoints are those of all agents.
+	checkpoints *checkpoints.Store
 }
 
 // New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there
 // are news; it must not block.
 func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
-	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk()}
+	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(), checkpoints: checkpoints.New(install)}
 }
 
 // Start starts the exec of the agent's incarnation. Its id is derived from the agent and
@@ -127,13 +130,16 @@ func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus,
 
 // End returns the events that record the end of the agent's incarnation, whose exec has
 // ended: first what its program reported, then how it ended. They must be recorded
-// together.
-func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) []*agboxv1.AgentEvent {
+// together, and then Forget called.
+func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) ([]*agboxv1.AgentEvent, error) {
 	reports := r.reports(a)
-	return append(reports.events, &agboxv1.AgentEvent{
+	if err := r.take(a, reports); err != nil {
+		return nil, err
+	}
+	return append(reports.ordered(), &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
 		Details: &agboxv1.AgentEvent_End{End: r.describe(a, exec, reports)},
-	})
+	}), nil
 }
 
 // describe describes how the agent's incarnation ended.

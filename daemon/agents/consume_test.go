@@ -199,11 +199,19 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 	b := newBench(t, &agboxv1.AgentSpec{})
 	b.write(used(5), journal.Row{Op: journal.Step, Steps: 1})
 	a := b.agent()
-	events := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
-	if _, err := b.Ledger.EmitAgent(t.Context(), a.Record, events...); err != nil {
+	events, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.Forget("e")
+	b.Forget(a, a.Incarnation) // its end is not recorded
+	if len(b.desk.read)+len(b.desk.heard) == 0 {
+		t.Error("an incarnation was forgotten whose end is not recorded")
+	}
+	after, err := b.Ledger.EmitAgent(t.Context(), a.Record, events...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Forget(after, a.Incarnation)
 	if p := b.agent().Progress; p.GetTotal().GetInputTokens() != 5 || p.GetSteps() != 1 {
 		t.Errorf("after the end: %v", p)
 	}

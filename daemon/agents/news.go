@@ -133,12 +133,17 @@ func (r *Runner) advance(execID string, at place) {
 	r.desk.read[execID] = at
 }
 
-// Forget drops what is known about an incarnation that has ended.
-func (r *Runner) Forget(execID string) {
+// Forget drops what is known about an incarnation, and the files that it left, if its end is
+// recorded in the agent.
+func (r *Runner) Forget(a ledger.Agent, ended *agent.Incarnation) {
+	if a.Incarnation != nil && a.Incarnation.N == ended.N {
+		return
+	}
+	r.tidy(a, ended)
 	r.desk.mu.Lock()
 	defer r.desk.mu.Unlock()
-	delete(r.desk.heard, execID)
-	delete(r.desk.read, execID)
+	delete(r.desk.heard, ended.ExecID)
+	delete(r.desk.read, ended.ExecID)
 }
 
 // Ready returns the result of the readiness probe of an incarnation. It is nil if it has

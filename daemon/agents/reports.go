@@ -23,6 +23,8 @@ type reports struct {
 	// events are what follows from the rows after the place before. Each has the number of
 	// its row as journal_upto.
 	events []*agboxv1.AgentEvent
+	// checkpoints are the events of the newest checkpoints, in their order.
+	checkpoints []*agboxv1.AgentEvent
 	// unreadable means that there is a journal that cannot be read.
 	unreadable bool
 }
@@ -32,9 +34,16 @@ type reports struct {
 // numbers, and the ledger leaves those out that it has.
 func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
 	found := r.reports(a)
-	if len(found.events) > 0 {
-		if _, err := r.ledger.RecordReports(ctx, a.ID, found.events); err != nil {
+	if err := r.take(a, found); err != nil {
+		return err
+	}
+	if events := found.ordered(); len(events) > 0 {
+		after, err := r.ledger.RecordReports(ctx, a.ID, events)
+		if err != nil {
 			return err
+		}
+		if len(found.checkpoints) > 0 {
+			r.tidy(after, nil)
 		}
 	}
 	r.advance(a.Incarnation.ExecID, found.at)
@@ -55,7 +64,12 @@ func (r *Runner) reports(a ledger.Agent) reports {
 	var err error
 	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
 		if event := rowEvent(row); event != nil {
-			add(event, sum)
+			if row.Op == journal.Checkpoint {
+				event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
+				found.keepCheckpoint(event)
+			} else {
+				add(event, sum)
+			}
 		}
 		if sum.Phase != phase {
 			for _, event := range phaseEvents(phase, sum.Phase) {
@@ -114,7 +128,10 @@ var outcomes = map[string]agboxv1.AgentOutcome{
 // rowEvent returns the event that follows from a row, or nil if the row only counts in the
 // totals.
 func rowEvent(row journal.Row) *agboxv1.AgentEvent {
-	if row.Op == journal.Done {
+	switch row.Op {
+	case journal.Checkpoint:
+		return saved(row.Mark)
+	case journal.Done:
 		return &agboxv1.AgentEvent{
 			Type:    agboxv1.AgentEventType_AGENT_DONE_REPORTED,
 			Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: outcomes[row.Outcome], Message: row.Text}},

@@ -118,6 +118,11 @@ type NewAgent struct {
 	Own       *agboxv1.CreateSpec
 	// Work is the content of the spec's work, or nil.
 	Work []byte
+	// FromAgent and FromCheckpoint are whose work it continues, and Checkpoint is its copy of
+	// that, whose file exists. All are unset if it continues none.
+	FromAgent      string
+	FromCheckpoint uint64
+	Checkpoint     *agboxv1.AgentCheckpoint
 }
 
 // SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
@@ -156,6 +161,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
 				Name: n.Name, Class: n.Spec.GetClass(), Parent: agent.Init, SandboxId: n.SandboxID, Owned: n.Own != nil,
+				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
 			}},
 		})
 		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
@@ -166,7 +172,8 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 
 // sameAgent decides about an id that is taken.
 func (t *agentTxn) sameAgent(n NewAgent) error {
-	if t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) && proto.Equal(t.a.Spec, n.Spec) {
+	if t.a.Exists() && t.a.Name == n.Name && t.a.SandboxID == n.SandboxID && t.a.Owned == (n.Own != nil) &&
+		t.a.FromAgent == n.FromAgent && t.a.FromCheckpoint == n.FromCheckpoint && proto.Equal(t.a.Spec, n.Spec) {
 		return errNothing
 	}
 	return fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_AGENT_ID_ALREADY_EXISTS,

@@ -160,9 +160,7 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 	case agent.Consume:
 		return false, l.agents.Consume(ctx, a)
 	case agent.Collect:
-		if _, err = l.ledger.EmitAgent(ctx, a.Record, l.agents.End(ctx, a, exec)...); err == nil {
-			l.agents.Forget(a.Incarnation.ExecID)
-		}
+		return false, l.collect(ctx, a, exec)
 	case agent.Kill:
 		return true, l.agents.Kill(ctx, a, a.Kill.GetMode())
 	case agent.RemoveSandbox:
@@ -186,6 +184,19 @@ func (l *Loop) tellSilence(a ledger.Agent, ev *agboxv1.AgentEvent) {
 		l.log.Warn("an agent is silent", "agent_id", a.ID, "sandbox_id", a.SandboxID, "exec_id", a.Incarnation.ExecID,
 			"state", a.Word(), "liveness", level.String(), "silent", ev.GetGauge().GetSilent().AsDuration())
 	}
+}
+
+// collect records the end of an incarnation, whose exec has ended.
+func (l *Loop) collect(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) error {
+	events, err := l.agents.End(ctx, a, exec)
+	if err != nil {
+		return err
+	}
+	after, err := l.ledger.EmitAgent(ctx, a.Record, events...)
+	if err == nil {
+		l.agents.Forget(after, a.Incarnation)
+	}
+	return err
 }
 
 // agentFailed schedules the retry of a step.

@@ -60,11 +60,14 @@ func (k *Keeper) dropAgents(ctx context.Context) {
 	k.agents = checked
 }
 
-// dropAgent drops a deleted agent if it was kept long enough; otherwise it returns when
-// that will be.
+// dropAgent removes the files of a deleted agent, and drops it if it was kept long enough;
+// otherwise it returns when that will be.
 func (k *Keeper) dropAgent(ctx context.Context, id string) (due time.Time, err error) {
 	a, err := k.ledger.PastAgent(ctx, id)
 	if err != nil || !a.Deleted {
+		return time.Time{}, err
+	}
+	if err := k.logs.RemoveAgent(id); err != nil {
 		return time.Time{}, err
 	}
 	if due := a.EndedAt.Add(k.rules.KeepAgents); k.now().Before(due) {

@@ -2,6 +2,8 @@ package retention
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -98,9 +100,19 @@ func TestAnAgentThatAUserRemovedIsKeptAsLong(t *testing.T) {
 	b.ready("s")
 	b.spawn("a", "s")
 	b.endAgent("a")
+	checkpoint := filepath.Join(b.install.AgentCheckpoints("a"), "1.json")
+	b.must(os.MkdirAll(filepath.Dir(checkpoint), 0o700))
+	b.must(os.WriteFile(checkpoint, nil, 0o600))
+	b.pass(0)
+	if _, err := os.Stat(checkpoint); err != nil {
+		t.Error(err)
+	}
 	_, err := b.book.DeleteAgent(t.Context(), "a")
 	b.must(err)
 	b.pass(59 * time.Minute)
+	if _, err := os.Stat(checkpoint); !os.IsNotExist(err) {
+		t.Errorf("the checkpoint of a removed agent: %v", err)
+	}
 	b.want("events before the time", b.stored(), "1=a/1 2=a/2 3=a/3")
 	b.pass(time.Minute)
 	b.want("events", b.stored(), "")

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs"
 )
 
-// Files implements Logs for the log files of an install.
+// Files implements Logs for the files of an install.
 type Files struct{ Paths paths.Install }
 
 // removeWithin bounds a removal: a container may have left a huge tree, or may still
@@ -37,3 +38,6 @@ func (f Files) RemoveSandbox(ctx context.Context, sandboxID string) error {
 	defer cancel()
 	return logs.RemoveAll(ctx, f.Paths.Logs(), sandboxID)
 }
+
+// RemoveAgent removes the checkpoints of an agent.
+func (f Files) RemoveAgent(agentID string) error { return checkpoints.New(f.Paths).Remove(agentID) }

@@ -25,6 +25,8 @@ type Logs interface {
 	RemoveExec(ctx context.Context, sandboxID, execID string) error
 	// RemoveSandbox removes all logs of a sandbox.
 	RemoveSandbox(ctx context.Context, sandboxID string) error
+	// RemoveAgent removes the checkpoints of an agent.
+	RemoveAgent(agentID string) error
 }
 
 // Options has the dependencies and limits of a Keeper.

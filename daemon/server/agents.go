@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/ids"
@@ -32,7 +34,8 @@ type agentCalls struct {
 	admission    *admission.Controller
 	life         *lifetime
 	// output follows the logs of incarnations.
-	output *execCalls
+	output      *execCalls
+	checkpoints *checkpoints.Store
 }
 
 // SpawnAgent accepts an agent.
@@ -48,8 +51,15 @@ func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequ
 		return nil, invalid("An agent needs a command: give the program that it runs, or write it into the sandbox file, as command in the block agent.")
 	}
 	n.Name = n.Spec.GetName()
+	inherited, err := s.inherit(req, &n)
+	if err != nil {
+		return nil, err
+	}
 	a, err := s.ledger.SpawnAgent(ctx, n)
 	if err != nil {
+		if _, exists := s.ledger.Agent(n.ID); inherited && !exists {
+			err = errors.Join(err, s.checkpoints.Remove(n.ID))
+		}
 		return nil, err
 	}
 	if n.Own != nil {
@@ -205,6 +215,7 @@ func (s *agentCalls) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRe
 	if a, err = s.ledger.DeleteAgent(ctx, a.ID); err != nil {
 		return nil, err
 	}
+	_ = s.checkpoints.Remove(a.ID) // package retention repeats it
 	return s.answer(a), nil
 }
 
@@ -269,7 +280,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Incarnation: a.Incarnations,
 		ExecId: agent.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
-		Progress: a.Progress, Checkpoint: a.Checkpoint, Liveness: a.Liveness, Context: a.Context,
+		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,
 		LastSequence: a.LastSequence,
 	}
 	if a.Incarnations == 0 {

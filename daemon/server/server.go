@@ -22,6 +22,7 @@ import (
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
+	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/paths"
 	"github.com/agbox/agbox/logs/notify"
@@ -143,7 +144,10 @@ func New(o Options) (*Server, error) {
 	)
 	sandboxes := newSandboxService(o, life)
 	agboxv1.RegisterSandboxServiceServer(s.grpc, sandboxes)
-	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls})
+	agboxv1.RegisterAgentServiceServer(s.grpc, &agentCalls{
+		ledger: o.Ledger, loop: o.Loop, incarnations: o.Agents, admission: o.Admission, life: life, output: sandboxes.execCalls,
+		checkpoints: checkpoints.New(o.Paths),
+	})
 	agboxv1.RegisterFileServiceServer(s.grpc, fileCalls{ledger: o.Ledger, files: o.Files, life: life})
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)

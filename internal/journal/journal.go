@@ -46,6 +46,8 @@ const (
 	Phase = "phase"
 	// Drain is no report: the supervisor writes it when it begins to drain the incarnation.
 	Drain = "drain"
+	// Checkpoint is about a file that is on disk.
+	Checkpoint = "checkpoint"
 )
 
 // The kinds of calls. Gate is only about the first two.
@@ -132,6 +134,8 @@ type Row struct {
 	Phase      string `json:"phase,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+	// Mark is for Checkpoint.
+	Mark *Mark `json:"checkpoint,omitempty"`
 }
 
 // Used is what an incarnation has used since its start.
@@ -170,6 +174,8 @@ type Summary struct {
 	LastTool            string
 	// Drained means that the supervisor has begun to drain the incarnation.
 	Drained bool
+	// Checkpoints are the newest ones.
+	Checkpoints Marks
 }
 
 // Spoke reports whether the program has reported anything.
@@ -188,7 +194,7 @@ func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(forma
 
 // Next returns the summary with one more row. The error is a Refusal if the row may not
 // follow.
-func (s Summary) Next(r Row) (Summary, error) {
+func (s Summary) Next(r Row) (_ Summary, err error) {
 	if len(r.Text) > MaxText || !printable(r.Text) {
 		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
 	}
@@ -228,6 +234,10 @@ func (s Summary) Next(r Row) (Summary, error) {
 		s.Steps = r.Steps
 	case Say:
 		s.Said = r.Text
+	case Checkpoint:
+		if s.Checkpoints, err = s.Checkpoints.next(r.Mark); err != nil {
+			return s, err
+		}
 	case Done:
 		switch {
 		case r.Outcome != Complete && r.Outcome != Abort && r.Outcome != Fail:
@@ -245,6 +255,11 @@ func (s Summary) Next(r Row) (Summary, error) {
 	}
 	s.Rows++
 	return s, nil
+}
+
+// Plus is the sum of the usage of several incarnations.
+func (u Used) Plus(more Used) Used {
+	return Used{u.InputTokens + more.InputTokens, u.OutputTokens + more.OutputTokens, u.CostMicroUSD + more.CostMicroUSD}
 }
 
 func (u Used) mayBecome(next Used) bool {

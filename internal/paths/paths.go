@@ -137,9 +137,17 @@ func (i Install) SandboxLogs(sandboxID string) string { return filepath.Join(i.L
 // Agents is the directory of the files of agents.
 func (i Install) Agents() string { return filepath.Join(i.Data, "agents") }
 
+// Agent is the directory of one agent. The id must be valid.
+func (i Install) Agent(agentID string) string { return filepath.Join(i.Agents(), agentID) }
+
 // AgentMeta describes one agent for a daemon that lost its database. The id must be valid.
 func (i Install) AgentMeta(agentID string) string {
-	return filepath.Join(i.Agents(), agentID, "meta.json")
+	return filepath.Join(i.Agent(agentID), "meta.json")
+}
+
+// AgentCheckpoints is the directory of the checkpoints of one agent. The id must be valid.
+func (i Install) AgentCheckpoints(agentID string) string {
+	return filepath.Join(i.Agent(agentID), "checkpoints")
 }
 
 // Supervisors is the directory of the supervisor binaries. Their names contain their

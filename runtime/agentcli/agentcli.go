@@ -48,6 +48,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           run a tool. It is ended if it takes longer than tools with that name may
   agbox-agent drained                     ask whether to save the work and exit: exits with 75, and prints for how many
                                           milliseconds the step under way may go on
+  agbox-agent checkpoint [--kind turn|step] [--turn N] [--step N] [--resume-point TEXT] [FILE]
+                                          save the work: a JSON object of at most 16 MiB, from FILE or standard input
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
@@ -65,20 +67,21 @@ reason is on standard error.
 func Is(name string) bool { return path.Base(name) == "agbox-agent" }
 
 // Run executes the command and returns its exit code.
-func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 || slices.Contains([]string{"help", "-h", "--help"}, args[0]) {
 		_, _ = io.WriteString(stdout, help)
 		return exitOK
 	}
 	var request map[string]any
 	var tool toolCall
+	var body []byte
 	var err error
 	switch args[0] {
 	case "serve-health": // reads its arguments itself
 	case "tool":
 		err = tool.parse(args[1:])
 	default:
-		request, err = parse(args)
+		request, body, err = parse(args, stdin)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
@@ -97,7 +100,7 @@ func Run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int 
 		return tool.run(ctx, env)
 	}
 	request["token"] = token
-	got, raw, err := ask(ctx, socket, request)
+	got, raw, err := ask(ctx, socket, request, body)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: The supervisor cannot be asked:", err)
 		return exitFailed
@@ -154,15 +157,22 @@ var arguments = map[string]struct {
 	"done":    {[]string{"outcome", "message"}, 1},
 }
 
-// parse makes a request of the command line.
-func parse(args []string) (map[string]any, error) {
-	op, rest := args[0], args[1:]
-	switch op {
+// parse makes a request of the command line. body is what follows its line.
+func parse(args []string, stdin io.Reader) (request map[string]any, body []byte, err error) {
+	switch args[0] {
 	case "api":
-		return parseAPI(rest)
+		request, err = parseAPI(args[1:])
 	case "gate":
-		return parseGate(rest)
+		request, err = parseGate(args[1:])
+	case "checkpoint":
+		return parseCheckpoint(args[1:], stdin)
+	default:
+		request, err = parseReport(args[0], args[1:])
 	}
+	return request, nil, err
+}
+
+func parseReport(op string, rest []string) (map[string]any, error) {
 	want, known := arguments[op]
 	if !known {
 		return nil, fmt.Errorf("there is no command %q; \"agbox-agent help\" lists all", op)
@@ -222,8 +232,8 @@ type answer struct {
 	} `json:"error"`
 }
 
-// ask sends a request and returns its answer, also as it came.
-func ask(ctx context.Context, socket string, request map[string]any) (got answer, raw []byte, err error) {
+// ask sends a request with its body and returns its answer, also as it came.
+func ask(ctx context.Context, socket string, request map[string]any, body []byte) (got answer, raw []byte, err error) {
 	line, err := json.Marshal(request)
 	if err != nil {
 		return got, nil, err
@@ -239,7 +249,7 @@ func ask(ctx context.Context, socket string, request map[string]any) (got answer
 		return got, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	_, sent := c.Write(append(line, '\n'))
+	_, sent := c.Write(append(append(line, '\n'), body...))
 	// The supervisor may have refused before it read everything; then its answer says why.
 	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {
 		return got, nil, errors.Join(sent, err)

@@ -38,7 +38,7 @@ func listen(t *testing.T, answer string) (env []string, requests <-chan string) 
 func run(t *testing.T, env []string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var stdout, stderr strings.Builder
-	code = Run(t.Context(), args, env, &stdout, &stderr)
+	code = Run(t.Context(), args, env, strings.NewReader(`{"a": 1}`), &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
 
@@ -64,6 +64,8 @@ func TestRequests(t *testing.T) {
 		{[]string{"gate", "--llm"}, `{"kind":"llm","op":"gate","token":"tok"}`, false},
 		{[]string{"gate", "--llm", "--context", "5", "8000", "0.1"}, `{"context_pct":5,"estimate":{"cost_usd":"0.1","input_tokens":8000},"kind":"llm","op":"gate","token":"tok"}`, false},
 		{[]string{"say", "hi\n"}, `{"op":"say","text":"hi\n","token":"tok"}`, false},
+		{[]string{"checkpoint", "--kind", "turn", "--turn", "4", "--step", "5", "--resume-point", "x"}, `{"bytes":8,"kind":"turn","op":"checkpoint","resume_point":"x","step":5,"token":"tok","turn":4}`, false},
+		{[]string{"checkpoint", "-"}, `{"bytes":8,"op":"checkpoint","token":"tok"}`, false},
 		{[]string{"done", "fail", "no"}, `{"message":"no","op":"done","outcome":"fail","token":"tok"}`, false},
 		{[]string{"api", "say", `{"text":"x","op":"y","token":"z"}`}, `{"op":"say","text":"x","token":"tok"}`, true},
 	} {
@@ -123,6 +125,11 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"gate", "--fast", "Bash"}, exitFailed, "no flag"},
 		{[]string{"gate", "--llm", "--final"}, exitFailed, "at most two arguments"},
 		{[]string{"gate", "--llm", "many"}, exitFailed, "no number"},
+		{[]string{"checkpoint", "--turn"}, exitFailed, "needs a value"},
+		{[]string{"checkpoint", "--turn", "x"}, exitFailed, "no number"},
+		{[]string{"checkpoint", "--size", "x"}, exitFailed, "no option"},
+		{[]string{"checkpoint", "a", "b"}, exitFailed, "one FILE"},
+		{[]string{"checkpoint", "/nowhere"}, exitFailed, "no such file"},
 		{[]string{"api"}, exitFailed, "needs an OP"},
 		{[]string{"api", "x", "null"}, exitFailed, "no JSON object"},
 	} {

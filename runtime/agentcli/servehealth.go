@@ -134,7 +134,7 @@ func (h *healthServer) result(ctx context.Context, method, path string) (code in
 	case method != "GET":
 		return 405, "only GET is possible"
 	}
-	got, raw, err := ask(ctx, h.socket, map[string]any{"op": "health", "token": h.token})
+	got, raw, err := ask(ctx, h.socket, map[string]any{"op": "health", "token": h.token}, nil)
 	if err == nil && !got.OK {
 		_ = h.listener.Close() // its incarnation is over
 		return 503, got.Error.Message

@@ -33,7 +33,7 @@ func serveFor(t *testing.T, answer string) (address string, code <-chan int) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		done <- Run(ctx, []string{"serve-health", "--port", fmt.Sprint(port)}, env, io.Discard, io.Discard)
+		done <- Run(ctx, []string{"serve-health", "--port", fmt.Sprint(port)}, env, strings.NewReader(""), io.Discard, io.Discard)
 	}()
 	go func() {
 		for range requests {

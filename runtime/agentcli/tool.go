@@ -181,7 +181,7 @@ func (c *toolCall) awaitAbort(ctx context.Context, aborted chan<- string) {
 
 func (c *toolCall) ask(ctx context.Context, request map[string]any) (answer, []byte, error) {
 	request["token"] = c.token
-	got, raw, err := ask(ctx, c.socket, request)
+	got, raw, err := ask(ctx, c.socket, request, nil)
 	if raw == nil {
 		raw = []byte("null")
 	}

@@ -13,6 +13,7 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 	rules, used := agent.RulesOf(a.Spec), a.Incarnation.Before.GetTotal()
 	boot := &guestv1.AgentBoot{
 		AgentId: a.ID, Incarnation: a.Incarnation.N,
+		Checkpoint: a.Checkpoint().GetSeq(), Model: a.Spec.GetModel(), UsedOutputTokens: used.GetOutputTokens(),
 		ContextAging: rules.Context.Aging, ContextDying: rules.Context.Dying, ContextFinalCalls: rules.Context.FinalCalls,
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,

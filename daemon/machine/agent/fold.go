@@ -122,7 +122,8 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		}
 		r.Progress, r.ProgressAt = ev.GetProgress(), ev.GetSequence()
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
-		r.Checkpoint, r.Uncounted = ev.GetCheckpoint(), 0
+		r = r.withCheckpoint(ev.GetCheckpoint())
+		r.Uncounted = 0
 	case agboxv1.AgentEventType_AGENT_CONTEXT:
 		r.Context = ev.GetGauge().GetContext()
 	case agboxv1.AgentEventType_AGENT_LIVENESS:
@@ -171,6 +172,9 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
 	r.State = Pending
+	if c := s.GetCheckpoint(); c != nil {
+		r = r.withCheckpoint(c)
+	}
 	return r
 }
 

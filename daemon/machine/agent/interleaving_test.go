@@ -161,7 +161,7 @@ func (w *world) interfere() {
 	case 4:
 		report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: Executing})
 	case 5:
-		report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{Seq: w.r.Checkpoint.GetSeq() + 1}}})
+		report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: &agboxv1.AgentCheckpoint{Seq: w.r.Checkpoint().GetSeq() + 1}}})
 	case 6:
 		if w.r.Done == nil {
 			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DONE_REPORTED, Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome(rapid.IntRange(1, 3).Draw(w.t, "outcome"))}}})

@@ -345,7 +345,7 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 			Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: r.Incarnations + 1,
 			Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{
 				ExecId: ExecID(r.ID, r.Incarnations+1), SandboxId: r.SandboxID,
-				Checkpoint: r.Checkpoint.GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
+				Checkpoint: r.Checkpoint().GetSeq(), Attempt: r.Crashes + 1, Strategy: r.Strategy,
 			}},
 		}, "its sandbox is ready")
 	case SandboxFailed:

@@ -11,6 +11,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -82,8 +83,8 @@ type Record struct {
 	// that is of the current incarnation, else 0.
 	Progress   *agboxv1.AgentProgress
 	ProgressAt uint64
-	// Checkpoint is the newest checkpoint, or nil.
-	Checkpoint *agboxv1.AgentCheckpoint
+	// Checkpoints are the newest ones, at most KeptCheckpoints, oldest first.
+	Checkpoints []*agboxv1.AgentCheckpoint
 	// Context and Liveness are the newest declared gauges of the current incarnation.
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
@@ -139,6 +140,24 @@ func over(s agboxv1.AgentState) bool {
 // Orphaned reports whether its incarnation was lost and no other one has begun since.
 func (r Record) Orphaned() bool {
 	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_ORPHANED && r.Incarnation == nil && !r.Undecided
+}
+
+// KeptCheckpoints is how many checkpoints are kept: the newest, and those to fall back to.
+const KeptCheckpoints = 5
+
+// Checkpoint is the newest checkpoint, or nil.
+func (r Record) Checkpoint() *agboxv1.AgentCheckpoint {
+	if len(r.Checkpoints) == 0 {
+		return nil
+	}
+	return r.Checkpoints[len(r.Checkpoints)-1]
+}
+
+// withCheckpoint returns the record with a newer checkpoint.
+func (r Record) withCheckpoint(c *agboxv1.AgentCheckpoint) Record {
+	r.Checkpoints = append(slices.Clone(r.Checkpoints), c)
+	r.Checkpoints = r.Checkpoints[max(0, len(r.Checkpoints)-KeptCheckpoints):]
+	return r
 }
 
 // Consumed is what all incarnations together have used.

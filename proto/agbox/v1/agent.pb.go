@@ -2178,8 +2178,10 @@ type AgentSpawned struct {
 	// The agent and checkpoint whose work it continues. Empty and 0 if none.
 	FromAgent      string `protobuf:"bytes,6,opt,name=from_agent,json=fromAgent,proto3" json:"from_agent,omitempty"`
 	FromCheckpoint uint64 `protobuf:"varint,7,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// A copy of that checkpoint, which is the first one of this agent.
+	Checkpoint    *AgentCheckpoint `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentSpawned) Reset() {
@@ -2261,12 +2263,20 @@ func (x *AgentSpawned) GetFromCheckpoint() uint64 {
 	return 0
 }
 
+func (x *AgentSpawned) GetCheckpoint() *AgentCheckpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
 // AgentBegun describes the incarnation that is about to be started.
 type AgentBegun struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ExecId    string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
 	SandboxId string                 `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// The newest checkpoint that was whole when the incarnation began. 0 if there is none.
+	// The newest checkpoint when the incarnation began. 0 if there is none. The program gets
+	// an older one if this one is damaged.
 	Checkpoint uint64 `protobuf:"varint,3,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// The number of crashes before it, plus 1.
 	Attempt uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
@@ -3566,7 +3576,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreakerB\t\n" +
-	"\adetails\"\xcd\x01\n" +
+	"\adetails\"\x88\x02\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -3576,7 +3586,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05owned\x18\x05 \x01(\bR\x05owned\x12\x1d\n" +
 	"\n" +
 	"from_agent\x18\x06 \x01(\tR\tfromAgent\x12'\n" +
-	"\x0ffrom_checkpoint\x18\a \x01(\x04R\x0efromCheckpoint\"\x9a\x01\n" +
+	"\x0ffrom_checkpoint\x18\a \x01(\x04R\x0efromCheckpoint\x129\n" +
+	"\n" +
+	"checkpoint\x18\b \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
+	"checkpoint\"\x9a\x01\n" +
 	"\n" +
 	"AgentBegun\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -3917,42 +3930,43 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	33, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
 	34, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
 	35, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	8,  // 53: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	26, // 54: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 55: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 56: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 57: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	41, // 58: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 59: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	26, // 60: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	26, // 61: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	26, // 62: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 63: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 64: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 65: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 66: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	40, // 67: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	41, // 68: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 69: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 70: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	41, // 71: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	41, // 72: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	41, // 73: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	41, // 74: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	31, // 75: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	30, // 76: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 77: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 78: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 79: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	41, // 80: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	12, // 81: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	27, // 82: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	40, // 83: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	84, // [84:84] is the sub-list for method output_type
-	84, // [84:84] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	30, // 53: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	8,  // 54: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	26, // 55: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 56: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 57: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 58: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	41, // 59: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 60: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	26, // 61: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	26, // 62: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	26, // 63: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 64: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 65: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 66: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 67: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	40, // 68: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	41, // 69: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 70: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 71: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	41, // 72: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	41, // 73: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	41, // 74: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	41, // 75: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	31, // 76: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	30, // 77: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 78: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 79: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 80: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	41, // 81: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	12, // 82: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	27, // 83: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	40, // 84: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	85, // [85:85] is the sub-list for method output_type
+	85, // [85:85] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

@@ -86,9 +86,13 @@ type SpawnAgentRequest struct {
 	// An existing sandbox to run in. Empty means an own one, made from sandbox.
 	SandboxId string `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
 	// How to make the agent's own sandbox. It must have neither sandbox_id nor request_key.
-	Sandbox       *CreateSandboxRequest `protobuf:"bytes,4,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Sandbox *CreateSandboxRequest `protobuf:"bytes,4,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	// Begin with a checkpoint of this agent. Empty means with none.
+	FromAgent string `protobuf:"bytes,5,opt,name=from_agent,json=fromAgent,proto3" json:"from_agent,omitempty"`
+	// Which checkpoint of from_agent. 0 means its newest one that is whole.
+	FromCheckpoint uint64 `protobuf:"varint,6,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SpawnAgentRequest) Reset() {
@@ -147,6 +151,20 @@ func (x *SpawnAgentRequest) GetSandbox() *CreateSandboxRequest {
 		return x.Sandbox
 	}
 	return nil
+}
+
+func (x *SpawnAgentRequest) GetFromAgent() string {
+	if x != nil {
+		return x.FromAgent
+	}
+	return ""
+}
+
+func (x *SpawnAgentRequest) GetFromCheckpoint() uint64 {
+	if x != nil {
+		return x.FromCheckpoint
+	}
+	return 0
 }
 
 type SpawnAgentResponse struct {
@@ -536,6 +554,200 @@ func (x *DeleteAgentRequest) GetAgentId() string {
 	return ""
 }
 
+type ListCheckpointsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCheckpointsRequest) Reset() {
+	*x = ListCheckpointsRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCheckpointsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCheckpointsRequest) ProtoMessage() {}
+
+func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
+func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListCheckpointsRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+type ListCheckpointsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoints   []*AgentCheckpoint     `protobuf:"bytes,1,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCheckpointsResponse) Reset() {
+	*x = ListCheckpointsResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCheckpointsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCheckpointsResponse) ProtoMessage() {}
+
+func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
+func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+type GetCheckpointRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// 0 means the newest one that is whole.
+	Seq           uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCheckpointRequest) Reset() {
+	*x = GetCheckpointRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCheckpointRequest) ProtoMessage() {}
+
+func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetCheckpointRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *GetCheckpointRequest) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// GetCheckpointResponse has the checkpoint in the first message, and data in all others.
+type GetCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Checkpoint    *AgentCheckpoint       `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCheckpointResponse) Reset() {
+	*x = GetCheckpointResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCheckpointResponse) ProtoMessage() {}
+
+func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+func (x *GetCheckpointResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type WatchAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Send events after this position. 0 means all that are kept.
@@ -548,7 +760,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +772,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +785,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -602,7 +814,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +826,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +839,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -661,7 +873,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -673,7 +885,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -686,7 +898,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -731,7 +943,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +955,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +968,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -800,7 +1012,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1024,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1037,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -936,7 +1148,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +1160,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +1173,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -999,7 +1211,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1011,7 +1223,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1024,7 +1236,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1056,7 +1268,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1280,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1293,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 type ReapAgentsResponse struct {
@@ -1098,7 +1310,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1110,7 +1322,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1123,7 +1335,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1151,13 +1363,16 @@ var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\"\xe7\x01\n" +
+	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\"\xb9\x02\n" +
 	"\x11SpawnAgentRequest\x12F\n" +
 	"\bagent_id\x18\x01 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\aagentId\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12'\n" +
 	"\n" +
 	"sandbox_id\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tsandboxId\x128\n" +
-	"\asandbox\x18\x04 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\asandbox\";\n" +
+	"\asandbox\x18\x04 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\asandbox\x12'\n" +
+	"\n" +
+	"from_agent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tfromAgent\x12'\n" +
+	"\x0ffrom_checkpoint\x18\x06 \x01(\x04R\x0efromCheckpoint\";\n" +
 	"\x12SpawnAgentResponse\x12%\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"8\n" +
 	"\x0fGetAgentRequest\x12%\n" +
@@ -1183,7 +1398,21 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\";\n" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"`\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"?\n" +
+	"\x16ListCheckpointsRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"V\n" +
+	"\x17ListCheckpointsResponse\x12;\n" +
+	"\vcheckpoints\x18\x01 \x03(\v2\x19.agbox.v1.AgentCheckpointR\vcheckpoints\"O\n" +
+	"\x14GetCheckpointRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\"f\n" +
+	"\x15GetCheckpointResponse\x129\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
+	"checkpoint\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"`\n" +
 	"\x12WatchAgentsRequest\x12%\n" +
 	"\x0eafter_position\x18\x01 \x01(\x04R\rafterPosition\x12#\n" +
 	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\"]\n" +
@@ -1227,7 +1456,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
-	"\x12AGENT_VERDICT_REAP\x10\x022\xed\x05\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x022\x99\a\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -1238,7 +1467,9 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
-	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12L\n" +
+	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12V\n" +
+	"\x0fListCheckpoints\x12 .agbox.v1.ListCheckpointsRequest\x1a!.agbox.v1.ListCheckpointsResponse\x12R\n" +
+	"\rGetCheckpoint\x12\x1e.agbox.v1.GetCheckpointRequest\x1a\x1f.agbox.v1.GetCheckpointResponse0\x01\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
 	"\vReadJournal\x12\x1c.agbox.v1.ReadJournalRequest\x1a\x1d.agbox.v1.ReadJournalResponse0\x01\x12L\n" +
 	"\vAttachAgent\x12\x1c.agbox.v1.AttachAgentRequest\x1a\x1d.agbox.v1.AttachAgentResponse0\x01B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
@@ -1256,80 +1487,91 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
-	(AgentVerdict)(0),            // 0: agbox.v1.AgentVerdict
-	(*SpawnAgentRequest)(nil),    // 1: agbox.v1.SpawnAgentRequest
-	(*SpawnAgentResponse)(nil),   // 2: agbox.v1.SpawnAgentResponse
-	(*GetAgentRequest)(nil),      // 3: agbox.v1.GetAgentRequest
-	(*GetAgentResponse)(nil),     // 4: agbox.v1.GetAgentResponse
-	(*ListAgentsRequest)(nil),    // 5: agbox.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),   // 6: agbox.v1.ListAgentsResponse
-	(*KillAgentRequest)(nil),     // 7: agbox.v1.KillAgentRequest
-	(*ResumeAgentRequest)(nil),   // 8: agbox.v1.ResumeAgentRequest
-	(*DeleteAgentRequest)(nil),   // 9: agbox.v1.DeleteAgentRequest
-	(*WatchAgentsRequest)(nil),   // 10: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),  // 11: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),          // 12: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),   // 13: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),  // 14: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),   // 15: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),  // 16: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),    // 17: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),   // 18: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),            // 19: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil), // 20: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                // 21: agbox.v1.Agent
-	(KillMode)(0),                // 22: agbox.v1.KillMode
-	(*AgentEvent)(nil),           // 23: agbox.v1.AgentEvent
-	(*LogCursor)(nil),            // 24: agbox.v1.LogCursor
-	(*LogChunk)(nil),             // 25: agbox.v1.LogChunk
-	(*LogBatch)(nil),             // 26: agbox.v1.LogBatch
-	(*LogEnd)(nil),               // 27: agbox.v1.LogEnd
+	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
+	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
+	(*SpawnAgentResponse)(nil),      // 2: agbox.v1.SpawnAgentResponse
+	(*GetAgentRequest)(nil),         // 3: agbox.v1.GetAgentRequest
+	(*GetAgentResponse)(nil),        // 4: agbox.v1.GetAgentResponse
+	(*ListAgentsRequest)(nil),       // 5: agbox.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),      // 6: agbox.v1.ListAgentsResponse
+	(*KillAgentRequest)(nil),        // 7: agbox.v1.KillAgentRequest
+	(*ResumeAgentRequest)(nil),      // 8: agbox.v1.ResumeAgentRequest
+	(*DeleteAgentRequest)(nil),      // 9: agbox.v1.DeleteAgentRequest
+	(*ListCheckpointsRequest)(nil),  // 10: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 11: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 12: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 13: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 14: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 15: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 16: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 17: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 18: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 19: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 20: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 21: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 22: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),               // 23: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 24: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 25: agbox.v1.Agent
+	(KillMode)(0),                   // 26: agbox.v1.KillMode
+	(*AgentCheckpoint)(nil),         // 27: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 28: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 29: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 30: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 31: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 32: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	19, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	20, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	21, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	21, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	21, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	22, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	23, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	24, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	25, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	25, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	25, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	26, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
 	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	23, // 7: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	24, // 8: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	12, // 9: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	12, // 10: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	23, // 11: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	25, // 12: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	26, // 13: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	27, // 14: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	21, // 15: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	21, // 16: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 17: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 18: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 19: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 20: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 21: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	17, // 22: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	9,  // 23: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	10, // 24: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	15, // 25: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	13, // 26: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 27: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 28: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 29: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 30: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 31: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	18, // 32: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 33: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	11, // 34: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	16, // 35: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	14, // 36: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	27, // [27:37] is the sub-list for method output_type
-	17, // [17:27] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	27, // 7: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	27, // 8: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	28, // 9: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	29, // 10: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	16, // 11: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	16, // 12: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	28, // 13: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	30, // 14: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	31, // 15: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	32, // 16: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	25, // 17: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	25, // 18: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 19: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 20: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 21: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 22: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 23: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	21, // 24: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	9,  // 25: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	10, // 26: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	12, // 27: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	14, // 28: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	19, // 29: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	17, // 30: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 31: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 32: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 33: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 34: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 35: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	22, // 36: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 37: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	11, // 38: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	13, // 39: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	15, // 40: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	20, // 41: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	18, // 42: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	31, // [31:43] is the sub-list for method output_type
+	19, // [19:31] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -1340,8 +1582,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[12].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[13].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[16].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[17].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -1354,7 +1596,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,16 +22,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AgentService_SpawnAgent_FullMethodName  = "/agbox.v1.AgentService/SpawnAgent"
-	AgentService_GetAgent_FullMethodName    = "/agbox.v1.AgentService/GetAgent"
-	AgentService_ListAgents_FullMethodName  = "/agbox.v1.AgentService/ListAgents"
-	AgentService_KillAgent_FullMethodName   = "/agbox.v1.AgentService/KillAgent"
-	AgentService_ResumeAgent_FullMethodName = "/agbox.v1.AgentService/ResumeAgent"
-	AgentService_ReapAgents_FullMethodName  = "/agbox.v1.AgentService/ReapAgents"
-	AgentService_DeleteAgent_FullMethodName = "/agbox.v1.AgentService/DeleteAgent"
-	AgentService_WatchAgents_FullMethodName = "/agbox.v1.AgentService/WatchAgents"
-	AgentService_ReadJournal_FullMethodName = "/agbox.v1.AgentService/ReadJournal"
-	AgentService_AttachAgent_FullMethodName = "/agbox.v1.AgentService/AttachAgent"
+	AgentService_SpawnAgent_FullMethodName      = "/agbox.v1.AgentService/SpawnAgent"
+	AgentService_GetAgent_FullMethodName        = "/agbox.v1.AgentService/GetAgent"
+	AgentService_ListAgents_FullMethodName      = "/agbox.v1.AgentService/ListAgents"
+	AgentService_KillAgent_FullMethodName       = "/agbox.v1.AgentService/KillAgent"
+	AgentService_ResumeAgent_FullMethodName     = "/agbox.v1.AgentService/ResumeAgent"
+	AgentService_ReapAgents_FullMethodName      = "/agbox.v1.AgentService/ReapAgents"
+	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
+	AgentService_ListCheckpoints_FullMethodName = "/agbox.v1.AgentService/ListCheckpoints"
+	AgentService_GetCheckpoint_FullMethodName   = "/agbox.v1.AgentService/GetCheckpoint"
+	AgentService_WatchAgents_FullMethodName     = "/agbox.v1.AgentService/WatchAgents"
+	AgentService_ReadJournal_FullMethodName     = "/agbox.v1.AgentService/ReadJournal"
+	AgentService_AttachAgent_FullMethodName     = "/agbox.v1.AgentService/AttachAgent"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -59,6 +61,12 @@ type AgentServiceClient interface {
 	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
+	// newest five.
+	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
+	// GetCheckpoint sends the file of a checkpoint, in the current format. If the file is
+	// damaged, it is refused with CHECKPOINT_INVALID.
+	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error)
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
 	// without a gap or a duplicate in between. The events of an agent are removed some time
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
@@ -152,9 +160,38 @@ func (c *agentServiceClient) DeleteAgent(ctx context.Context, in *DeleteAgentReq
 	return out, nil
 }
 
+func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCheckpointsResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListCheckpoints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_GetCheckpoint_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetCheckpointRequest, GetCheckpointResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_GetCheckpointClient = grpc.ServerStreamingClient[GetCheckpointResponse]
+
 func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_WatchAgents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_WatchAgents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +210,7 @@ type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResp
 
 func (c *agentServiceClient) ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_ReadJournal_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_ReadJournal_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +229,7 @@ type AgentService_ReadJournalClient = grpc.ServerStreamingClient[ReadJournalResp
 
 func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_AttachAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_AttachAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -234,6 +271,12 @@ type AgentServiceServer interface {
 	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
+	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
+	// newest five.
+	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
+	// GetCheckpoint sends the file of a checkpoint, in the current format. If the file is
+	// damaged, it is refused with CHECKPOINT_INVALID.
+	GetCheckpoint(*GetCheckpointRequest, grpc.ServerStreamingServer[GetCheckpointResponse]) error
 	// WatchAgents sends the events of all agents after a position and goes on with new ones,
 	// without a gap or a duplicate in between. The events of an agent are removed some time
 	// after its end (agboxd --keep-agents). If the stream of all agents would skip removed
@@ -277,6 +320,12 @@ func (UnimplementedAgentServiceServer) ReapAgents(context.Context, *ReapAgentsRe
 }
 func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
+}
+func (UnimplementedAgentServiceServer) GetCheckpoint(*GetCheckpointRequest, grpc.ServerStreamingServer[GetCheckpointResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetCheckpoint not implemented")
 }
 func (UnimplementedAgentServiceServer) WatchAgents(*WatchAgentsRequest, grpc.ServerStreamingServer[WatchAgentsResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchAgents not implemented")
@@ -434,6 +483,35 @@ func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCheckpointsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListCheckpoints(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListCheckpoints_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListCheckpoints(ctx, req.(*ListCheckpointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_GetCheckpoint_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetCheckpointRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).GetCheckpoint(m, &grpc.GenericServerStream[GetCheckpointRequest, GetCheckpointResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_GetCheckpointServer = grpc.ServerStreamingServer[GetCheckpointResponse]
+
 func _AgentService_WatchAgents_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchAgentsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -502,8 +580,17 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "DeleteAgent",
 			Handler:    _AgentService_DeleteAgent_Handler,
 		},
+		{
+			MethodName: "ListCheckpoints",
+			Handler:    _AgentService_ListCheckpoints_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "GetCheckpoint",
+			Handler:       _AgentService_GetCheckpoint_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "WatchAgents",
 			Handler:       _AgentService_WatchAgents_Handler,

@@ -227,6 +227,12 @@ type AgentBoot struct {
 	Phase string `protobuf:"bytes,7,opt,name=phase,proto3" json:"phase,omitempty"`
 	// How often the file with the newest beat is rewritten.
 	DurableMs uint64 `protobuf:"varint,8,opt,name=durable_ms,json=durableMs,proto3" json:"durable_ms,omitempty"`
+	// The number of the agent's newest checkpoint, which those of this incarnation follow.
+	Checkpoint uint64 `protobuf:"varint,10,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Written into checkpoints: the model that the agent was given, and the output tokens of
+	// its earlier incarnations.
+	Model            string `protobuf:"bytes,11,opt,name=model,proto3" json:"model,omitempty"`
+	UsedOutputTokens uint64 `protobuf:"varint,12,opt,name=used_output_tokens,json=usedOutputTokens,proto3" json:"used_output_tokens,omitempty"`
 	// Percentages from which the context ages and dies, and the number of final calls. 0 means
 	// the default, as a daemon sends that is older than these fields.
 	ContextAging      uint32 `protobuf:"varint,25,opt,name=context_aging,json=contextAging,proto3" json:"context_aging,omitempty"`
@@ -331,6 +337,27 @@ func (x *AgentBoot) GetPhase() string {
 func (x *AgentBoot) GetDurableMs() uint64 {
 	if x != nil {
 		return x.DurableMs
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetCheckpoint() uint64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *AgentBoot) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *AgentBoot) GetUsedOutputTokens() uint64 {
+	if x != nil {
+		return x.UsedOutputTokens
 	}
 	return 0
 }
@@ -835,7 +862,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x12\n" +
 	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
 	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xdb\x05\n" +
+	"\x06_ready\"\xbf\x06\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -846,7 +873,13 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\rhung_after_ms\x18\x06 \x01(\x04R\vhungAfterMs\x12\x14\n" +
 	"\x05phase\x18\a \x01(\tR\x05phase\x12\x1d\n" +
 	"\n" +
-	"durable_ms\x18\b \x01(\x04R\tdurableMs\x12#\n" +
+	"durable_ms\x18\b \x01(\x04R\tdurableMs\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\n" +
+	" \x01(\x04R\n" +
+	"checkpoint\x12\x14\n" +
+	"\x05model\x18\v \x01(\tR\x05model\x12,\n" +
+	"\x12used_output_tokens\x18\f \x01(\x04R\x10usedOutputTokens\x12#\n" +
 	"\rcontext_aging\x18\x19 \x01(\rR\fcontextAging\x12#\n" +
 	"\rcontext_dying\x18\x1a \x01(\rR\fcontextDying\x12.\n" +
 	"\x13context_final_calls\x18\x1b \x01(\rR\x11contextFinalCalls\x12.\n" +

@@ -7,9 +7,8 @@
 // known by a token that is made for each incarnation and that only the environment of its
 // program has.
 //
-// Rows of usage, of the outcome and of a call that the budget does not admit are on disk
-// before they are answered. The last report is
-// accepted before the daemon is told that the exec has ended.
+// Checkpoints and rows of usage, of the outcome and of a call that the budget does not admit
+// are on disk before they are answered. The last report is accepted before the daemon is told that the exec has ended.
 package agents
 
 import (
@@ -20,6 +19,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -138,6 +138,12 @@ type Boot struct {
 	Work []byte
 	// Calls are how long calls may take.
 	Calls calls.Limits
+	// Checkpoint is the number of the agent's newest checkpoint.
+	Checkpoint uint64
+	// Model is the one that the agent was given. OutputTokens are those of earlier
+	// incarnations.
+	Model        string
+	OutputTokens uint64
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -148,6 +154,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
+	in.checkpoints = checkpoints{before: b.Checkpoint, model: b.Model, outputTokens: b.OutputTokens}
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
 	in.calls.limits = b.Calls
 	work, err := s.placeWork(b)
@@ -274,6 +281,7 @@ type incarnation struct {
 	beats   *logs.Beat // nil before the first
 	kept    time.Time  // of the beat on disk
 
+	checkpoints
 	heartbeat Heartbeat
 	// done is closed at the end.
 	done chan struct{}
@@ -308,7 +316,7 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	}
 	context, no, write := in.decide(&r)
 	if write {
-		if err := in.write(r, now); err != nil {
+		if err := in.write(r, now, nil); err != nil {
 			return in.sum, err
 		}
 		in.context = context
@@ -319,8 +327,9 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	return in.sum, nil
 }
 
-// write appends a row that may follow the rows before it. mu is held.
-func (in *incarnation) write(r journal.Row, now time.Time) error {
+// write appends a row that may follow the rows before it, after first if that is not nil. mu
+// is held.
+func (in *incarnation) write(r journal.Row, now time.Time, first func() error) error {
 	r.At = now.UnixMilli()
 	next, err := in.sum.Next(r)
 	if err != nil {
@@ -330,10 +339,17 @@ func (in *incarnation) write(r journal.Row, now time.Time) error {
 	if err != nil {
 		return &refusal{codeReport, err.Error()}
 	}
-	durable := r.Op == journal.Usage || r.Op == journal.Done || r.Op == journal.Phase || r.Refused
-	in.server.cfg.Disk(func() { err = in.append(line, durable) })
+	durable := slices.Contains(durable[:], r.Op) || r.Refused
+	in.server.cfg.Disk(func() {
+		if first != nil {
+			err = first()
+		}
+		if err == nil {
+			err = in.append(line, durable)
+		}
+	})
 	if err != nil {
-		return &refusal{codeJournal, "The report cannot be written down (" + err.Error() + "): see that the daemon's log directory has room, and that the logs of the sandbox have not reached their limit."}
+		return unstored(err)
 	}
 	if r.Op == journal.Beat {
 		in.armed = true
@@ -342,6 +358,9 @@ func (in *incarnation) write(r journal.Row, now time.Time) error {
 	in.server.changed(in, func(p *pulse) { p.rows, p.lifecycle, p.changes = next.Rows, next.Lifecycle, p.changes+1 })
 	return nil
 }
+
+// durable has the reports that are on disk before they are answered.
+var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint}
 
 // append writes a row. mu is held.
 func (in *incarnation) append(line []byte, durable bool) (err error) {

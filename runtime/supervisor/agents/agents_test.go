@@ -265,7 +265,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"op":"done","id":{"a":[]},"outcome":"fail","message":"\u0000"}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		s := New(Config{})
-		id, answer, also := s.handle(new(conn), line, time.Unix(0, 0))
+		id, answer, also := s.handle(new(conn), line, bufio.NewReader(strings.NewReader("")), time.Unix(0, 0))
 		if _, no := answer.(*refusal); !no {
 			t.Fatalf("accepted without a token: %+v", answer)
 		}

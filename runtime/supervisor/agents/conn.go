@@ -59,11 +59,11 @@ func (s *Server) serve(c *conn) {
 		if err != nil {
 			return
 		}
-		id, reply, also := s.handle(c, line, time.Now())
+		id, reply, also := s.handle(c, line, in, time.Now())
 		if c.answer(id, reply, also) != nil {
 			return
 		}
-		if no, ok := reply.(*refusal); ok && no.Code == codeBusy {
+		if no, ok := reply.(*refusal); ok && (no.Code == codeBusy || no.Code == codeLarge) {
 			return
 		}
 	}

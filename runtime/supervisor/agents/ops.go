@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agbox/agbox/internal/checkpoint"
 	"github.com/agbox/agbox/internal/journal"
 )
 
@@ -47,6 +49,12 @@ type request struct {
 	Name       string `json:"name"`
 	Connected  bool   `json:"connected"`
 	Error      string `json:"error"`
+	// Of the op checkpoint, whose Kind is turn or step; empty means step. Its state has Bytes
+	// bytes, which follow the line. The op turn saves one of its kind if there are Bytes.
+	Turn        uint64 `json:"turn"`
+	Step        uint64 `json:"step"`
+	ResumePoint string `json:"resume_point"`
+	Bytes       uint64 `json:"bytes"`
 }
 
 // opHealth asks about the health of the program. It reports nothing.
@@ -70,6 +78,8 @@ type accepted struct {
 	ContextPct uint32 `json:"context_pct,omitempty"`
 	// Notice is what the program should know at the end of a turn.
 	Notice string `json:"notice,omitempty"`
+	// Checkpoint is the newest one.
+	Checkpoint *journal.Mark `json:"checkpoint,omitempty"`
 }
 
 // The codes of refusals. Package agentcli makes exit codes of them.
@@ -81,13 +91,17 @@ const (
 	codeOp      = "UNKNOWN_OP"
 	codeReport  = "NOT_ALLOWED"
 	codeJournal = "NOT_STORED"
+	codeLarge   = "TOO_LARGE"
+	codeSaving  = "CHECKPOINT_IN_PROGRESS"
 )
 
 // sentences has what to do about a code.
 var sentences = map[string]string{
-	codeBusy:  fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
-	codeLong:  fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
-	codeToken: "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
+	codeBusy:   fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
+	codeLong:   fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
+	codeToken:  "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
+	codeLarge:  fmt.Sprintf("The state of a checkpoint has at most %d bytes: save less, for example names of files. The connection is closed.", checkpoint.MaxState),
+	codeSaving: "Another checkpoint of this incarnation is being saved: save one after the other.",
 }
 
 // refusal is the answer to a request that was refused.
@@ -115,14 +129,21 @@ func envelope(id json.RawMessage, reply any, also orders) any {
 	return answer{ID: id, OK: true, orders: also, Result: reply}
 }
 
-// handle executes the request of a line. It returns the id of the request, accepted or a
-// *refusal, and what the incarnation has to be told besides.
-func (s *Server) handle(c *conn, line []byte, now time.Time) (id json.RawMessage, reply any, also orders) {
+// handle executes the request of a line. rest is what follows the line. It returns the id
+// of the request, accepted or a *refusal, and what the incarnation has to be told besides.
+func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time) (id json.RawMessage, reply any, also orders) {
 	req, row, err := parse(line)
 	if err == nil {
 		var in *incarnation
-		if in, err = s.identify(c, req.Token); err == nil {
+		if req.Op == journal.Checkpoint || req.Op == journal.Turn && req.Bytes > 0 {
+			in, err = s.save(c, rest, req, now)
+		} else {
+			in, err = s.identify(c, req.Token)
+		}
+		if err == nil {
 			reply, err = in.do(req, row, now)
+		}
+		if in != nil {
 			also = s.orders(in, time.Now())
 		}
 	}
@@ -143,6 +164,8 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 		return in.health(now), nil
 	case journal.Call:
 		return in.call(req, now)
+	case journal.Checkpoint:
+		return answerOf(in, in.summary()), nil // it was saved
 	}
 	sum, err := in.report(row, now)
 	if err != nil {
@@ -151,12 +174,20 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 	if req.Op == journal.Beat && req.Metrics != nil {
 		in.felt(*req.Metrics)
 	}
-	yes := accepted{
+	yes := answerOf(in, sum)
+	yes.tellContext(req.Op, sum, in.bounds.Context)
+	return yes, nil
+}
+
+func answerOf(in *incarnation, sum journal.Summary) accepted {
+	reply := accepted{
 		AgentID: in.agentID, Incarnation: in.number, State: sum.Lifecycle, Phase: sum.Phase,
 		Used: sum.Used, Steps: sum.Steps, Outcome: sum.Outcome,
 	}
-	yes.tellContext(req.Op, sum, in.bounds.Context)
-	return yes, nil
+	if newest := sum.Checkpoints.Newest(); newest.Seq > 0 {
+		reply.Checkpoint = &newest
+	}
+	return reply
 }
 
 // parse reads a request and the row that it asks for. The error is a *refusal.
@@ -169,7 +200,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	row.Op = req.Op
 	switch req.Op {
-	case journal.Hello, journal.Beat, journal.Call, opHealth, opDrained:
+	case journal.Hello, journal.Beat, journal.Call, journal.Checkpoint, opHealth, opDrained:
 	case journal.State, journal.Phase:
 		row.State = req.State
 	case journal.Usage:
@@ -187,7 +218,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, context, gate, call, say, done, health, drained.", req.Op)}
+		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, done, health, drained.", req.Op)}
 	}
 	return req, row, err
 }

@@ -1,0 +1,196 @@
+// Package checkpoints keeps the newest checkpoints of each agent in a folder of the daemon,
+// so that they outlast the sandboxes in which they were written.
+package checkpoints
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+)
+
+// ErrDamaged means that the file of a checkpoint is missing, or is not the one that was
+// acknowledged. Trying again does not help.
+var ErrDamaged = fmt.Errorf("the checkpoint is damaged: %w", errdefs.ErrDataLoss)
+
+// Store keeps checkpoints. Its methods may be called from several goroutines, but not at the
+// same time for one agent.
+type Store struct {
+	paths paths.Install
+}
+
+// New makes a Store.
+func New(install paths.Install) *Store { return &Store{install} }
+
+func (s *Store) name(agentID string, seq uint64) string {
+	return filepath.Join(s.paths.AgentCheckpoints(agentID), strconv.FormatUint(seq, 10)+".json")
+}
+
+// Take copies a checkpoint of an exec from the logs of its sandbox. The container can write
+// there, so the copy is compared with the mark. When Take returns, the copy is on disk. It
+// may be repeated.
+func (s *Store) Take(agentID, sandboxID, execID string, m *journal.Mark) error {
+	dir, err := logs.OpenDir(s.paths.SandboxLogs(sandboxID))
+	if err != nil {
+		return damaged(err)
+	}
+	defer func() { _ = dir.Close() }()
+	from, err := dir.OpenCheckpoint(execID, m.Seq)
+	if err != nil {
+		return damaged(err)
+	}
+	defer func() { _ = from.Close() }()
+	return s.put(agentID, from, m)
+}
+
+// damaged adds ErrDamaged to an error that no retry mends.
+func damaged(err error) error {
+	if errors.Is(err, logs.ErrNotExist) || errors.Is(err, logs.ErrTampered) || errors.Is(err, checkpoint.ErrMismatch) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return err
+}
+
+// put writes a checkpoint that it reads, if that is the one of the mark.
+func (s *Store) put(agentID string, from io.Reader, m *journal.Mark) error {
+	dir := s.paths.AgentCheckpoints(agentID)
+	if err := makeFolder(s.paths.Data, dir); err != nil {
+		return err
+	}
+	return replace(s.name(agentID, m.Seq), func(f *os.File) error { return damaged(checkpoint.Copy(f, from, m)) })
+}
+
+// makeFolder makes a folder and those above it, up to top, with durable names.
+func makeFolder(top, dir string) error {
+	if dir == top {
+		return nil
+	}
+	if err := makeFolder(top, filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		return err
+	}
+	return syncFolder(filepath.Dir(dir))
+}
+
+// replace writes a file under another name, and renames it when it is on disk.
+func replace(name string, fill func(*os.File) error) error {
+	temp := name + ".new"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = fill(f); err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(temp, name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return syncFolder(filepath.Dir(name))
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Mark is the mark of a recorded checkpoint.
+func Mark(c *agboxv1.AgentCheckpoint) *journal.Mark {
+	return &journal.Mark{Seq: c.GetSeq(), ID: c.GetCheckpointId(), CRC32: c.GetCrc32(), Bytes: c.GetBytes()}
+}
+
+// Open opens a checkpoint that it has compared with its record. The error is ErrDamaged if
+// it is not the recorded one.
+func (s *Store) Open(agentID string, c *agboxv1.AgentCheckpoint) (*os.File, error) {
+	f, err := os.Open(s.name(agentID, c.GetSeq()))
+	if err != nil {
+		return nil, damaged(err)
+	}
+	err = checkpoint.Copy(io.Discard, f, Mark(c))
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(damaged(err), f.Close())
+	}
+	return f, nil
+}
+
+// Current opens a checkpoint like Open. One in an older format is upgraded.
+func (s *Store) Current(agentID string, c *agboxv1.AgentCheckpoint) (io.ReadCloser, error) {
+	f, err := s.Open(agentID, c)
+	if err != nil || c.GetFormat() == checkpoint.Version {
+		return f, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(f) // its size is the recorded one
+	if err == nil {
+		raw, err = checkpoint.Upgrade(raw)
+	}
+	if err == nil {
+		_, err = checkpoint.Parse(raw)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return io.NopCloser(bytes.NewReader(raw)), nil
+}
+
+// Keep removes the checkpoints of an agent but the given ones.
+func (s *Store) Keep(agentID string, kept []*agboxv1.AgentCheckpoint) error {
+	dir := s.paths.AgentCheckpoints(agentID)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	names := make(map[string]bool, len(kept))
+	for _, c := range kept {
+		names[filepath.Base(s.name(agentID, c.GetSeq()))] = true
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if name := e.Name(); !names[name] {
+			errs = append(errs, os.Remove(filepath.Join(dir, name)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Adopt gives an agent a copy of a checkpoint of another one, as its checkpoint 1.
+func (s *Store) Adopt(agentID, from string, c *agboxv1.AgentCheckpoint) error {
+	f, err := s.Open(from, c)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	m := Mark(c)
+	m.Seq = 1
+	return s.put(agentID, f, m)
+}
+
+// Remove removes everything that is kept of an agent.
+func (s *Store) Remove(agentID string) error { return os.RemoveAll(s.paths.Agent(agentID)) }

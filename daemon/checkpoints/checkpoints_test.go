@@ -1,0 +1,145 @@
+package checkpoints
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/internal/journal"
+	"github.com/agbox/agbox/internal/paths"
+	"github.com/agbox/agbox/logs"
+)
+
+// install makes an install with the log folder of sandbox "s".
+func install(t *testing.T) (*Store, paths.Install) {
+	t.Helper()
+	in := paths.Install{Data: t.TempDir()}
+	must(t, os.MkdirAll(in.SandboxLogs("s"), 0o700))
+	return New(in), in
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes checkpoint seq of exec "e" as a supervisor does.
+func write(t *testing.T, in paths.Install, seq uint64) *journal.Mark {
+	t.Helper()
+	d, err := logs.OpenDir(in.SandboxLogs("s"))
+	must(t, err)
+	defer d.Close()
+	f, err := d.CreateCheckpoint("e", nil, logs.KeepOwner)
+	must(t, err)
+	head := checkpoint.Head{Seq: seq, ID: fmt.Sprint("id", seq), Lineage: "a", Kind: journal.StepCheckpoint, WrittenAt: time.Unix(0, 0).UTC()}
+	state := fmt.Sprintf(`{"n":%d}`, seq)
+	crc, size, err := checkpoint.Write(f, head, strings.NewReader(state), int64(len(state)))
+	must(t, err)
+	must(t, f.Sync())
+	must(t, f.Commit(seq))
+	return head.Mark(crc, size)
+}
+
+func recorded(m *journal.Mark) *agboxv1.AgentCheckpoint {
+	return &agboxv1.AgentCheckpoint{Seq: m.Seq, CheckpointId: m.ID, Crc32: m.CRC32, Bytes: m.Bytes, Format: checkpoint.Version}
+}
+
+func TestACopyIsTheCheckpointThatWasWritten(t *testing.T) {
+	s, in := install(t)
+	m := write(t, in, 3)
+	for range 2 { // repeated after a crash of the daemon
+		must(t, s.Take("a", "s", "e", m))
+	}
+	must(t, os.RemoveAll(in.SandboxLogs("s")))
+	f, err := s.Current("a", recorded(m))
+	must(t, err)
+	defer f.Close()
+	raw, err := io.ReadAll(f)
+	must(t, err)
+	got, err := checkpoint.Parse(raw)
+	if err != nil || got.Seq != 3 || got.ID != "id3" || string(got.State) != `{"n":3}` {
+		t.Errorf("the copy is %+v: %v", got, err)
+	}
+}
+
+func TestForgedFilesAreNotTaken(t *testing.T) {
+	s, in := install(t)
+	m := write(t, in, 1)
+	name := filepath.Join(in.SandboxLogs("s"), logs.CheckpointName("e", 1))
+	whole, err := os.ReadFile(name)
+	must(t, err)
+	flipped := bytes.Clone(whole)
+	flipped[len(flipped)/2] ^= 4
+	for _, row := range []struct {
+		what  string
+		forge func()
+	}{
+		{"truncated", func() { must(t, os.WriteFile(name, whole[:len(whole)-1], 0o600)) }},
+		{"flipped", func() { must(t, os.WriteFile(name, flipped, 0o600)) }},
+		{"a link", func() { must(t, os.Symlink("/etc/passwd", name)) }},
+		{"a directory", func() { must(t, os.Mkdir(name, 0o700)) }},
+		{"a huge file", func() { must(t, os.WriteFile(name, whole, 0o600)); must(t, os.Truncate(name, 1<<40)) }},
+		{"missing", func() {}},
+	} {
+		must(t, os.RemoveAll(name))
+		row.forge()
+		if err := s.Take("a", "s", "e", m); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", row.what, err)
+		}
+	}
+	if left, _ := os.ReadDir(in.AgentCheckpoints("a")); len(left) > 0 {
+		t.Errorf("%v is left", left)
+	}
+	if err := s.Take("a", "gone", "e", m); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a sandbox without logs: %v", err)
+	}
+}
+
+func TestADamagedCopyIsFound(t *testing.T) {
+	s, in := install(t)
+	m := write(t, in, 1)
+	must(t, s.Take("a", "s", "e", m))
+	name := filepath.Join(in.AgentCheckpoints("a"), "1.json")
+	must(t, os.Truncate(name, 5))
+	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("truncated: %v", err)
+	}
+	must(t, os.Remove(name))
+	if _, err := s.Open("a", recorded(m)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("removed: %v", err)
+	}
+	must(t, os.Symlink(name, name)) // an error that may pass
+	if _, err := s.Open("a", recorded(m)); err == nil || errors.Is(err, ErrDamaged) {
+		t.Errorf("unreadable: %v", err)
+	}
+}
+
+func TestOnlyTheGivenCheckpointsAreKept(t *testing.T) {
+	s, in := install(t)
+	must(t, s.Keep("a", nil))
+	var kept []*agboxv1.AgentCheckpoint
+	for seq := uint64(1); seq <= 4; seq++ {
+		m := write(t, in, seq)
+		must(t, s.Take("a", "s", "e", m))
+		if seq > 2 {
+			kept = append(kept, recorded(m))
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(in.AgentCheckpoints("a"), "3.json.new"), nil, 0o600)) // left by a crash
+	must(t, s.Keep("a", kept))
+	left, err := filepath.Glob(filepath.Join(in.AgentCheckpoints("a"), "*"))
+	if err != nil || len(left) != 2 || filepath.Base(left[0]) != "3.json" || filepath.Base(left[1]) != "4.json" {
+		t.Errorf("%v is left: %v", left, err)
+	}
+}
