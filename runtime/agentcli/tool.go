@@ -82,6 +82,9 @@ func (c *toolCall) run(ctx context.Context, env []string) int {
 		if err = errors.Join(err, json.Unmarshal(raw, &begun)); err != nil {
 			return c.say(exitFailed, "The supervisor cannot be asked: %v", err)
 		}
+		if got.Drain && got.DeadlineMs == 0 {
+			return c.say(exitDrain, "The agent is drained, and its last step is over: the tool %s is not called.", c.name)
+		}
 		if !got.OK {
 			return c.say(exitCode(got.Error.Code), "%s", got.Error.Message)
 		}
@@ -117,14 +120,18 @@ func (c *toolCall) attend(ctx context.Context, cmd *exec.Cmd, signals <-chan os.
 		case sig := <-signals:
 			_ = syscall.Kill(-cmd.Process.Pid, sig.(syscall.Signal))
 		case abort = <-aborted:
-			_ = c.say(0, "The tool %s took too long (%s) and is ended.", c.name, abort)
+			_ = c.say(0, "The tool %s is ended: %s.", c.name, abort)
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 			kill = time.After(killAfter)
 		case <-kill:
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		case <-ended:
-			if abort != "" {
-				return exitTimeout // whether it had its effect is not known
+			switch abort { // whether it had its effect is not known
+			case "":
+			case calls.Shutdown:
+				return exitDrain
+			default:
+				return exitTimeout
 			}
 			return c.ended(ctx, cmd.ProcessState)
 		}

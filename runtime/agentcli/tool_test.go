@@ -83,6 +83,9 @@ func TestTool(t *testing.T) {
 		{"ends by a signal", nil, []string{"x", "--", "sh", "-c", "kill -9 $$"}, 137, "", []string{"gate x", "begin x", "end  i It exited with 137."}},
 		{"is not there", nil, []string{"x", "--", "/nowhere"}, 127, "", []string{"gate x", "begin x", "end  i It could not be started: fork/exec /nowhere: no such file or directory"}},
 		{"takes too long", map[string]string{"wait": `{"ok":true,"result":{"abort":"TOOL_TIMEOUT"}}`}, []string{"x", "--", "sleep", "1000"}, 124, "", []string{"gate x", "begin x"}},
+		{"is ended by a drain", map[string]string{"wait": `{"ok":true,"result":{"abort":"SHUTDOWN"}}`}, []string{"x", "--", "sleep", "1000"}, 75, "", []string{"gate x", "begin x"}},
+		{"in the last step of a drain", map[string]string{"gate": `{"ok":true,"drain":true,"deadline_ms":5}`}, []string{"x", "--", "true"}, 0, "", []string{"gate x", "begin x", "end  i"}},
+		{"after the last step of a drain", map[string]string{"gate": `{"ok":true,"drain":true,"deadline_ms":0}`}, []string{"x", "--", "true"}, 75, "", []string{"gate x"}},
 		{"is fenced", map[string]string{"gate": `{"ok":false,"error":{"code":"FENCED","message":"No."}}`}, []string{"x", "--", "true"}, 2, "", []string{"gate x"}},
 		{"is refused", map[string]string{"begin": `{"ok":false,"error":{"code":"NOT_ALLOWED","message":"No."}}`}, []string{"x", "--", "true"}, 4, "", []string{"gate x", "begin x"}},
 	} {

@@ -36,6 +36,9 @@ type openCalls struct {
 	// timer calls expire at the next deadline.
 	timer *time.Timer
 	over  bool
+	// until is when all calls are to be aborted because the incarnation is drained. It is zero
+	// if it is not.
+	until time.Time
 }
 
 // openCall is a call that has begun and not ended.
@@ -62,6 +65,24 @@ type callState struct {
 	// DeadlineMS is the time until the call is to be aborted if nothing more is reported. 0
 	// means that it has no limit.
 	DeadlineMS int64 `json:"deadline_ms,omitempty"`
+}
+
+// deadlineLocked is when a call is to be aborted if nothing more is reported, and why. at is
+// zero if it has no limit.
+func (o *openCalls) deadlineLocked(c *openCall) (at time.Time, reason string) {
+	at, reason = c.Deadline(o.limits)
+	if !o.until.IsZero() && (at.IsZero() || o.until.Before(at)) {
+		return o.until, calls.Shutdown
+	}
+	return at, reason
+}
+
+// drain has all calls aborted at that time. No call begins after it.
+func (o *openCalls) drain(in *incarnation, until, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until = until
+	o.armLocked(in, now)
 }
 
 // call executes the op call.
@@ -95,6 +116,9 @@ func (o *openCalls) begin(in *incarnation, req request, now time.Time) (callStat
 	c.mark = in.execID + "/" + strconv.FormatUint(o.begun+1, 10)
 	if c.id == "" {
 		c.id = c.mark
+	}
+	if !o.until.IsZero() && !now.Before(o.until) {
+		return callState{}, &refusal{codeReport, "The incarnation is drained, and its last step is over: begin no call, save the work and exit."}
 	}
 	if err := in.mayCall(c.Call, now); err != nil {
 		return callState{}, err
@@ -194,10 +218,12 @@ func (o *openCalls) findLocked(id string) (*openCall, error) {
 func (o *openCalls) stateLocked(c *openCall, now time.Time) callState {
 	state := callState{Invocation: c.id, Mark: c.mark, Abort: c.abort}
 	if c.abort != "" {
-		state.Class = transient
+		if c.abort != calls.Shutdown {
+			state.Class = transient
+		}
 		return state
 	}
-	if at, _ := c.Deadline(o.limits); !at.IsZero() {
+	if at, _ := o.deadlineLocked(c); !at.IsZero() {
 		state.DeadlineMS = max(1, at.Sub(now).Milliseconds())
 	}
 	return state
@@ -217,7 +243,7 @@ func (o *openCalls) armLocked(in *incarnation, now time.Time) {
 	}
 	var next time.Time
 	for _, c := range o.byID {
-		if at, _ := c.Deadline(o.limits); c.abort == "" && !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		if at, _ := o.deadlineLocked(c); c.abort == "" && !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
 	}
@@ -234,7 +260,7 @@ func (o *openCalls) expire(in *incarnation, now time.Time) {
 		return
 	}
 	for _, c := range o.byID {
-		if at, reason := c.Deadline(o.limits); c.abort == "" && !at.IsZero() && !now.Before(at) {
+		if at, reason := o.deadlineLocked(c); c.abort == "" && !at.IsZero() && !now.Before(at) {
 			o.abortLocked(in, c, reason, now)
 		}
 	}

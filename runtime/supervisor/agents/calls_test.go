@@ -188,3 +188,30 @@ func TestOpenCallsEndWithTheirProgram(t *testing.T) {
 		}
 	})
 }
+
+// The step under way may go on for a time; then its calls are aborted, and none begins.
+func TestCallsAreAbortedWhenTheStepOfADrainIsOver(t *testing.T) {
+	rows := callers(t, func(t *testing.T, in *incarnation, _ *[]string) {
+		in.must(t, request{Call: "begin", Kind: "llm", Invocation: "a"})
+		in.must(t, request{Call: "progress", Invocation: "a"})
+		_, write := in.server.Drain("e", func(string) time.Time { return time.Now().Add(45 * time.Second) })
+		write()
+		if s := in.must(t, request{Call: "progress", Invocation: "a"}); s.DeadlineMS != 45_000 || s.Abort != "" {
+			t.Errorf("at the begin of the drain: %+v", s)
+		}
+		if s := in.must(t, request{Call: "begin", Kind: "tool", Invocation: "b"}); s.DeadlineMS != 45_000 {
+			t.Errorf("a call in the step under way: %+v", s)
+		}
+		time.Sleep(46 * time.Second)
+		synctest.Wait()
+		for _, id := range []string{"a", "b"} {
+			if s := in.must(t, request{Call: "progress", Invocation: id}); s.Abort != calls.Shutdown || s.Class != "" {
+				t.Errorf("when the step is over: %+v", s)
+			}
+		}
+		in.refuses(t, request{Call: "begin", Kind: "network"}, codeReport)
+	})
+	if len(rows) != 4 || !slices.Contains(rows, "abort llm a SHUTDOWN") || !slices.Contains(rows, "abort tool b SHUTDOWN") {
+		t.Errorf("the journal has %q", rows)
+	}
+}

@@ -29,7 +29,7 @@ func (s *Server) Running(execID string) bool {
 // Drain begins to tell an incarnation that it is drained. plan gets the newest state that it
 // has reported, and returns when it is to abort its calls. It returns false for one that has
 // ended, or was told before. write appends a row about it to the journal, which may have to
-// wait for the disk.
+// wait for the disk, and has the calls of the incarnation aborted in time.
 func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Time)) (begun bool, write func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,8 +37,12 @@ func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Ti
 	if in == nil || !in.abort.IsZero() {
 		return false, nil
 	}
-	in.abort = plan(in.pulse.lifecycle)
-	return true, func() { _, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) } // without a row it is drained all the same
+	abort := plan(in.pulse.lifecycle)
+	in.abort = abort
+	return true, func() {
+		in.calls.drain(in, abort, time.Now())
+		_, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) // without a row it is drained all the same
+	}
 }
 
 // orders returns what an incarnation has to be told now.

@@ -20,6 +20,8 @@ const (
 	TotalTimeout    = "TOTAL_TIMEOUT"
 	ChunkTimeout    = "CHUNK_TIMEOUT"
 	ToolTimeout     = "TOOL_TIMEOUT"
+	// Shutdown means that the incarnation is drained. It is no failure of the call.
+	Shutdown = "SHUTDOWN"
 )
 
 // Limits are how long calls may take. 0 means no limit.
