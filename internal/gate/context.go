@@ -56,6 +56,9 @@ type Context struct {
 	// LastTurn means that a turn is complete in which the context was dying, so the turn
 	// that follows it is the last one. Finished means that this one is complete too.
 	LastTurn, Finished bool
+	// Drained means that the incarnation is drained, for whatever reason. StepOver means that
+	// the step is complete since then that was under way.
+	Drained, StepOver bool
 }
 
 // Fence says what the context allows.
@@ -69,6 +72,8 @@ const (
 	Final
 	// Shut: no call of a tool is.
 	Shut
+	// Stopped: no call is, because the incarnation is drained and its step is complete.
+	Stopped
 )
 
 // Word returns the word for the context.
@@ -89,6 +94,8 @@ func (c Context) Word(l Limits) string {
 // Fence returns what the context allows, and how many final calls are left.
 func (c Context) Fence(l Limits) (f Fence, left uint32) {
 	switch word := c.Word(l); {
+	case c.Drained && c.StepOver:
+		return Stopped, 0
 	case word == Healthy || word == Aging:
 		return Open, l.FinalCalls
 	case word == Dead || c.Finals >= l.FinalCalls:
@@ -104,11 +111,19 @@ func (c Context) Reported(percent uint32) Context {
 	return c
 }
 
+// Stepped returns the context after a step is complete, of which a turn is one. A drained
+// incarnation finishes the step under way, with its calls, and begins no other one.
+func (c Context) Stepped() Context {
+	c.StepOver = c.Drained
+	return c
+}
+
 // Turned returns the context after a turn is complete. The turn in which a context began to
 // die is not the last one: the agent learns of it at the end of that turn, and finishes its
 // work in the next. But it is the last one if it has made a final call.
 func (c Context) Turned(l Limits) Context {
-	if f, _ := c.Fence(l); f == Open {
+	c = c.Stepped()
+	if word := c.Word(l); word == Healthy || word == Aging {
 		return c
 	}
 	if c.LastTurn || c.Finals > 0 {
@@ -130,7 +145,7 @@ func (c Context) Called(l Limits, final bool) (after Context, allowed bool) {
 			c.Finals++
 			return c, true
 		}
-	case Shut:
+	case Shut, Stopped:
 	}
 	return c, false
 }
@@ -138,10 +153,11 @@ func (c Context) Called(l Limits, final bool) (after Context, allowed bool) {
 // Began returns the context after a call of a tool has begun, and whether it may: because
 // every call is allowed, or because it is a final call for which Called has said yes.
 func (c Context) Began(l Limits) (after Context, allowed bool) {
-	if f, _ := c.Fence(l); f == Open {
+	f, _ := c.Fence(l)
+	switch {
+	case f == Open:
 		return c, true
-	}
-	if c.Begun >= c.Finals || c.Word(l) == Dead {
+	case f == Stopped || c.Begun >= c.Finals || c.Word(l) == Dead:
 		return c, false
 	}
 	c.Begun++

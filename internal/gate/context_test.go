@@ -11,6 +11,8 @@ func TestTheContextOfAnIncarnation(t *testing.T) {
 	turn := func(c Context) Context { return c.Turned(limits) }
 	call := func(c Context) Context { c, _ = c.Called(limits, false); return c }
 	final := func(c Context) Context { c, _ = c.Called(limits, true); return c }
+	drain := func(c Context) Context { c.Drained = true; return c }
+	step := func(c Context) Context { return c.Stepped() }
 	at := func(percent uint32) func(Context) Context {
 		return func(c Context) Context { return c.Reported(percent) }
 	}
@@ -38,10 +40,15 @@ func TestTheContextOfAnIncarnation(t *testing.T) {
 		{"exactly full", []func(Context) Context{at(100)}, Dying, Final, 1},
 		{"more than full", []func(Context) Context{at(101)}, Dead, Shut, 0},
 		{"dead for ever", []func(Context) Context{at(101), at(5), turn, final, call}, Dead, Shut, 0},
+		{"drained in a step", []func(Context) Context{turn, drain, call}, Healthy, Open, 1},
+		{"drained, and its step is complete", []func(Context) Context{drain, call, step}, Healthy, Stopped, 0},
+		{"drained, and its turn is complete", []func(Context) Context{at(75), drain, turn, call}, Aging, Stopped, 0},
+		{"drained while it is dying", []func(Context) Context{at(90), turn, drain, call}, Draining, Shut, 0},
+		{"a step is complete", []func(Context) Context{step, call, step}, Healthy, Open, 1},
 	} {
 		var c Context
-		for _, step := range row.steps {
-			c = step(c)
+		for _, act := range row.steps {
+			c = act(c)
 		}
 		fence, left := c.Fence(limits)
 		if c.Word(limits) != row.word || fence != row.fence || left != row.left {
@@ -72,6 +79,10 @@ func TestACallBeginsOnceForEachYes(t *testing.T) {
 	if _, allowed := late.Reported(101).Began(Default); allowed {
 		t.Error("a final call begins although the context is dead by now")
 	}
+	late.Drained = true
+	if _, allowed := late.Stepped().Began(Default); allowed {
+		t.Error("a final call begins although its step is complete")
+	}
 }
 
 // TestAContextOnlyAdvances runs random reports, turns and calls.
@@ -84,15 +95,19 @@ func TestAContextOnlyAdvances(t *testing.T) {
 		for _, act := range acts {
 			before := c
 			var allowed bool
-			switch act % 4 {
+			switch act % 6 {
 			case 0:
-				percent := uint32(act/4) % 120
+				percent := uint32(act/6) % 120
 				highest = max(highest, percent)
 				c = c.Reported(percent)
 			case 1:
 				c = c.Turned(l)
+			case 2:
+				c = c.Stepped()
+			case 3:
+				c.Drained = c.Drained || act%5 == 0
 			default:
-				c, allowed = c.Called(l, act%4 == 3)
+				c, allowed = c.Called(l, act%6 == 5)
 			}
 			from, to := before.Word(l), c.Word(l)
 			if allowed && slices.Index(order, from) >= slices.Index(order, Dying) {
@@ -100,7 +115,7 @@ func TestAContextOnlyAdvances(t *testing.T) {
 			}
 			switch {
 			case !MayFollow(from, to), c.Percent != highest, fenced > l.FinalCalls,
-				allowed && from == Dead, to == Dead && highest < l.Dying, highest > full && to != Dead:
+				allowed && (from == Dead || before.Drained && before.StepOver), before.StepOver && !c.StepOver, to == Dead && highest < l.Dying, highest > full && to != Dead:
 				t.Logf("%+v: act %d leads from %s %+v to %s %+v", l, act, from, before, to, c)
 				return false
 			}

@@ -59,8 +59,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
 
 Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
 context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused; 75 save the work
-and exit: from drained, from a state that may not follow because of that, and from gate once the step should have ended. The
-reason is on standard error.
+and exit: from drained, from a state that may not follow because of that, and from gate and tool once the step has ended or
+should have. The reason is on standard error.
 `
 
 // Is reports whether the name that a program was started with is that of this command.
@@ -125,6 +125,8 @@ func exitCode(code string) int {
 		return exitUnknown
 	case "FENCED", "BUDGET_EXHAUSTED":
 		return exitFenced
+	case "DRAINING":
+		return exitDrain
 	}
 	return exitRefused
 }

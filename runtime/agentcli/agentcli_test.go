@@ -92,6 +92,7 @@ func TestExitCodes(t *testing.T) {
 		code   int
 	}{
 		{`{"ok":false,"error":{"code":"NOT_ALLOWED","message":"No."}}` + "\n", exitRefused},
+		{`{"ok":false,"error":{"code":"DRAINING","message":"No."}}` + "\n", exitDrain},
 		{`{"ok":false,"error":{"code":"FENCED","message":"No."}}` + "\n", exitFenced},
 		{`{"ok":false,"error":{"code":"BUDGET_EXHAUSTED","message":"No."}}` + "\n", exitFenced},
 		{`{"ok":false,"error":{"code":"UNKNOWN_OP","message":"No."}}` + "\n", exitUnknown},

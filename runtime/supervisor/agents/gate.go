@@ -24,6 +24,8 @@ type Bounds struct {
 const (
 	codeFenced = "FENCED"
 	codeBudget = "BUDGET_EXHAUSTED"
+	// codeDraining refuses the calls of a step that a drained incarnation must not begin.
+	codeDraining = "DRAINING"
 )
 
 // ofContext reports whether an op reads or changes the context.
@@ -35,7 +37,13 @@ func ofContext(op string) bool {
 // be made. It completes the row. A refusal is written down only if it has the row tell
 // something new: then write is true. mu is held.
 func (in *incarnation) decide(r *journal.Row) (after gate.Context, no *refusal, write bool) {
-	if !ofContext(r.Op) {
+	switch {
+	case r.Op == journal.Drain:
+		in.context.Drained = true // also if its row cannot be written
+		return in.context, nil, true
+	case r.Op == journal.Step:
+		return in.context.Stepped(), nil, true
+	case !ofContext(r.Op):
 		return in.context, nil, true
 	}
 	limits := in.bounds.Context
@@ -44,12 +52,12 @@ func (in *incarnation) decide(r *journal.Row) (after gate.Context, no *refusal, 
 	case r.Op == journal.Turn:
 		after = after.Turned(limits)
 	case r.Op == journal.Gate && r.Kind == journal.LLM:
-		no = in.decideLLM(r, after.Word(limits))
+		no = in.decideLLM(r, after)
 		write = no == nil || r.Refused && !in.sum.OverBudget
 	case r.Op == journal.Gate:
 		var allowed bool
 		if after, allowed = after.Called(limits, r.Final); !allowed {
-			no, write = &refusal{codeFenced, fenced(after, limits)}, false
+			no, write = fenced(after, limits), false
 		}
 	}
 	if no != nil && !write && after != in.context { // it has told how full the context is
@@ -60,9 +68,10 @@ func (in *incarnation) decide(r *journal.Row) (after gate.Context, no *refusal, 
 }
 
 // decideLLM returns the refusal of a call to a model, or nil.
-func (in *incarnation) decideLLM(r *journal.Row, word string) *refusal {
-	if word == gate.Dead {
-		return &refusal{codeFenced, sentenceDead}
+func (in *incarnation) decideLLM(r *journal.Row, c gate.Context) *refusal {
+	limits := in.bounds.Context
+	if fence, _ := c.Fence(limits); fence == gate.Stopped || c.Word(limits) == gate.Dead {
+		return fenced(c, limits)
 	}
 	var estimate gate.Amount
 	if r.Used != nil {
@@ -117,16 +126,18 @@ func (in *incarnation) beginTool() (allowed bool) {
 
 const sentenceDead = "The context of this incarnation is used up: it may do nothing more. It is ended, and the next one goes on."
 
-// fenced says why a tool may not be called, and what to do.
-func fenced(c gate.Context, l gate.Limits) string {
+// fenced refuses a call. It says why, and what to do.
+func fenced(c gate.Context, l gate.Limits) *refusal {
 	switch fence, left := c.Fence(l); {
 	case c.Word(l) == gate.Dead:
-		return sentenceDead
+		return &refusal{codeFenced, sentenceDead}
+	case fence == gate.Stopped:
+		return &refusal{codeDraining, "This incarnation is drained, and its step is complete: save the work and exit."}
 	case fence == gate.Shut:
-		return "The final calls of this incarnation are made: end the turn without another one."
+		return &refusal{codeFenced, "The final calls of this incarnation are made: end the turn without another one."}
 	default:
-		return fmt.Sprintf("The context is %d %% full, so only %s left. End this turn: the next one is the last, and is for the handoff to your successor. To write it now, ask for a final call: \"final\": true, or agbox-agent gate --final.",
-			c.Percent, finals(left))
+		return &refusal{codeFenced, fmt.Sprintf("The context is %d %% full, so only %s left. End this turn: the next one is the last, and is for the handoff to your successor. To write it now, ask for a final call: \"final\": true, or agbox-agent gate --final.",
+			c.Percent, finals(left))}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agbox/agbox/internal/gate"
 	"github.com/agbox/agbox/internal/journal"
@@ -98,6 +99,31 @@ func TestCallsAreFencedWhoeverAsks(t *testing.T) {
 				t.Errorf("%d.%d %s: %+v", i, j, row.body, r)
 			}
 		}
+	}
+}
+
+func TestADrainedIncarnationFinishesItsStepAndBeginsNoOther(t *testing.T) {
+	s, _ := server(t)
+	for i, over := range []string{`"op":"step"`, `"op":"turn"`} {
+		a := begin(t, s, fmt.Sprint("e", i))
+		p := dial(t, a)
+		ask := func(body, code string) {
+			t.Helper()
+			if r := p.ask(`{%s,"token":%q}`, body, a.token); r.OK != (code == "") || r.Error.Code != code {
+				t.Errorf("%s: %+v; want %q", body, r, code)
+			}
+		}
+		ask(over, "") // before the drain
+		_, write := s.Drain(fmt.Sprint("e", i), func(string) time.Time { return time.Now().Add(time.Hour) })
+		write()
+		ask(`"op":"gate","tool":"Bash"`, "")
+		ask(`"op":"gate","kind":"llm"`, "")
+		ask(over, "")
+		ask(`"op":"gate","tool":"Bash","final":true`, codeDraining)
+		ask(`"op":"gate","kind":"llm"`, codeDraining)
+		ask(`"op":"call","call":"begin","kind":"llm","invocation":"x"`, codeDraining)
+		ask(`"op":"call","call":"begin","kind":"tool","name":"x","invocation":"x"`, codeDraining)
+		ask(`"op":"usage","input_tokens":5`, "")
 	}
 }
 
