@@ -190,7 +190,7 @@ func kindOf(a ledger.Agent, exec *agboxv1.ExecStatus, sum journal.Summary, stopp
 	case a.Kill != nil:
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED
 	case drained(a, exec, stopping):
-		if agent.RulesOf(a.Spec).Budget.Exhausted(a.Consumed()) {
+		if a.OverBudget(agent.RulesOf(a.Spec).Budget) {
 			return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET
 		}
 		return agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED

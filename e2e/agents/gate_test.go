@@ -79,8 +79,9 @@ func TestTheBudgetIsKeptWithoutADaemon(t *testing.T) {
 		pass 1
 		agbox-agent gate --llm 1000 3.15 && agbox-agent usage 1000 10 3 && agbox-agent gate --llm 1000 0.15 || exit 90
 		refused 91 agbox-agent gate --llm 1000 0.150001
+		while agbox-agent drained; do sleep 0.05; done # agbox drains it for that
 		agbox-agent gate Bash || exit 92
-		pass 2`, "--in", "demo", "--retry-delay", "10ms")
+		agbox-agent step; agbox-agent gate Bash; [ $? = 75 ] || exit 93; exit 0`, "--in", "demo", "--retry-delay", "10ms")
 	running(t, in, id, 2)
 	in.KillDaemon(t)
 	open(t, in, box, 1)
@@ -99,6 +100,9 @@ func TestTheBudgetIsKeptWithoutADaemon(t *testing.T) {
 	}
 	if errs := in.Agbox(t, "agent", "logs", id).Want(t, 0).Stderr; !strings.Contains(errs, want) {
 		t.Errorf("the program is told %q; want %q", errs, want)
+	}
+	if end := a.GetLastEnd(); end.GetExitCode() != 0 || end.GetKind() != agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET {
+		t.Errorf("its incarnation ended as %v", end)
 	}
 	if a.GetContext() != agboxv1.AgentContext_AGENT_CONTEXT_UNSPECIFIED {
 		t.Errorf("an agent without an incarnation has the context %s", a.GetContext())

@@ -16,9 +16,9 @@ func (b Budget) Sentence(p *agboxv1.AgentProgress, crashes uint32) string {
 	return gate.Budget(b).Sentence(amount(p.GetTotal()), amount(p.GetRefused()), crashes)
 }
 
-// overBudget reports whether nothing more may be used, or a call was refused because it
+// OverBudget reports whether nothing more may be used, or a call was refused because it
 // would have used too much.
-func (r Record) overBudget(b Budget) bool {
+func (r Record) OverBudget(b Budget) bool {
 	return b.Exhausted(r.Consumed()) || r.Progress.GetRefused() != nil
 }
 

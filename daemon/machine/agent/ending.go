@@ -30,7 +30,7 @@ func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
 		return ended(Aborted, &agboxv1.AgentDone{
 			Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "It was killed" + by(r.Kill.GetBy()) + ".",
 		})
-	case end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET || r.overBudget(rules.Budget):
+	case end.GetKind() == agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET || r.OverBudget(rules.Budget):
 		return failed(agboxv1.ErrorReason_BUDGET_EXHAUSTED, rules.Budget.Sentence(r.Progress, r.Crashes), 0)
 	}
 	switch end.GetKind() {
@@ -103,7 +103,7 @@ func Retry(r Record, rules Rules) *agboxv1.AgentEvent {
 	switch {
 	case crashes >= rules.Retry.Attempts:
 		return deadLetter(crashes, fmt.Sprintf("It crashed %d times. The last time: %s", crashes, message))
-	case r.overBudget(rules.Budget):
+	case r.OverBudget(rules.Budget):
 		return failed(agboxv1.ErrorReason_BUDGET_EXHAUSTED, rules.Budget.Sentence(r.Progress, crashes), crashes)
 	case allEqual(same, rules.Retry.SameError):
 		return deadLetter(crashes, fmt.Sprintf("Deterministic crash: same error on %d attempts: %s", rules.Retry.SameError, message))

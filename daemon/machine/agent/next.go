@@ -238,7 +238,7 @@ func drainDue(r Record, seen Seen, rules Rules, now time.Time) (Step, bool) {
 	switch {
 	case r.Done != nil && now.Sub(r.DoneAt) >= doneGrace:
 		return Step{Do: Drain, End: drained, Why: "it has reported its outcome and goes on"}, true
-	case r.overBudget(rules.Budget):
+	case r.OverBudget(rules.Budget):
 		return Step{Do: Drain, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_BUDGET, Why: "its budget is used up"}, true
 	case r.PauseWanted != nil:
 		return Step{Do: Drain, End: drained, Pause: r.PauseWanted.GetReason(), Why: "a pause was requested"}, true
