@@ -25,45 +25,59 @@ const (
 	waiting, perBox = 1000, 250
 )
 
-// memory measures the private memory of a supervisor, before and with agents.
+// memory measures the private memory of a supervisor: fresh, with commands, with agents.
 func (b *agentBench) memory(ctx context.Context) error {
 	engine, err := docker.NewClientWithOpts(docker.FromEnv, docker.WithAPIVersionNegotiation())
 	if err != nil {
 		return err
 	}
 	defer engine.Close()
-	seen, err := engine.ContainerInspect(ctx, runtime.PrimaryName(b.box))
-	if err != nil {
-		return err
-	}
-	before, err := privateMemory(seen.State.Pid)
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for i := range beside {
-		id, err := b.spawn(ctx, b.box, &agboxv1.AgentSpec{
-			Command: []string{"/robot/robot", "-steps", "1000000", "-pace", "10ms", "-beat", "100ms", "-seed", strconv.Itoa(i)},
-			Budget:  &agboxv1.AgentBudget{InputTokens: new(uint64), CostUsd: "0"},
-		})
+	fmt.Println("private memory of a supervisor")
+	for _, load := range []struct {
+		what  string
+		limit int64
+		start func(box string, i int) error
+	}{
+		{"baseline: fresh", 0, func(string, int) error { return nil }},
+		{fmt.Sprintf("baseline: with %d commands", beside), 0, func(box string, _ int) error {
+			_, err := b.c.CreateExec(ctx, &agboxv1.CreateExecRequest{SandboxId: box, Command: []string{"sleep", "100000"}})
+			return err
+		}},
+		{fmt.Sprintf("with %d agents that report every second", beside), 3_500_000, func(box string, i int) error {
+			_, err := b.spawn(ctx, box, &agboxv1.AgentSpec{Command: []string{"/robot/robot", "-steps", "1000000", "-pace", "1s", "-beat", "1s", "-seed", strconv.Itoa(i)}})
+			return err
+		}},
+	} {
+		box, err := b.sandbox(ctx)
 		if err != nil {
 			return err
 		}
-		ids = append(ids, id)
-	}
-	time.Sleep(5 * time.Second) // some hundred reports of each
-	with, err := privateMemory(seen.State.Pid)
-	if err != nil {
-		return err
-	}
-	verdict := "reached"
-	if with > 3_500_000 {
-		verdict = "MISSED"
-	}
-	fmt.Printf("private memory of a supervisor\n  %-44s %10.2f MB\n  %-44s %10.2f MB   aim 3.5 MB: %s\n",
-		"baseline: before its first agent", float64(before)/1e6, fmt.Sprintf("with %d agents that report all the time", beside), float64(with)/1e6, verdict)
-	for _, id := range ids {
-		if err := b.remove(ctx, id); err != nil {
+		for i := range beside {
+			if err := load.start(box, i); err != nil {
+				return err
+			}
+		}
+		time.Sleep(10 * time.Second)
+		seen, err := engine.ContainerInspect(ctx, runtime.PrimaryName(box))
+		if err != nil {
+			return err
+		}
+		used, err := privateMemory(seen.State.Pid)
+		if err != nil {
+			return err
+		}
+		verdict := ""
+		switch {
+		case load.limit > 0 && used > load.limit:
+			verdict = fmt.Sprintf("   aim %.1f MB: MISSED", float64(load.limit)/1e6)
+		case load.limit > 0:
+			verdict = fmt.Sprintf("   aim %.1f MB: reached", float64(load.limit)/1e6)
+		}
+		fmt.Printf("  %-44s %10.2f MB%s\n", load.what, float64(used)/1e6, verdict)
+		if err := b.c.DeleteSandbox(ctx, box); err != nil {
+			return err
+		}
+		if err := b.c.WaitDeleted(ctx, box); err != nil {
 			return err
 		}
 	}
@@ -98,14 +112,9 @@ func (b *agentBench) waiting(ctx context.Context, agbox func(...string) error) e
 	}
 	boxes := make([]string, waiting/perBox)
 	for i := range boxes {
-		sb, err := b.c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{Image: image}})
-		if err != nil {
+		if boxes[i], err = b.sandbox(ctx); err != nil {
 			return err
 		}
-		if _, err := b.c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
-			return err
-		}
-		boxes[i] = sb.GetSandboxId()
 	}
 	begun := time.Now()
 	err = each(makers, waiting, func(i int) error {

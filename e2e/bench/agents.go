@@ -56,17 +56,24 @@ func withRobot(ctx context.Context, work func(b *agentBench, agbox func(...strin
 	}
 	return withInstall(func(c *client.Client, agbox func(...string) error) (err error) {
 		defer func() { err = errors.Join(err, empty(context.WithoutCancel(ctx), c)) }()
-		sb, err := c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
-			Image: image, Mounts: []*agboxv1.MountSpec{{Source: folder, Target: "/robot", Writable: true}},
-		}})
-		if err != nil {
+		b := &agentBench{c: c, folder: folder}
+		if b.box, err = b.sandbox(ctx); err != nil {
 			return err
 		}
-		if _, err := c.WaitReady(ctx, sb.GetSandboxId()); err != nil {
-			return err
-		}
-		return work(&agentBench{c: c, box: sb.GetSandboxId(), folder: folder}, agbox)
+		return work(b, agbox)
 	})
+}
+
+// sandbox makes a sandbox that has the robot.
+func (b *agentBench) sandbox(ctx context.Context) (string, error) {
+	sb, err := b.c.CreateSandbox(ctx, &agboxv1.CreateSandboxRequest{CreateSpec: &agboxv1.CreateSpec{
+		Image: image, Mounts: []*agboxv1.MountSpec{{Source: b.folder, Target: "/robot", Writable: true}},
+	}})
+	if err != nil {
+		return "", err
+	}
+	_, err = b.c.WaitReady(ctx, sb.GetSandboxId())
+	return sb.GetSandboxId(), err
 }
 
 // agentBench is a sandbox for agents.

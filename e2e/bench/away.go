@@ -38,7 +38,9 @@ func (b *agentBench) away(ctx context.Context, agbox func(...string) error) erro
 	if err := kill(int(pong.GetPid())); err != nil {
 		return err
 	}
-	time.Sleep(absent)
+	if err := rest(ctx, absent); err != nil {
+		return errors.Join(err, agbox("daemon", "start"))
+	}
 	steps := make(map[string]uint64)
 	for _, id := range ids {
 		if steps[id], err = b.reportedSteps(id); err != nil {
@@ -58,7 +60,9 @@ func (b *agentBench) away(ctx context.Context, agbox func(...string) error) erro
 		}
 	}
 	took := time.Since(begun)
-	time.Sleep(time.Minute) // for the false alarms of a new daemon
+	if err := rest(ctx, time.Minute); err != nil { // for the false alarms of a new daemon
+		return err
+	}
 	for _, id := range ids {
 		if err := b.unharmed(ctx, id); err != nil {
 			return err
@@ -66,6 +70,18 @@ func (b *agentBench) away(ctx context.Context, agbox func(...string) error) erro
 	}
 	fmt.Printf("  %d agents went on for %v without a daemon: all steps recorded %.1f s after its start, no alarm, no crash\n", robots, absent, took.Seconds())
 	return nil
+}
+
+// rest lets time pass.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // reportedSteps returns how many steps of an agent were acknowledged.

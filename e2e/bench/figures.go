@@ -38,7 +38,7 @@ func benchFigures(ctx context.Context) error {
 	}
 	err := withRobot(ctx, func(b *agentBench, _ func(...string) error) error {
 		var mu sync.Mutex // guards shown figures
-		parts := []func(context.Context) ([]figure, error){b.killed, b.unhealthy, b.startup, b.stopped, b.busy}
+		parts := []func(context.Context) ([]figure, error){b.killed, b.drained, b.unhealthy, b.startup, b.stopped, b.busy}
 		return each(len(parts), len(parts), func(i int) error {
 			all, err := parts[i](ctx)
 			mu.Lock()
@@ -134,6 +134,32 @@ func (b *agentBench) killed(ctx context.Context) ([]figure, error) {
 	}, errors.Join(err, wantEnd(end, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_KILLED))
 }
 
+// drained stops the sandbox of a program that does not want to end.
+func (b *agentBench) drained(ctx context.Context) ([]figure, error) {
+	own := *b
+	var err error
+	if own.box, err = b.sandbox(ctx); err != nil {
+		return nil, err
+	}
+	id, err := own.work(ctx, &agboxv1.AgentSpec{}, "-wait-at", "1", "-ignore-term")
+	if err != nil {
+		return nil, err
+	}
+	asked := time.Now()
+	if err := b.c.StopSandbox(ctx, own.box); err != nil {
+		return nil, err
+	}
+	took, end, err := b.ended(ctx, id, asked)
+	if err != nil {
+		return nil, err
+	}
+	term, err := b.noted(ctx, id, diary.Signal)
+	return []figure{
+		{"drain, as its sandbox is stopped: SIGTERM", 5 * time.Second, 5*time.Second + late, at(term).Sub(asked)},
+		{"drain, as its sandbox is stopped: SIGKILL to a program that goes on", 65 * time.Second, 65*time.Second + late, took},
+	}, errors.Join(err, wantEnd(end, agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED))
+}
+
 // unhealthy has the liveness probe fail from some moment on.
 func (b *agentBench) unhealthy(ctx context.Context) ([]figure, error) {
 	probe := &agboxv1.AgentProbe{Exec: []string{"test", "-e", "/robot/alive"}}
@@ -144,7 +170,9 @@ func (b *agentBench) unhealthy(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	time.Sleep(25 * time.Second) // it has started, and was checked
+	if err := rest(ctx, 25*time.Second); err != nil { // it has started, and was checked
+		return nil, err
+	}
 	from := time.Now()
 	if err := remove(b.folder, "alive"); err != nil {
 		return nil, err

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -62,7 +65,24 @@ func (s workshop) completed(t *testing.T, id string, p robot.Plan, crashes uint3
 	if a.GetCrashes() != crashes {
 		t.Errorf("agent %s has %d crashes; want %d", id, a.GetCrashes(), crashes)
 	}
+	if p.Checkpoint > 0 {
+		s.checkCheckpoint(t, a)
+	}
 	s.checkEvents(t, id, a.GetLastSequence())
+}
+
+// checkCheckpoint checks that the file of the newest checkpoint is there and whole.
+func (s workshop) checkCheckpoint(t *testing.T, a *agboxv1.Agent) {
+	t.Helper()
+	newest := a.GetCheckpoint()
+	raw, err := os.ReadFile(filepath.Join(s.in.Home, "data", "agents", a.GetAgentId(), "checkpoints", fmt.Sprintf("%d.json", newest.GetSeq())))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if sum := crc32.ChecksumIEEE(raw); sum != newest.GetCrc32() || uint64(len(raw)) != newest.GetBytes() {
+		t.Errorf("agent %s: its checkpoint has %d bytes and the sum %08x; recorded is %v", a.GetAgentId(), len(raw), sum, newest)
+	}
 }
 
 // checkEvents checks that an agent has no event twice, and that no incarnation began before

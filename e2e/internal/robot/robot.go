@@ -84,7 +84,7 @@ type Plan struct {
 	// IgnoreTerm has it go on after SIGTERM.
 	IgnoreTerm bool
 	// Checkpoint is the size of the state in the checkpoint after each step. 0 means that it
-	// saves none, and finds out from its effects where to go on.
+	// saves none. Without a checkpoint it finds out from its effects where to go on.
 	Checkpoint int
 }
 

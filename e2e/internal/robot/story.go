@@ -118,7 +118,7 @@ func (s Story) checkCheckpoints(t *testing.T, a *agboxv1.Agent) {
 	acked, sent := diary.Entry{}, 0
 	for _, e := range s.entries {
 		switch {
-		case e.What == diary.Begin && acked.Checkpoint > 0 && (e.From < acked.Step || e.From > sent):
+		case e.What == diary.Begin && acked.Checkpoint > 0 && (e.From < acked.Step || e.From > sent && e.Env["AGBOX_CHECKPOINT"] != ""):
 			t.Errorf("agent %s: incarnation %d went on after step %d; the newest checkpoint was of step %d", s.agentID, e.Incarnation, e.From, acked.Step)
 		case e.Op != "checkpoint":
 		case e.What == diary.Send:

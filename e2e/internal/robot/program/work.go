@@ -167,16 +167,13 @@ func (r *robot) effect(step int) error {
 	return err
 }
 
-// resume returns the step after which this incarnation goes on: that of the checkpoint, or
-// that of the last effect if the robot saves none.
+// resume returns the step after which this incarnation goes on: that of the checkpoint that
+// it was given, or that of the last effect.
 func (r *robot) resume() (int, error) {
-	if r.checkpoint == 0 {
+	path := os.Getenv("AGBOX_CHECKPOINT")
+	if r.checkpoint == 0 || path == "" {
 		had, err := diary.Lines(r.effects.Name())
 		return len(had), err
-	}
-	path := os.Getenv("AGBOX_CHECKPOINT")
-	if path == "" {
-		return 0, nil
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
