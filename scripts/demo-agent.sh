@@ -45,6 +45,10 @@ main() {
 	run agbox agent inspect "$agent"
 	run agbox agent logs "$agent"
 	show_history
+	title "What its last incarnation reported: the journal"
+	run agbox agent journal "$agent" -n "$(agbox agent inspect "$agent" -o json | sed -n 's/.*"incarnation": *\([0-9][0-9]*\).*/\1/p' | head -n 1)"
+	title "Its newest checkpoints"
+	run agbox agent checkpoints "$agent"
 	check_effects
 
 	title "A clean removal"
@@ -62,7 +66,7 @@ describe() {
 		  - {source: ., target: /robot, writable: true}
 		agent:
 		  name: robot
-		  command: [/robot/robot, -steps, "$steps", -pace, 250ms, -seed, "7"]
+		  command: [/robot/robot, -steps, "$steps", -pace, 250ms, -checkpoint, "1000"]
 		  retry: {delays: [1s], oom: 5}     # SIGKILL that agbox did not send counts as lack of memory
 	YAML
 	title "The file of the agent: $work/agbox.yaml"

@@ -44,7 +44,7 @@ func TestARobotCompletesItsWorkWhateverDies(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	folder := workshop(t, in)
-	plan := robot.Plan{Steps: 20, Seed: 7, Deaths: 4, WaitAt: 18}
+	plan := robot.Plan{Steps: 20, Seed: 7, Deaths: 4, WaitAt: 18, Checkpoint: 4 << 10}
 	id := employ(t, in, plan, patient())
 	atGate := func() bool { return folder.Story(t, id).Effects() == plan.WaitAt-1 }
 	harness.Eventually(t, "the robot waits", atGate)

@@ -17,7 +17,7 @@ func TestKillAtManyBoundariesOfTheLifeOfAnAgent(t *testing.T) {
 	row := Row(t, 49, "SIGKILL at every second boundary from the spawn of an agent through a crash to its end", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
 	id := func(n int) string { return fmt.Sprintf("a-%d", n) }
-	plan := robot.Plan{Steps: 2, Seed: 5, Die: "1@6:exit3"}
+	plan := robot.Plan{Steps: 2, Seed: 5, Checkpoint: 1000, Die: "1@7:exit3"}
 	kills, calls := sweep(t, w.witness, operation{
 		name: "agent",
 		step: 2, // of about 40
@@ -81,12 +81,12 @@ func TestAnAgentDiesAtEachReport(t *testing.T) {
 	t.Parallel()
 	row := Row(t, 51, "the program of an agent dies before and after it sends each report", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
-	const reports = 11 // those of two steps
+	const reports = 13 // those of two steps
 	plans := make(map[string]robot.Plan)
 	for report := 1; report <= reports; report++ {
 		for i, moment := range []string{"", "+"} {
 			id := fmt.Sprintf("r-%d-%d", report, i)
-			plans[id] = robot.Plan{Steps: 2, Seed: uint64(report), Die: fmt.Sprintf("1@%d%s:kill", report, moment)}
+			plans[id] = robot.Plan{Steps: 2, Seed: uint64(report), Checkpoint: 1000, Die: fmt.Sprintf("1@%d%s:kill", report, moment)}
 			if err := w.spawn(harness.Bounded(t), id, plans[id]); err != nil {
 				t.Fatal(err)
 			}
@@ -113,11 +113,11 @@ func TestAnAgentDiesAtEachReport(t *testing.T) {
 
 func TestAnAgentGoesOnWhenItsSupervisorDiesInAWrite(t *testing.T) {
 	t.Parallel()
-	row := Row(t, 54, "SIGKILL of agbox-init at every second boundary of reports of an agent", 0)
+	row := Row(t, 54, "SIGKILL of agbox-init at every third boundary of reports of an agent", 0)
 	w := newWorkshop(t, newWitness(t, harness.New(t)))
-	plan := robot.Plan{Steps: 3, Seed: 6, WaitAt: 2}
+	plan := robot.Plan{Steps: 3, Seed: 6, Checkpoint: 1000, WaitAt: 2}
 	seen := make(map[string]int)
-	for n := 1; n < mostBoundaries; n += 2 {
+	for n := 1; n < mostBoundaries; n += 3 {
 		id := fmt.Sprintf("a-%d", n)
 		if err := w.spawn(harness.Bounded(t), id, plan); err != nil {
 			t.Fatal(err)

@@ -53,7 +53,7 @@ func main() {
 // run does the work and returns the exit code.
 func run(o options) (code int, err error) {
 	if o.measure > 0 {
-		return 0, measure(o.measure)
+		return 0, measure(o.measure, o.folder)
 	}
 	r, err := newRobot(o)
 	if err != nil {

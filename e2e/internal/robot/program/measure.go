@@ -3,20 +3,30 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
 // block is how many times each kind of report is measured before the next one's turn.
 const block = 25
 
+// sparse is how many turns come to one of those kinds that write much.
+const sparse = 5
+
+// stateSize is the size of the checkpoints that are measured.
+const stateSize = 64 << 10
+
 // measure reports the same again and again and prints the times in nanoseconds by kind, as
 // a JSON object. Beside them are those of a program that answers each line with the same
-// line.
-func measure(rounds int) error {
+// line, and of a file that is written and synced as a checkpoint is.
+func measure(rounds int, folder string) error {
+	state := fmt.Appendf(nil, `{"padding":%q}`, strings.Repeat("x", stateSize-14))
 	echo, err := newEcho()
 	if err != nil {
 		return err
@@ -40,10 +50,15 @@ func measure(rounds int) error {
 		{"beat", ask(report{Op: "beat"})},
 		{"gate", ask(report{Op: "gate", Tool: "some-tool"})},
 		{"usage", ask(report{Op: "usage", InputTokens: 1, OutputTokens: 1})},
+		{"file", func() error { return writeFile(folder, state) }},
+		{"checkpoint", ask(report{Op: "checkpoint", Bytes: len(state), state: state})},
 	}
 	times := make(map[string][]time.Duration)
-	for range max(1, rounds/block) {
+	for turn := range max(1, rounds/block) {
 		for _, kind := range kinds {
+			if turn%sparse > 0 && slices.Contains([]string{"file", "checkpoint"}, kind.name) {
+				continue
+			}
 			for range block {
 				begun := time.Now()
 				if err := kind.do(); err != nil {
@@ -54,6 +69,25 @@ func measure(rounds int) error {
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(times)
+}
+
+// writeFile replaces a file so that it is complete and on disk.
+func writeFile(folder string, content []byte) error {
+	dir, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	temporary := filepath.Join(folder, "measured.tmp")
+	f, err := os.Create(temporary)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(temporary, filepath.Join(folder, "measured"))
+	}
+	return errors.Join(err, dir.Sync())
 }
 
 // echo is a listener in this program that answers each line with the same line, and a
