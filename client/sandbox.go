@@ -59,6 +59,21 @@ func (c *Client) StopSandbox(ctx context.Context, sandbox string) error {
 	return err
 }
 
+// StopSandboxNow is StopSandbox that does not wait for agents to save their work. It may
+// follow a StopSandbox that waits for them.
+func (c *Client) StopSandboxNow(ctx context.Context, sandbox string) error {
+	in := &agboxv1.StopSandboxRequest{SandboxId: sandbox, Now: true}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.StopSandbox, in, idempotent)
+	return err
+}
+
+// DeleteSandboxNow is DeleteSandbox that does not wait for agents to save their work.
+func (c *Client) DeleteSandboxNow(ctx context.Context, sandbox string) error {
+	in := &agboxv1.DeleteSandboxRequest{SandboxId: sandbox, Now: true}
+	_, err := unary(ctx, c, agboxv1.SandboxServiceClient.DeleteSandbox, in, idempotent)
+	return err
+}
+
 // DeleteSandbox removes containers and network. WaitDeleted waits until it is done. Give
 // WaitDeleted the id, because the name becomes free at once.
 func (c *Client) DeleteSandbox(ctx context.Context, sandbox string) error {

@@ -11,6 +11,8 @@ import (
 type change struct {
 	// ask requests the change from the daemon.
 	ask func(ctx context.Context, id string) error
+	// said is called before wait; it may be nil.
+	said func(ctx context.Context, id string)
 	// wait returns when the change is complete; nil does not wait.
 	wait func(ctx context.Context, id string) error
 	// ignore tells which errors of the look-up and of ask to ignore; nil ignores none.
@@ -41,6 +43,9 @@ func (ch change) apply(ctx context.Context, a *app, c *client.Client, refs []str
 	}
 	late := a.each(ctx, ids, func(id string) error {
 		if ch.wait != nil {
+			if ch.said != nil {
+				ch.said(ctx, id)
+			}
 			if err := ch.wait(ctx, id); err != nil {
 				return err
 			}

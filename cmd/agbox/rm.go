@@ -12,6 +12,7 @@ import (
 
 type rmOptions struct {
 	force  bool
+	now    bool
 	noWait bool
 	labels []string
 }
@@ -36,6 +37,7 @@ func (a *app) rmCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVarP(&o.force, "force", "f", false, "also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
+	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
 	return cmd
 }
@@ -60,7 +62,10 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		ch.wait = func(ctx context.Context, id string) error { return c.WaitDeleted(ctx, id) }
 	}
 	if o.force {
-		ch.ask = c.DeleteSandbox
+		ch.ask, ch.said = c.DeleteSandbox, func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }
+		if o.now {
+			ch.ask, ch.said = c.DeleteSandboxNow, nil
+		}
 		ch.ignore = func(err error) bool { return errors.Is(err, client.ErrNotFound) }
 	}
 	return ch.apply(ctx, a, c, refs)

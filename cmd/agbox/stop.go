@@ -9,14 +9,20 @@ import (
 )
 
 func (a *app) stopCommand() *cobra.Command {
-	var noWait bool
+	var noWait, now bool
 	cmd := &cobra.Command{
-		Use:               "stop SANDBOX... [flags]",
-		Short:             "Stop sandboxes and keep them; their commands end",
+		Use:   "stop SANDBOX... [flags]",
+		Short: "Stop sandboxes and keep them; their commands end",
+		Long: `Stop sandboxes and keep them. Their commands end: SIGTERM, then SIGKILL after 8 seconds.
+Agents in them first get the time to save their work, at most 65 seconds; they go on when
+the sandbox is started again.`,
 		Args:              arguments(1, -1, "a SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			ch := change{ask: c.StopSandbox}
+			ch := change{ask: c.StopSandbox, said: func(ctx context.Context, id string) { a.sayDraining(ctx, c, id) }}
+			if now {
+				ch.ask, ch.said = c.StopSandboxNow, nil
+			}
 			if !noWait {
 				ch.wait = func(ctx context.Context, id string) error {
 					_, err := c.WaitStopped(ctx, id)
@@ -26,6 +32,7 @@ func (a *app) stopCommand() *cobra.Command {
 			return ch.apply(ctx, a, c, args)
 		}),
 	}
+	cmd.Flags().BoolVar(&now, "now", false, "do not wait for agents to save their work")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return as soon as the request is accepted")
 	return cmd
 }

@@ -187,13 +187,18 @@ func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentReques
 	return s.answer(a), nil
 }
 
-// ResumeAgent records the decision about an orphaned agent.
+// ResumeAgent wakes an agent, or records the decision about an orphaned one.
 func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRequest) (*agboxv1.GetAgentResponse, error) {
 	a, err := s.ledger.FindAgent(req.GetAgentId())
 	if err != nil {
 		return nil, err
 	}
-	if a, err = s.ledger.ResolveAgent(ctx, a.ID, req.GetVerdict()); err != nil {
+	if req.GetVerdict() == agboxv1.AgentVerdict_AGENT_VERDICT_RESUME {
+		a, err = s.ledger.WakeAgent(ctx, a.ID)
+	} else {
+		a, err = s.ledger.ResolveAgent(ctx, a.ID, req.GetVerdict())
+	}
+	if err != nil {
 		return nil, err
 	}
 	s.loop.EnqueueAgent(a.ID)
@@ -292,6 +297,9 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if !a.Over() {
 		view.Degraded = s.loop.AgentTrouble(a.ID)
 		s.incarnations.Show(a, view)
+	}
+	if a.PauseWanted != nil && a.Incarnation != nil {
+		view.Message = "It saves its work and is PAUSED then."
 	}
 	if p := a.Pause; p != nil {
 		view.PauseReason, view.Message = p.Reason, p.Message

@@ -34,6 +34,8 @@ const (
 	AgentVerdict_AGENT_VERDICT_REVIVE AgentVerdict = 1
 	// End the agent as ABORTED.
 	AgentVerdict_AGENT_VERDICT_REAP AgentVerdict = 2
+	// Go on after a drain. An agent that still saves its work goes on when it has.
+	AgentVerdict_AGENT_VERDICT_RESUME AgentVerdict = 3
 )
 
 // Enum value maps for AgentVerdict.
@@ -42,11 +44,13 @@ var (
 		0: "AGENT_VERDICT_UNSPECIFIED",
 		1: "AGENT_VERDICT_REVIVE",
 		2: "AGENT_VERDICT_REAP",
+		3: "AGENT_VERDICT_RESUME",
 	}
 	AgentVerdict_value = map[string]int32{
 		"AGENT_VERDICT_UNSPECIFIED": 0,
 		"AGENT_VERDICT_REVIVE":      1,
 		"AGENT_VERDICT_REAP":        2,
+		"AGENT_VERDICT_RESUME":      3,
 	}
 )
 
@@ -458,6 +462,113 @@ func (x *KillAgentRequest) GetMode() KillMode {
 	return KillMode_KILL_MODE_UNSPECIFIED
 }
 
+// DrainAgentsRequest selects agents in exactly one way.
+type DrainAgentsRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	AgentIds []string               `protobuf:"bytes,1,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	// All agents in a sandbox that have not ended.
+	SandboxId string `protobuf:"bytes,2,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// All agents that have not ended.
+	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainAgentsRequest) Reset() {
+	*x = DrainAgentsRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainAgentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainAgentsRequest) ProtoMessage() {}
+
+func (x *DrainAgentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainAgentsRequest.ProtoReflect.Descriptor instead.
+func (*DrainAgentsRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DrainAgentsRequest) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *DrainAgentsRequest) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *DrainAgentsRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type DrainAgentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agents        []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainAgentsResponse) Reset() {
+	*x = DrainAgentsResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainAgentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainAgentsResponse) ProtoMessage() {}
+
+func (x *DrainAgentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainAgentsResponse.ProtoReflect.Descriptor instead.
+func (*DrainAgentsResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DrainAgentsResponse) GetAgents() []*Agent {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
 type ResumeAgentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -468,7 +579,7 @@ type ResumeAgentRequest struct {
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +591,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[7]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +604,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumeAgentRequest) GetAgentId() string {
@@ -519,7 +630,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +642,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[8]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +655,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -563,7 +674,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -575,7 +686,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -588,7 +699,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -607,7 +718,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +730,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +743,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -653,7 +764,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +776,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +789,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -706,7 +817,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +829,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +842,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -760,7 +871,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +883,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +896,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -814,7 +925,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +937,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +950,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -873,7 +984,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +996,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +1009,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -943,7 +1054,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1066,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1079,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1012,7 +1123,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1135,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1148,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1148,7 +1259,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1271,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1284,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -1211,7 +1322,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1334,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1347,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1268,7 +1379,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1280,7 +1391,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1293,7 +1404,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 type ReapAgentsResponse struct {
@@ -1310,7 +1421,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1433,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1446,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1390,7 +1501,14 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x10KillAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\"y\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\"\x80\x01\n" +
+	"\x12DrainAgentsRequest\x12/\n" +
+	"\tagent_ids\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xe8\a\"\ar\x05\x10\x01\x18\xc8\x01R\bagentIds\x12'\n" +
+	"\n" +
+	"sandbox_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tsandboxId\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\">\n" +
+	"\x13DrainAgentsResponse\x12'\n" +
+	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"y\n" +
 	"\x12ResumeAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
@@ -1452,18 +1570,20 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12ReapAgentsResponse\x12\x16\n" +
 	"\x06agents\x18\x01 \x01(\rR\x06agents\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\rR\x05files\x12)\n" +
-	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*_\n" +
+	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*y\n" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
-	"\x12AGENT_VERDICT_REAP\x10\x022\x99\a\n" +
+	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
+	"\x14AGENT_VERDICT_RESUME\x10\x032\xe5\a\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
 	"\bGetAgent\x12\x19.agbox.v1.GetAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12C\n" +
-	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
+	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
+	"\vDrainAgents\x12\x1c.agbox.v1.DrainAgentsRequest\x1a\x1d.agbox.v1.DrainAgentsResponse\x12G\n" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
@@ -1487,7 +1607,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -1497,81 +1617,86 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*ListAgentsRequest)(nil),       // 5: agbox.v1.ListAgentsRequest
 	(*ListAgentsResponse)(nil),      // 6: agbox.v1.ListAgentsResponse
 	(*KillAgentRequest)(nil),        // 7: agbox.v1.KillAgentRequest
-	(*ResumeAgentRequest)(nil),      // 8: agbox.v1.ResumeAgentRequest
-	(*DeleteAgentRequest)(nil),      // 9: agbox.v1.DeleteAgentRequest
-	(*ListCheckpointsRequest)(nil),  // 10: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 11: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 12: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 13: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 14: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 15: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 16: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 17: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 18: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 19: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 20: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 21: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 22: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),               // 23: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 24: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 25: agbox.v1.Agent
-	(KillMode)(0),                   // 26: agbox.v1.KillMode
-	(*AgentCheckpoint)(nil),         // 27: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 28: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 29: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 30: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 31: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 32: agbox.v1.LogEnd
+	(*DrainAgentsRequest)(nil),      // 8: agbox.v1.DrainAgentsRequest
+	(*DrainAgentsResponse)(nil),     // 9: agbox.v1.DrainAgentsResponse
+	(*ResumeAgentRequest)(nil),      // 10: agbox.v1.ResumeAgentRequest
+	(*DeleteAgentRequest)(nil),      // 11: agbox.v1.DeleteAgentRequest
+	(*ListCheckpointsRequest)(nil),  // 12: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 13: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 14: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 15: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 16: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 17: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 18: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 19: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 20: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 21: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 22: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 23: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 24: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),               // 25: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 26: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 27: agbox.v1.Agent
+	(KillMode)(0),                   // 28: agbox.v1.KillMode
+	(*AgentCheckpoint)(nil),         // 29: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 30: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 31: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 32: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 33: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 34: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	23, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	24, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	25, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	25, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	25, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	26, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	0,  // 6: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	27, // 7: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	27, // 8: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	28, // 9: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	29, // 10: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	16, // 11: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	16, // 12: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	28, // 13: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	30, // 14: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	31, // 15: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	32, // 16: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	25, // 17: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	25, // 18: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 19: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 20: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 21: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 22: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 23: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	21, // 24: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	9,  // 25: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	10, // 26: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	12, // 27: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	14, // 28: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	19, // 29: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	17, // 30: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 31: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 32: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 33: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 34: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 35: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	22, // 36: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 37: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	11, // 38: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	13, // 39: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	15, // 40: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	20, // 41: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	18, // 42: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	31, // [31:43] is the sub-list for method output_type
-	19, // [19:31] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	25, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	26, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	27, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	27, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	27, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	28, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	27, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	0,  // 7: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
+	29, // 8: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	29, // 9: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	30, // 10: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	31, // 11: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	18, // 12: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	18, // 13: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	30, // 14: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	32, // 15: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	33, // 16: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	34, // 17: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	27, // 18: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	27, // 19: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 20: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 21: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 22: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 23: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 24: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 25: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	23, // 26: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	11, // 27: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	12, // 28: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	14, // 29: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	16, // 30: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	21, // 31: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	19, // 32: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 33: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 34: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 35: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 36: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 37: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 38: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	24, // 39: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 40: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	13, // 41: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	15, // 42: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	17, // 43: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	22, // 44: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	20, // 45: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	33, // [33:46] is the sub-list for method output_type
+	20, // [20:33] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -1582,8 +1707,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[16].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[17].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[18].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[19].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -1596,7 +1721,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

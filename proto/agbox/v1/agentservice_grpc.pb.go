@@ -26,6 +26,7 @@ const (
 	AgentService_GetAgent_FullMethodName        = "/agbox.v1.AgentService/GetAgent"
 	AgentService_ListAgents_FullMethodName      = "/agbox.v1.AgentService/ListAgents"
 	AgentService_KillAgent_FullMethodName       = "/agbox.v1.AgentService/KillAgent"
+	AgentService_DrainAgents_FullMethodName     = "/agbox.v1.AgentService/DrainAgents"
 	AgentService_ResumeAgent_FullMethodName     = "/agbox.v1.AgentService/ResumeAgent"
 	AgentService_ReapAgents_FullMethodName      = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
@@ -52,9 +53,13 @@ type AgentServiceClient interface {
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(ctx context.Context, in *KillAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
-	// ResumeAgent decides about an agent that is ORPHANED: the next incarnation, or the end.
-	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
-	// AGENT_WRONG_STATE.
+	// DrainAgents lets the incarnations of agents save their work and exit. The agents are
+	// PAUSED until ResumeAgent. It returns once the requests are recorded. Nothing is drained
+	// if one of the named agents has ended: AGENT_WRONG_STATE.
+	DrainAgents(ctx context.Context, in *DrainAgentsRequest, opts ...grpc.CallOption) (*DrainAgentsResponse, error)
+	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED.
+	// It returns once the decision is recorded. An agent that does not wait for it is refused
+	// with AGENT_WRONG_STATE.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
@@ -124,6 +129,16 @@ func (c *agentServiceClient) KillAgent(ctx context.Context, in *KillAgentRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAgentResponse)
 	err := c.cc.Invoke(ctx, AgentService_KillAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) DrainAgents(ctx context.Context, in *DrainAgentsRequest, opts ...grpc.CallOption) (*DrainAgentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainAgentsResponse)
+	err := c.cc.Invoke(ctx, AgentService_DrainAgents_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -262,9 +277,13 @@ type AgentServiceServer interface {
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// KillAgent ends an agent. It returns once the request is recorded.
 	KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error)
-	// ResumeAgent decides about an agent that is ORPHANED: the next incarnation, or the end.
-	// It returns once the decision is recorded. An agent that is not ORPHANED is refused with
-	// AGENT_WRONG_STATE.
+	// DrainAgents lets the incarnations of agents save their work and exit. The agents are
+	// PAUSED until ResumeAgent. It returns once the requests are recorded. Nothing is drained
+	// if one of the named agents has ended: AGENT_WRONG_STATE.
+	DrainAgents(context.Context, *DrainAgentsRequest) (*DrainAgentsResponse, error)
+	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED.
+	// It returns once the decision is recorded. An agent that does not wait for it is refused
+	// with AGENT_WRONG_STATE.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
@@ -311,6 +330,9 @@ func (UnimplementedAgentServiceServer) ListAgents(context.Context, *ListAgentsRe
 }
 func (UnimplementedAgentServiceServer) KillAgent(context.Context, *KillAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KillAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) DrainAgents(context.Context, *DrainAgentsRequest) (*DrainAgentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainAgents not implemented")
 }
 func (UnimplementedAgentServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
@@ -425,6 +447,24 @@ func _AgentService_KillAgent_Handler(srv interface{}, ctx context.Context, dec f
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServiceServer).KillAgent(ctx, req.(*KillAgentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_DrainAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainAgentsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).DrainAgents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_DrainAgents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).DrainAgents(ctx, req.(*DrainAgentsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -567,6 +607,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KillAgent",
 			Handler:    _AgentService_KillAgent_Handler,
+		},
+		{
+			MethodName: "DrainAgents",
+			Handler:    _AgentService_DrainAgents_Handler,
 		},
 		{
 			MethodName: "ResumeAgent",

@@ -1,0 +1,82 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+)
+
+// Short names for reasons of pauses.
+const (
+	forRequest = agboxv1.PauseReason_PAUSE_REASON_REQUEST
+	forDrain   = agboxv1.PauseReason_PAUSE_REASON_DRAINED
+	forIdle    = agboxv1.PauseReason_PAUSE_REASON_IDLE
+)
+
+// RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
+// resumes it. It does nothing if that was requested before.
+func (l *Ledger) RequestDrain(ctx context.Context, id string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case !a.Exists():
+			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
+		case a.Over():
+			return cannot(a, "drained", "it has ended")
+		case a.Kill != nil, a.PauseWanted.GetReason() == forRequest,
+			a.PauseWanted == nil && a.State == agent.Paused && a.Pause.Reason == forRequest && !a.Pause.Woken:
+			return errNothing
+		}
+		return t.wantPause(forRequest, "A user drained it.")
+	})
+}
+
+// WakeAgent lets an agent go on that was drained, or that idles. One that still saves its
+// work goes on when it has.
+func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case !a.Exists():
+			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
+		case a.Over():
+			return cannot(a, "resumed", "spawn a new agent to repeat its work")
+		case a.PauseWanted.GetReason() == forRequest: // the drain is not taken back
+			return t.wantPause(forDrain, "A user resumed it while it was drained.")
+		case a.State != agent.Paused || a.Pause.Woken && a.Incarnation != nil:
+			return cannot(a, "resumed", "it was not drained")
+		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CRASH:
+			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
+		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
+		case a.Pause.Woken:
+			return errNothing
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: "a user"}},
+		})
+	})
+}
+
+// wantPause appends the wish for a pause. It replaces an earlier one.
+func (t *agentTxn) wantPause(reason agboxv1.PauseReason, message string) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED,
+		Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: reason, Message: message}},
+	})
+}
+
+// cannot refuses a request that the state of an agent does not allow.
+func cannot(a Agent, verb, why string) error {
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+		"Agent %s is %s and cannot be %s: %s.", a.ID, a.Word(), verb, why).With("agent_id", a.ID)
+}
