@@ -109,6 +109,8 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 		return "The agent was spawned in sandbox " + ev.GetSpawned().GetSandboxId() + "."
 	case agboxv1.AgentEventType_AGENT_BEGUN:
 		return fmt.Sprintf("Incarnation %d begins.", run)
+	case agboxv1.AgentEventType_AGENT_MOVED:
+		return "The container of its sandbox was gone; it gets the new sandbox " + ev.GetMoved().GetSandboxId() + "."
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		return endNews(run, ev.GetEnd())
 	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:

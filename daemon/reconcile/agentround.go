@@ -103,6 +103,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		if sb.Want == machine.WantDeleted && incarnationRuns(sb, a) {
 			seen.Sandbox = agent.SandboxStopping // its work is saved before
 		}
+		seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String()
 	}
 	if a.Incarnation == nil {
 		seen.BreakerOpen = a.State == agent.Pending && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
@@ -167,6 +168,14 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		_, err = l.ledger.RequestDelete(ctx, a.SandboxID)
 		l.Interrupt(a.SandboxID)
 		return true, err
+	case agent.Move:
+		if after, err := l.ledger.MoveAgent(ctx, a); err == nil {
+			l.Enqueue(after.SandboxID)
+		} else {
+			return false, err
+		}
+		l.Interrupt(a.SandboxID)
+		return true, nil
 	case agent.Emit:
 		_, err = l.ledger.EmitAgent(ctx, a.Record, step.Event)
 		l.tellSilence(a, step.Event)

@@ -67,6 +67,8 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	switch typ {
 	case agboxv1.AgentEventType_AGENT_BEGUN:
 		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil && ev.GetIncarnation() == r.Incarnations+1
+	case agboxv1.AgentEventType_AGENT_MOVED:
+		return (r.State == Pending || r.State == Paused) && r.Incarnation == nil && !r.Undecided && r.Kill == nil
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
@@ -110,6 +112,8 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r = foldSpawned(r, ev)
 	case agboxv1.AgentEventType_AGENT_BEGUN:
 		r = foldBegun(r, ev)
+	case agboxv1.AgentEventType_AGENT_MOVED:
+		r.SandboxID, r.Settled = ev.GetMoved().GetSandboxId(), false
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		r = foldIncarnationEnded(r, ev)
 	case agboxv1.AgentEventType_AGENT_PHASE:
@@ -180,7 +184,7 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 
 func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 	b := ev.GetBegun()
-	r.Incarnations = ev.GetIncarnation()
+	r.Incarnations, r.Settled = ev.GetIncarnation(), true
 	r.Incarnation = &Incarnation{
 		N: ev.GetIncarnation(), ExecID: b.GetExecId(), SandboxID: b.GetSandboxId(),
 		BegunAt: ev.GetOccurredAt().AsTime(), Attempt: b.GetAttempt(), Checkpoint: b.GetCheckpoint(),

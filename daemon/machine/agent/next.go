@@ -36,9 +36,11 @@ const (
 	RemoveSandbox
 	// Emit: append Step.Event.
 	Emit
+	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
+	Move
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "move"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -83,9 +85,12 @@ type Seen struct {
 	// SandboxError says why the sandbox is FAILED. Ensured is how often it was asked for
 	// since the last incarnation began; EnsuredAt is when that was last.
 	SandboxError string
-	Ensured      int
-	EnsuredAt    time.Time
-	Exec         Exec
+	// Gone means that the container of a FAILED sandbox does not exist any more, so the
+	// sandbox cannot be started again.
+	Gone      bool
+	Ensured   int
+	EnsuredAt time.Time
+	Exec      Exec
 	// Unread means that the incarnation has reported what was not consumed.
 	Unread bool
 	// Ready means that the readiness probe of the incarnation succeeds.
@@ -349,6 +354,9 @@ func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 			}},
 		}, "its sandbox is ready")
 	case SandboxFailed:
+		if seen.Gone && r.Owned && r.Settled {
+			return Step{Do: Move, Why: "the container of its sandbox is gone"}
+		}
 		// One that exists for others may have failed a moment ago, and can be resumed.
 		if r.Incarnations == 0 && r.Owned || seen.Ensured >= maxEnsured {
 			return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_READY, "Its sandbox failed: "+seen.SandboxError, 0), "its sandbox failed")

@@ -34,6 +34,8 @@ type Record struct {
 	// SandboxID is where its incarnations run. An owned sandbox was made for the agent.
 	SandboxID string
 	Owned     bool
+	// Settled means that an incarnation has begun in that sandbox.
+	Settled bool
 	// FromAgent and FromCheckpoint are the work that it continues; "" and 0 if none.
 	FromAgent      string
 	FromCheckpoint uint64

@@ -776,6 +776,8 @@ const (
 	AgentEventType_AGENT_DONE_REPORTED AgentEventType = 14
 	AgentEventType_AGENT_ENDED         AgentEventType = 15
 	AgentEventType_AGENT_DELETED       AgentEventType = 16
+	// The container of its own sandbox was gone, so the agent gets a new one.
+	AgentEventType_AGENT_MOVED AgentEventType = 17
 	// Of the agent init only. An agent of the class crashed.
 	AgentEventType_AGENT_CLASS_CRASHED AgentEventType = 40
 	// No new agent of the class is begun until a time.
@@ -806,6 +808,7 @@ var (
 		14: "AGENT_DONE_REPORTED",
 		15: "AGENT_ENDED",
 		16: "AGENT_DELETED",
+		17: "AGENT_MOVED",
 		40: "AGENT_CLASS_CRASHED",
 		41: "AGENT_BREAKER_OPENED",
 		42: "AGENT_BREAKER_CANARY",
@@ -829,6 +832,7 @@ var (
 		"AGENT_DONE_REPORTED":          14,
 		"AGENT_ENDED":                  15,
 		"AGENT_DELETED":                16,
+		"AGENT_MOVED":                  17,
 		"AGENT_CLASS_CRASHED":          40,
 		"AGENT_BREAKER_OPENED":         41,
 		"AGENT_BREAKER_CANARY":         42,
@@ -1883,6 +1887,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Kill
 	//	*AgentEvent_Gauge
 	//	*AgentEvent_Breaker
+	//	*AgentEvent_Moved
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2094,6 +2099,15 @@ func (x *AgentEvent) GetBreaker() *AgentBreaker {
 	return nil
 }
 
+func (x *AgentEvent) GetMoved() *AgentMoved {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Moved); ok {
+			return x.Moved
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2142,6 +2156,10 @@ type AgentEvent_Breaker struct {
 	Breaker *AgentBreaker `protobuf:"bytes,34,opt,name=breaker,proto3,oneof"`
 }
 
+type AgentEvent_Moved struct {
+	Moved *AgentMoved `protobuf:"bytes,35,opt,name=moved,proto3,oneof"`
+}
+
 func (*AgentEvent_Spawned) isAgentEvent_Details() {}
 
 func (*AgentEvent_Begun) isAgentEvent_Details() {}
@@ -2163,6 +2181,8 @@ func (*AgentEvent_Kill) isAgentEvent_Details() {}
 func (*AgentEvent_Gauge) isAgentEvent_Details() {}
 
 func (*AgentEvent_Breaker) isAgentEvent_Details() {}
+
+func (*AgentEvent_Moved) isAgentEvent_Details() {}
 
 // AgentSpawned says who the agent is. The spec is stored beside it.
 type AgentSpawned struct {
@@ -2270,6 +2290,51 @@ func (x *AgentSpawned) GetCheckpoint() *AgentCheckpoint {
 	return nil
 }
 
+// AgentMoved names the sandbox in which the agent runs from now on.
+type AgentMoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId     string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentMoved) Reset() {
+	*x = AgentMoved{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMoved) ProtoMessage() {}
+
+func (x *AgentMoved) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
+func (*AgentMoved) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AgentMoved) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
 // AgentBegun describes the incarnation that is about to be started.
 type AgentBegun struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2288,7 +2353,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2300,7 +2365,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2313,7 +2378,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2364,7 +2429,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2441,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2454,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2442,7 +2507,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2519,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2532,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2578,7 +2643,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2590,7 +2655,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2603,7 +2668,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -2652,7 +2717,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2664,7 +2729,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2677,7 +2742,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -2708,7 +2773,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2720,7 +2785,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2733,7 +2798,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -2820,7 +2885,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2897,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2910,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -2913,7 +2978,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +2990,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3003,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -2981,7 +3046,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3058,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3071,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -3037,7 +3102,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3114,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3127,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3108,7 +3173,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3185,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3198,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3212,7 +3277,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3289,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3302,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3548,7 +3613,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\x8e\a\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xbc\a\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -3575,7 +3640,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04done\x18\x1e \x01(\v2\x13.agbox.v1.AgentDoneH\x00R\x04done\x12)\n" +
 	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
-	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreakerB\t\n" +
+	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
+	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
 	"\adetails\"\x88\x02\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -3589,7 +3655,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0ffrom_checkpoint\x18\a \x01(\x04R\x0efromCheckpoint\x129\n" +
 	"\n" +
 	"checkpoint\x18\b \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
-	"checkpoint\"\x9a\x01\n" +
+	"checkpoint\"+\n" +
+	"\n" +
+	"AgentMoved\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x9a\x01\n" +
 	"\n" +
 	"AgentBegun\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x1d\n" +
@@ -3793,7 +3863,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\xe4\x03\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\xf5\x03\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -3812,7 +3882,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x14AGENT_KILL_REQUESTED\x10\r\x12\x17\n" +
 	"\x13AGENT_DONE_REPORTED\x10\x0e\x12\x0f\n" +
 	"\vAGENT_ENDED\x10\x0f\x12\x11\n" +
-	"\rAGENT_DELETED\x10\x10\x12\x17\n" +
+	"\rAGENT_DELETED\x10\x10\x12\x0f\n" +
+	"\vAGENT_MOVED\x10\x11\x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
@@ -3831,7 +3902,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3858,28 +3929,29 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentBreakerLimits)(nil),    // 22: agbox.v1.AgentBreakerLimits
 	(*AgentEvent)(nil),            // 23: agbox.v1.AgentEvent
 	(*AgentSpawned)(nil),          // 24: agbox.v1.AgentSpawned
-	(*AgentBegun)(nil),            // 25: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 26: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 27: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 28: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 29: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 30: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 31: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 32: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 33: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 34: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 35: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 36: agbox.v1.Agent
-	nil,                           // 37: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 38: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 39: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
+	(*AgentMoved)(nil),            // 25: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 26: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 27: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 28: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 29: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 30: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 31: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 32: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 33: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 34: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 35: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 36: agbox.v1.AgentBreaker
+	(*Agent)(nil),                 // 37: agbox.v1.Agent
+	nil,                           // 38: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 39: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 40: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	37, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	38, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	15, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	16, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
 	17, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
@@ -3888,85 +3960,86 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	22, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
 	13, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
 	21, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	40, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	40, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	41, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	41, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
 	14, // 13: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
 	14, // 14: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
 	14, // 15: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	40, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	40, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	40, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	40, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	40, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	40, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	40, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	40, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	40, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	40, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	40, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	40, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	40, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	41, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	41, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	41, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	41, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	41, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	41, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	41, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	41, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	41, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	41, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	41, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	41, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	41, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
 	19, // 29: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	38, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	40, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	40, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	40, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	40, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	40, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	39, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	40, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	40, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	39, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	41, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	41, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	41, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	41, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	41, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	40, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	41, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	41, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	11, // 39: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	41, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	42, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 41: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
 	24, // 42: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	25, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	27, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	28, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	29, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	30, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	31, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	32, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	33, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	34, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	35, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	30, // 53: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	8,  // 54: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	26, // 55: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 56: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 57: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 58: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	41, // 59: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 60: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	26, // 61: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	26, // 62: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	26, // 63: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 64: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 65: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 66: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 67: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	40, // 68: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	41, // 69: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 70: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 71: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	41, // 72: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	41, // 73: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	41, // 74: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	41, // 75: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	31, // 76: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	30, // 77: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 78: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 79: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 80: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	41, // 81: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	12, // 82: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	27, // 83: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	40, // 84: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	85, // [85:85] is the sub-list for method output_type
-	85, // [85:85] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	26, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	28, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	29, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	30, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	31, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	32, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	33, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	34, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	35, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	36, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	25, // 53: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	31, // 54: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	8,  // 55: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	27, // 56: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 57: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 58: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 59: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	42, // 60: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 61: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	27, // 62: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	27, // 63: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	27, // 64: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	5,  // 65: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 66: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 67: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 68: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	41, // 69: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	42, // 70: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	0,  // 71: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 72: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	42, // 73: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	42, // 74: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	42, // 75: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	42, // 76: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	32, // 77: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	31, // 78: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 79: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 80: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 81: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	42, // 82: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	12, // 83: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	28, // 84: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	41, // 85: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -3987,16 +4060,17 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Kill)(nil),
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
+		(*AgentEvent_Moved)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[15].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[24].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[16].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      12,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
