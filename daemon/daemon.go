@@ -243,7 +243,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 	})
 	runner := execs.New(r.links, book, cfg.Paths, time.Now, cfg.Log)
 	guestFiles := files.New(r.links, cfg.Paths)
-	incarnations := agents.New(runner, book, cfg.Paths, func(id string) { r.loop.EnqueueAgent(id) }, time.Now, cfg.Log)
+	incarnations := agents.New(runner, guestFiles, book, cfg.Paths, func(id string) { r.loop.EnqueueAgent(id) }, time.Now, cfg.Log)
 	r.links.SendNews(incarnations)
 	resync := cfg.Resync
 	if resync == 0 {

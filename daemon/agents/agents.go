@@ -4,6 +4,7 @@ package agents
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"strconv"
@@ -42,6 +43,7 @@ type Runner struct {
 	paths   paths.Install
 	enqueue func(agentID string)
 	now     func() time.Time
+	files   Files
 	log     *slog.Logger
 	desk    *desk
 	// checkpoints are those of all agents.
@@ -50,23 +52,36 @@ type Runner struct {
 
 // New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there
 // are news; it must not block.
-func New(execs Execs, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
-	return &Runner{execs: execs, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(), checkpoints: checkpoints.New(install)}
+func New(execs Execs, files Files, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
+	return &Runner{
+		execs: execs, files: files, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(),
+		checkpoints: checkpoints.New(install),
+	}
 }
 
 // Start starts the exec of the agent's incarnation. Its id is derived from the agent and
-// the number of the incarnation, so it runs at most once, however often Start is called.
-func (r *Runner) Start(ctx context.Context, a ledger.Agent) error {
+// the number of the incarnation, so it runs at most once, however often Start is called. If
+// no checkpoint is whole, the program is not started, and the event of its end is returned.
+func (r *Runner) Start(ctx context.Context, a ledger.Agent) (ended *agboxv1.AgentEvent, err error) {
 	inc := a.Incarnation
 	if err := r.writeMeta(a); err != nil {
 		r.log.Warn("meta.json of an agent cannot be written; only a lost database would need it", "agent_id", a.ID, "error", err)
 	}
-	_, err := r.execs.Create(ctx, &agboxv1.CreateExecRequest{
+	env := environment(a)
+	files, err := r.hydrate(ctx, a)
+	if lost := errHydration(""); errors.As(err, &lost) {
+		return unhydrated(a, lost), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(env, files)
+	_, err = r.execs.Create(ctx, &agboxv1.CreateExecRequest{
 		SandboxId: inc.SandboxID, ExecId: inc.ExecID, RequestKey: inc.ExecID,
-		Command: a.Spec.GetCommand(), EnvOverrides: environment(a),
+		Command: a.Spec.GetCommand(), EnvOverrides: env,
 		User: a.Spec.GetUser(), Cwd: a.Spec.GetWorkingDir(),
 	})
-	return err
+	return nil, err
 }
 
 // environment is what an incarnation gets to know of itself. The variables are listed in

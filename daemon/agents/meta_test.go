@@ -18,7 +18,7 @@ import (
 func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	install := paths.Install{Data: t.TempDir()}
 	log := slog.New(slog.DiscardHandler)
-	r := New(nil, nil, install, nil, nil, log)
+	r := New(nil, nil, nil, install, nil, nil, log)
 	a := ledger.Agent{
 		Record: agent.Record{
 			ID: "a", Name: "fixer", SandboxID: "s", Owned: true, Strategy: agent.ReducedFootprint,

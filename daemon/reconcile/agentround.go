@@ -157,7 +157,7 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		l.Interrupt(a.SandboxID)
 		return true, err
 	case agent.Start:
-		return false, l.agents.Start(ctx, a)
+		return false, l.startIncarnation(ctx, a)
 	case agent.Consume:
 		return false, l.agents.Consume(ctx, a)
 	case agent.Collect:
@@ -193,6 +193,15 @@ func (l *Loop) tellSilence(a ledger.Agent, ev *agboxv1.AgentEvent) {
 		l.log.Warn("an agent is silent", "agent_id", a.ID, "sandbox_id", a.SandboxID, "exec_id", a.Incarnation.ExecID,
 			"state", a.Word(), "liveness", level.String(), "silent", ev.GetGauge().GetSilent().AsDuration())
 	}
+}
+
+// startIncarnation starts an incarnation, or records that it cannot begin.
+func (l *Loop) startIncarnation(ctx context.Context, a ledger.Agent) error {
+	ended, err := l.agents.Start(ctx, a)
+	if err == nil && ended != nil {
+		_, err = l.ledger.EmitAgent(ctx, a.Record, ended)
+	}
+	return err
 }
 
 // collect records the end of an incarnation, whose exec has ended.

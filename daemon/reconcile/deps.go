@@ -130,8 +130,9 @@ type Execs interface {
 
 // Agents runs the incarnations of agents.
 type Agents interface {
-	// Start starts the exec of the agent's incarnation, at most once.
-	Start(ctx context.Context, a ledger.Agent) error
+	// Start starts the exec of the agent's incarnation, at most once. If it cannot begin
+	// because its checkpoints are lost, the event of its end is returned.
+	Start(ctx context.Context, a ledger.Agent) (ended *agboxv1.AgentEvent, err error)
 	// Drain asks the supervisor to let the incarnation save its work, and to end it when the
 	// time for that is over. Repeated calls change nothing. It returns false if the
 	// incarnation does not run any more.

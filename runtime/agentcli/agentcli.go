@@ -50,6 +50,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           milliseconds the step under way may go on
   agbox-agent checkpoint [--kind turn|step] [--turn N] [--step N] [--resume-point TEXT] [FILE]
                                           save the work: a JSON object of at most 16 MiB, from FILE or standard input
+  agbox-agent hydrate                     print what is needed to go on: the newest checkpoint and the calls since then
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
@@ -78,6 +79,8 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	var err error
 	switch args[0] {
 	case "serve-health": // reads its arguments itself
+	case "hydrate":
+		return hydrate(env, stdout, stderr)
 	case "tool":
 		err = tool.parse(args[1:])
 	default:

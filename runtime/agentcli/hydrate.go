@@ -1,0 +1,145 @@
+package agentcli
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/agbox/agbox/internal/checkpoint"
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// hydrated is what "hydrate" prints.
+type hydrated struct {
+	// Checkpoint is what is known about the checkpoint; nil if the work begins anew. State is
+	// what the program has saved in it.
+	Checkpoint  *checkpoint.Head `json:"checkpoint"`
+	ResumeStep  uint64           `json:"resume_step"`
+	ResumePoint string           `json:"resume_point"`
+	State       json.RawMessage  `json:"state"`
+	// Skip are the calls that have ended since, and Pending those that have begun and may have
+	// had their effect.
+	Skip    []call `json:"skip"`
+	Pending []call `json:"pending"`
+	// Previous is how the incarnation before ended; null for the first one.
+	Previous json.RawMessage `json:"previous"`
+	// Work is the path of the file with what to do.
+	Work string `json:"work,omitempty"`
+	// Notices say what is missing and is not needed.
+	Notices []string `json:"notices"`
+}
+
+type call struct {
+	Invocation string `json:"invocation"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+}
+
+// maxPrevious bounds the description of the incarnation before, in bytes.
+const maxPrevious = 1 << 20
+
+// hydrate prints, as one JSON object, what an incarnation needs to go on: first the
+// checkpoint, then the calls since then. Only the checkpoint is necessary.
+func hydrate(env []string, stdout, stderr io.Writer) int {
+	h := hydrated{State: json.RawMessage("{}"), Skip: []call{}, Pending: []call{}, Previous: json.RawMessage("null"), Notices: []string{}, Work: variable(env, "AGBOX_WORK")}
+	if err := h.checkpoint(variable(env, "AGBOX_CHECKPOINT")); err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: The checkpoint cannot be read:", err)
+		return exitFailed
+	}
+	previous, journal := variable(env, "AGBOX_PREVIOUS"), variable(env, "AGBOX_JOURNAL")
+	if err := h.calls(journal); err != nil && previous+journal != "" { // it is not the first incarnation
+		h.Skip, h.Pending = []call{}, []call{}
+		h.Notices = append(h.Notices, fmt.Sprintf("The calls since the checkpoint are not known (%v): ask the systems that they went to.", err))
+	}
+	if err := h.previous(previous); err != nil {
+		h.Notices = append(h.Notices, fmt.Sprintf("How the incarnation before ended is not known: %v.", err))
+	}
+	if err := json.NewEncoder(stdout).Encode(h); err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func (h *hydrated) checkpoint(name string) error {
+	if name == "" {
+		return nil
+	}
+	raw, err := readUpTo(name, checkpoint.MaxFile)
+	if err != nil {
+		return err
+	}
+	file, err := checkpoint.Parse(raw)
+	if err != nil {
+		return err
+	}
+	h.Checkpoint, h.ResumeStep, h.ResumePoint, h.State = &file.Head, file.Step, file.ResumePoint, file.State
+	return nil
+}
+
+// calls reads which calls were made after the checkpoint.
+func (h *hydrated) calls(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	at := make(map[string]int) // in pending
+	var pending []*call
+	in := bufio.NewScanner(io.LimitReader(f, 2<<20))
+	in.Buffer(nil, journal.MaxRow)
+	for in.Scan() {
+		var row journal.Row
+		if err := json.Unmarshal(in.Bytes(), &row); err != nil {
+			return err
+		}
+		if row.Op != journal.Call {
+			continue
+		}
+		i, known := at[row.Invocation]
+		if !known {
+			i = len(pending)
+			at[row.Invocation], pending = i, append(pending, &call{row.Invocation, row.Kind, row.Name})
+		}
+		if row.Phase == journal.End && row.Reason == "" && pending[i] != nil {
+			h.Skip = append(h.Skip, *pending[i])
+			pending[i] = nil
+		}
+	}
+	for _, c := range pending {
+		if c != nil {
+			h.Pending = append(h.Pending, *c)
+		}
+	}
+	return in.Err()
+}
+
+func (h *hydrated) previous(name string) error {
+	if name == "" {
+		return nil
+	}
+	raw, err := readUpTo(name, maxPrevious)
+	if err == nil && !json.Valid(raw) {
+		err = fmt.Errorf("%s is no JSON", name)
+	}
+	if err == nil {
+		h.Previous = raw
+	}
+	return err
+}
+
+// readUpTo reads a file of at most max bytes.
+func readUpTo(name string, max int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(f, max+1))
+	if err == nil && int64(len(raw)) > max {
+		err = fmt.Errorf("%s has more than %d bytes", name, max)
+	}
+	return raw, err
+}
