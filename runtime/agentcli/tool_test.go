@@ -45,7 +45,10 @@ func (s *supervisor) start(t *testing.T) []string {
 
 func (s *supervisor) answer(c net.Conn) {
 	defer c.Close()
-	line, _ := bufio.NewReader(c).ReadBytes('\n')
+	line, err := bufio.NewReader(c).ReadBytes('\n')
+	if err != nil {
+		return // a request that was cancelled before it was sent
+	}
 	var req struct{ Op, Call, Error, Tool, Name, Invocation string }
 	_ = json.Unmarshal(line, &req)
 	about := req.Op
