@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
 var marked = regexp.MustCompile("(?s)<!-- run: (\\w+) -->\n```\\w+\n(.*?)```\n")
@@ -40,14 +41,15 @@ func put(t *testing.T, in *harness.Install, sandbox, path, content string) {
 	in.Must(t, "cp", name, sandbox+":"+path)
 }
 
+// programs has how the program of each language is started.
+var programs = map[string][]string{"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"}}
+
 func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	in.Create(t, "demo", harness.ImageLanguages)
 	all := snippets(t)
-	for name, command := range map[string][]string{
-		"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"},
-	} {
+	for name, command := range programs {
 		spend := []string{"agent", "spawn", name, "--in", "demo", "--attempts", "1", "--"}
 		in.Must(t, append(append(spend, command...), all[name])...)
 		a := await(t, in, name, "COMPLETED")
@@ -61,12 +63,49 @@ func TestTheProgramsOfTheDocumentationAreAgents(t *testing.T) {
 	}
 	// All of them obey the gate.
 	in.Must(t, "create", "poor", "-f", filepath.Join(project(t, "image: "+harness.ImageLanguages+"\nagent: {retry: {attempts: 1}, budget: {cost_usd: 0.02}}\n"), "agbox.yaml"))
-	for name, command := range map[string][]string{
-		"sh": {"sh", "-c"}, "python": {"python3", "-c"}, "javascript": {"node", "-e"},
-	} {
+	for name, command := range programs {
 		id := in.Must(t, append(append([]string{"agent", "spawn", "--in", "poor", "--"}, command...), all[name])...)
 		if a := await(t, in, id, "FAILED"); a.GetProgress().GetSteps() != 2 || !strings.Contains(a.GetMessage(), "token budget exhausted") {
 			t.Errorf("%s with a small budget made %d steps and says %q", name, a.GetProgress().GetSteps(), a.GetMessage())
+		}
+	}
+}
+
+func TestTheProgramsOfTheDocumentationEndWhenTheyAreDrained(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageLanguages)
+	all := snippets(t)
+	// The first step lasts until the drain.
+	slow := map[string]string{
+		"sh":         `echo "work of step $step"; while agbox-agent drained; do sleep 0.05; done`,
+		"python":     "print(\"work of step\", step, flush=True)\n    import time\n    while not call(\"drained\").get(\"drain\"): time.sleep(0.05)",
+		"javascript": `console.log("work of step", step); while (!(await call("drained")).drain) await new Promise((done) => setTimeout(done, 50))`,
+	}
+	work := map[string]string{"sh": `echo "work of step $step"`, "python": `print("work of step", step)`, "javascript": `console.log("work of step", step)`}
+	for name, command := range programs {
+		text := strings.Replace(all[name], work[name], slow[name], 1)
+		if text == all[name] {
+			t.Fatalf("the program in %s does not work as this test expects", name)
+		}
+		in.Must(t, append(append([]string{"agent", "spawn", name, "--in", "demo", "--attempts", "1", "--"}, command...), text)...)
+		harness.Eventually(t, name+" works", func() bool { return in.Must(t, "agent", "logs", name) == "work of step 1" })
+	}
+	spawn(t, in, "echo 'work of step 1'; do_one_step() { sleep 0.05; }\n"+all["loop"]+"exit 75", "loop", "--in", "demo", "--attempts", "1")
+	harness.Eventually(t, "the loop works", func() bool { return in.Must(t, "agent", "logs", "loop") == "work of step 1" })
+	in.Must(t, "stop", "demo")
+	c := in.Client(t)
+	for _, name := range []string{"sh", "python", "javascript", "loop"} {
+		var a *agboxv1.Agent
+		harness.Eventually(t, name+" is paused", func() bool {
+			var err error
+			if a, err = c.GetAgent(harness.Bounded(t), name); err != nil {
+				t.Fatal(err)
+			}
+			return a.GetPauseReason() != 0
+		})
+		if end := a.GetLastEnd(); a.GetPauseReason() != agboxv1.PauseReason_PAUSE_REASON_DRAINED || end.GetExitCode() != 75 || a.GetCrashes() != 0 {
+			t.Errorf("%s is %s and its end %v", name, a.GetWord(), end)
 		}
 	}
 }
@@ -118,6 +157,17 @@ func TestTheHooksOfACodingAgentReport(t *testing.T) {
 	}
 	if life := a.GetLastEnd().GetLifecycleAtEnd().String(); life != "AGENT_LIFECYCLE_EXECUTING" {
 		t.Errorf("at its end it was %s", life)
+	}
+}
+
+func TestTheCheckpointOfTheDocumentationIsSaved(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `set -e; echo '{"messages": []}' >state.json; `+snippets(t)["checkpoint"]+"agbox-agent done complete", "fixer", "--in", "demo")
+	await(t, in, id, "COMPLETED")
+	if list := in.Must(t, "agent", "checkpoints", "fixer"); !strings.Contains(list, "after the tests") {
+		t.Errorf("the checkpoints are\n%s", list)
 	}
 }
 
