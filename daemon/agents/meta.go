@@ -15,7 +15,9 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/checkpoints"
 	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/ids"
 	"github.com/agbox/agbox/internal/paths"
 )
@@ -107,9 +109,21 @@ func AdoptAll(install paths.Install, log *slog.Logger) []ledger.AdoptedAgent {
 			log.Warn("the file of an agent cannot be read, so the agent is not adopted", "agent_id", id, "error", err)
 			continue
 		}
+		a.Checkpoints = orphanedCheckpoints(install, id)
 		found = append(found, a)
 	}
 	return found
+}
+
+// orphanedCheckpoints returns the newest checkpoints of an agent whose record is lost.
+func orphanedCheckpoints(install paths.Install, agentID string) []*agboxv1.AgentCheckpoint {
+	var all []*agboxv1.AgentCheckpoint
+	for _, f := range checkpoints.New(install).Found(agentID) {
+		c := saved(f.Mark).GetCheckpoint()
+		c.Format = f.Format
+		all = append(all, c)
+	}
+	return all[max(0, len(all)-agent.KeptCheckpoints):]
 }
 
 func readMeta(file string) (ledger.AdoptedAgent, error) {

@@ -20,6 +20,8 @@ type AdoptedAgent struct {
 	Strategy             string
 	// Progress has the totals before it, or is nil.
 	Progress *agboxv1.AgentProgress
+	// Checkpoints are those whose files are there, oldest first.
+	Checkpoints []*agboxv1.AgentCheckpoint
 }
 
 // AdoptAgent makes a record for an agent that has none. Its sandbox must have one. What its
@@ -42,6 +44,11 @@ func (l *Ledger) AdoptAgent(ctx context.Context, a AdoptedAgent) (Agent, error) 
 	if a.Progress != nil {
 		events = append(events, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: a.Progress},
+		})
+	}
+	for _, c := range a.Checkpoints {
+		events = append(events, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_CHECKPOINT, Details: &agboxv1.AgentEvent_Checkpoint{Checkpoint: c},
 		})
 	}
 	events = append(events, &agboxv1.AgentEvent{

@@ -15,6 +15,7 @@ func TestAgentsGoOnAfterTheDatabaseWasLost(t *testing.T) {
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	folder := filepath.Join(in.Home, "data", "exec-logs", box)
 	id := spawn(t, in, `agbox-agent usage 1000 10 0.5 && agbox-agent step
+		echo '{"n":'$AGBOX_INCARNATION'}' | agbox-agent checkpoint
 		[ $AGBOX_INCARNATION = 1 ] && exit 4
 		cd /var/log/agents-sandbox; touch second; while [ ! -e gate ]; do sleep 0.05; done
 		agbox-agent usage 2000 20 1.5 && agbox-agent done complete "all is well"`,
@@ -42,6 +43,12 @@ func TestAgentsGoOnAfterTheDatabaseWasLost(t *testing.T) {
 	if a.GetAgentId() != id || a.GetClass() != "coder" || a.GetIncarnation() != 2 || a.GetCrashes() != 1 || a.GetMessage() != "all is well" ||
 		total.GetInputTokens() != 3000 || total.GetCostMicroUsd() != 2_000_000 || a.GetProgress().GetSteps() != 2 {
 		t.Errorf("the adopted agent is %v", a)
+	}
+	if list := in.Must(t, "agent", "checkpoints", "fixer"); strings.Count(list, "\n") != 2 {
+		t.Errorf("its checkpoints are\n%s\nwant both", list)
+	}
+	if state := in.Must(t, "agent", "checkpoints", "fixer", "1"); !strings.Contains(state, `"n":1`) {
+		t.Errorf("checkpoint 1 is %s", state)
 	}
 	harness.Eventually(t, "its file is removed", func() bool { return !exists(meta(id)) })
 }

@@ -73,7 +73,11 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
 		return r.Incarnation != nil
-	case agboxv1.AgentEventType_AGENT_PROGRESS, agboxv1.AgentEventType_AGENT_CHECKPOINT,
+	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
+		// The journal of an adopted agent is read again, and has checkpoints that it has.
+		newer := r.Checkpoint() == nil || ev.GetCheckpoint().GetSeq() > r.Checkpoint().GetSeq()
+		return live && r.Incarnation != nil && newer
+	case agboxv1.AgentEventType_AGENT_PROGRESS,
 		agboxv1.AgentEventType_AGENT_CONTEXT, agboxv1.AgentEventType_AGENT_LIVENESS, agboxv1.AgentEventType_AGENT_DONE_REPORTED:
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED:
