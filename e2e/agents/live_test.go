@@ -97,3 +97,18 @@ func TestAnAgentReportsItsPhases(t *testing.T) {
 	await(t, in, id, "COMPLETED")
 	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, PHASE, PHASE, PHASE, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
 }
+
+// TestAProgramOverItsBudgetIsEnded: the program does not ask whether it may go on.
+func TestAProgramOverItsBudgetIsEnded(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `agbox-agent beat --every 50ms & agbox-agent usage 500000 0; sleep 1000`, "--in", "demo")
+	until(t, in, id, "its side process beats", func(a *agboxv1.Agent) bool {
+		return a.GetLiveness() == agboxv1.AgentLiveness_AGENT_LIVENESS_ACTIVE || a.GetEndedAt() != nil
+	})
+	a := await(t, in, id, "FAILED")
+	if a.GetIncarnation() != 1 || !strings.HasPrefix(a.GetMessage(), "Job failed: token budget exhausted (500000 / 500000 input tokens max)") {
+		t.Errorf("after %d incarnations: %s", a.GetIncarnation(), a.GetMessage())
+	}
+}

@@ -35,7 +35,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent hello                       say that the program uses agbox-agent, and print what is known
   agbox-agent state STATE                 HYDRATING, READY, EXECUTING, DRAINING or TERMINATED
   agbox-agent phase PHASE                 PLANNING, EXECUTING or VERIFYING
-  agbox-agent beat                        say that the program is alive
+  agbox-agent beat [--every 15s]          say that the program is alive. --every: say so until the calling process or this
+                                          incarnation ends, for programs that have no timer
   agbox-agent usage INPUT OUTPUT [USD]    tokens, and cost as "0.0125", of this incarnation since its start
   agbox-agent step [N]                    say that N steps are complete, or one more
   agbox-agent turn [PERCENT]              say that a turn is complete and how full the context is; prints what to know
@@ -77,11 +78,14 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	var tool toolCall
 	var body []byte
 	var err error
-	switch args[0] {
-	case "serve-health": // reads its arguments itself
-	case "hydrate":
+	repeats := args[0] == "beat" && len(args) > 1
+	switch {
+	case repeats:
+		_, err = parseEvery(args[1:])
+	case args[0] == "serve-health": // reads its arguments itself
+	case args[0] == "hydrate":
 		return hydrate(env, stdout, stderr)
-	case "tool":
+	case args[0] == "tool":
 		err = tool.parse(args[1:])
 	default:
 		request, body, err = parse(args, stdin)
@@ -95,10 +99,13 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: This is not the program of an agent: AGBOX_AGENT_SOCKET or AGBOX_TOKEN is not set. \"agbox agent spawn\" starts an agent. In a sandbox that an older agbox made, stop the agent and make the sandbox anew.")
 		return exitUnknown
 	}
-	switch args[0] {
-	case "serve-health":
+	switch {
+	case repeats:
+		b, _ := beats(args[1:], socket, token) // parsed above
+		return b.run(ctx, stderr)
+	case args[0] == "serve-health":
 		return serveHealth(ctx, args[1:], socket, token, stderr)
-	case "tool":
+	case args[0] == "tool":
 		tool.socket, tool.token, tool.stdout, tool.stderr = socket, token, stdout, stderr
 		return tool.run(ctx, env)
 	}

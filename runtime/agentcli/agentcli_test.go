@@ -116,7 +116,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"dance"}, exitFailed, "no command"},
 		{[]string{"state"}, exitFailed, "1 to 1 arguments"},
 		{[]string{"usage", "a", "1"}, exitFailed, "no number"},
-		{[]string{"beat", "x"}, exitFailed, "0 to 0 arguments"},
+		{[]string{"beat", "x"}, exitFailed, "beat takes only --every"},
 		{[]string{"context"}, exitFailed, "1 to 1 arguments"},
 		{[]string{"turn", "NaN"}, exitFailed, "no percentage"},
 		{[]string{"gate"}, exitFailed, "needs the name of one TOOL"},

@@ -39,6 +39,13 @@ type request struct {
 	Tool     string    `json:"tool"`
 	Final    bool      `json:"final"`
 	Estimate *estimate `json:"estimate"`
+	// Of the op beat. All but Metrics are optional, and checked against the token. A request
+	// with the Type heartbeat needs no Op.
+	Type           string `json:"type"`
+	AgentID        string `json:"agentId"`
+	JobID          string `json:"jobId"`
+	PodName        string `json:"podName"`
+	LifecycleState string `json:"lifecycleState"`
 	// Metrics is for the op beat.
 	Metrics *metrics `json:"metrics"`
 	// Of the op call: begin, progress, end or wait; the program's own id of the call, which
@@ -166,6 +173,10 @@ func (in *incarnation) do(req request, row journal.Row, now time.Time) (reply an
 		return in.call(req, now)
 	case journal.Checkpoint:
 		return answerOf(in, in.summary()), nil // it was saved
+	case journal.Beat:
+		if err := in.believe(req, now); err != nil {
+			return nil, err
+		}
 	}
 	sum, err := in.report(row, now)
 	if err != nil {
@@ -197,6 +208,9 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	}
 	if len(req.ID) > maxID {
 		return request{}, row, &refusal{codeBad, fmt.Sprintf("The id of a request has at most %d bytes.", maxID)}
+	}
+	if req.Op == "" && req.Type == "heartbeat" {
+		req.Op = journal.Beat
 	}
 	row.Op = req.Op
 	switch req.Op {
