@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/agbox/agbox/internal/checkpoint"
@@ -146,15 +148,22 @@ func TestACheckpointThatBreaksOffIsNoCheckpoint(t *testing.T) {
 
 func TestNoCheckpointIsAcceptedAfterTheEnd(t *testing.T) {
 	s, dir := server(t)
+	var asked atomic.Bool
+	begun := make(chan struct{})
+	made := sync.OnceFunc(func() { close(begun) })
+	s.cfg.Disk = func(fn func()) {
+		fn()
+		if asked.Load() {
+			made() // the file for the state
+		}
+	}
 	a := begin(t, s, "e")
 	p := dial(t, a)
+	asked.Store(true)
 	if _, err := fmt.Fprintf(p, `{"op":"checkpoint","token":%q,"bytes":3}`+"\n{", a.token); err != nil {
 		t.Fatal(err)
 	}
-	in := s.byToken[a.token]
-	for in.saving.TryLock() {
-		in.saving.Unlock() // it has not begun to read the state
-	}
+	<-begun
 	s.End("e")
 	if r := p.ask("}"); r.Error.Code != codeToken {
 		t.Errorf("a checkpoint whose incarnation ended: %+v", r)
