@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/agbox/agbox/internal/checkpoint"
@@ -19,9 +19,8 @@ const stateTimeout = 30 * time.Second
 
 // checkpoints is the part of an incarnation that saves checkpoints.
 type checkpoints struct {
-	// saving is held while a checkpoint is received. It belongs to one request, which never
-	// waits for it.
-	saving sync.Mutex
+	// saving is set while a request saves a checkpoint. Others are refused meanwhile.
+	saving atomic.Bool
 	// before is the number of the agent's newest checkpoint when the incarnation began.
 	before       uint64
 	model        string
@@ -87,8 +86,8 @@ func discard(r io.Reader, size uint64) error {
 // journal when the file is on disk.
 func (in *incarnation) save(mark journal.Mark, body io.Reader, size int64, now time.Time) error {
 	sum, err := journal.Summary{}, error(refused(codeSaving))
-	if in.saving.TryLock() {
-		defer in.saving.Unlock()
+	if in.saving.CompareAndSwap(false, true) {
+		defer in.saving.Store(false)
 		sum, err = in.mark(&mark)
 	}
 	if err != nil {

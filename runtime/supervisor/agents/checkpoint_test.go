@@ -89,11 +89,11 @@ func TestCheckpointsThatAreRefusedLeaveNothing(t *testing.T) {
 		t.Errorf("a forged token: %+v", r)
 	}
 	in := s.byToken[a.token]
-	in.saving.Lock()
+	in.saving.Store(true)
 	if r := p.saveState(a, ``, `{}`); r.Error.Code != codeSaving {
 		t.Errorf("two at a time: %+v", r)
 	}
-	in.saving.Unlock()
+	in.saving.Store(false)
 	if _, err := dir.OpenJournal("e"); !errors.Is(err, logs.ErrNotExist) {
 		t.Errorf("a refused checkpoint is in the journal: %v", err)
 	}
