@@ -25,7 +25,7 @@ type snapshot [maxFiles + 1]struct {
 
 // maxFiles is at least the number of log files of an exec. A test compares it with
 // logs.Suffixes.
-const maxFiles = 5
+const maxFiles = 6
 
 // target is an exec to poll.
 type target struct {
