@@ -327,11 +327,11 @@ func TestBadInput(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"agent", "spawn", "--in", "demo"}, 2, "needs the agent's COMMAND"},
+		{[]string{"agent", "spawn", "--in", "demo"}, 2, "An agent needs a command: give the program that it runs"},
 		{[]string{"agent", "spawn", "--in", "nobody", "--", "true"}, 3, "There is no sandbox"},
 		{[]string{"agent", "spawn", "--", "true"}, 2, "Name an image"},
 		{[]string{"agent", "spawn", "--in", "demo", "--ready", "soon", "--", "true"}, 2, "--ready soon is not possible"},
-		{[]string{"agent", "spawn", "--in", "demo", "--agent-env", "API_TOKEN=x", "--", "true"}, 2, "The variable API_TOKEN is a secret"},
+		{[]string{"agent", "spawn", "--in", "demo", "--agent-env", "API_TOKEN=x", "--", "true"}, 2, "agent.envs[\"API_TOKEN\"]: The variable \"API_TOKEN\" is a secret"},
 		{[]string{"agent", "inspect", "nobody"}, 3, `There is no agent "nobody"`},
 		{[]string{"agent", "kill", "nobody"}, 3, `There is no agent "nobody"`},
 		{[]string{"agent", "rm", "nobody"}, 3, `There is no agent "nobody"`},
