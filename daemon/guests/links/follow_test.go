@@ -35,6 +35,12 @@ func (s storyteller) Follow(ctx context.Context, _ *guestv1.FollowRequest, strea
 	return nil
 }
 
+func (storyteller) Drain(context.Context, *guestv1.DrainRequest) (*guestv1.DrainResponse, error) {
+	return new(guestv1.DrainResponse), nil
+}
+
+var _ guestv1.AgentsService = storyteller{} // else it is not served
+
 // listener keeps what it is told.
 type listener struct {
 	told   chan *guestv1.IncarnationNews
