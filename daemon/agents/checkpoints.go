@@ -17,8 +17,9 @@ import (
 
 // kinds has the kinds of checkpoints by their names in a journal.
 var kinds = map[string]agboxv1.CheckpointKind{
-	journal.TurnCheckpoint: agboxv1.CheckpointKind_CHECKPOINT_KIND_TURN,
-	journal.StepCheckpoint: agboxv1.CheckpointKind_CHECKPOINT_KIND_STEP,
+	journal.TurnCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_TURN,
+	journal.StepCheckpoint:  agboxv1.CheckpointKind_CHECKPOINT_KIND_STEP,
+	journal.PauseCheckpoint: agboxv1.CheckpointKind_CHECKPOINT_KIND_PAUSE,
 }
 
 // saved returns the event of a checkpoint.

@@ -63,6 +63,7 @@ var ErrState = errors.New("the state of a checkpoint is no JSON object in UTF-8"
 // Write writes a checkpoint whose state is the next size bytes of state. It holds no more
 // than a piece of it in memory. It returns the CRC-32 and the size of the file. It reads all
 // of the state even if it fails, so that what follows can be read, except if reading fails.
+// The state of a checkpoint of kind pause must be a digest: ErrDigest.
 func Write(w io.Writer, h Head, state io.Reader, size int64) (crc uint32, written int64, err error) {
 	h.Version = Version
 	head, err := json.Marshal(h)
@@ -71,6 +72,9 @@ func Write(w io.Writer, h Head, state io.Reader, size int64) (crc uint32, writte
 	}
 	out := &summed{to: w}
 	check := new(scanner)
+	if h.Kind == journal.PauseCheckpoint {
+		check.digest = &digest{kinds: make(map[string]byte)}
+	}
 	body := &io.LimitedReader{R: state, N: size}
 	_, err = out.Write(append(head[:len(head)-1], `,"state":`...))
 	if err == nil {
@@ -83,7 +87,9 @@ func Write(w io.Writer, h Head, state io.Reader, size int64) (crc uint32, writte
 	case !check.object():
 		return 0, 0, fmt.Errorf("%w: it ends too early", ErrState)
 	default:
-		_, err = out.Write([]byte("}\n"))
+		if err = check.digest.check(); err == nil {
+			_, err = out.Write([]byte("}\n"))
+		}
 	}
 	if err != nil {
 		return 0, 0, errors.Join(err, drain(body, body.N))

@@ -24,6 +24,8 @@ type scanner struct {
 	// key means that the string is the name of a member.
 	key bool
 	at  int64
+	// digest is told what the outermost object has; nil if that does not matter.
+	digest *digest
 }
 
 // state is what may follow.
@@ -103,6 +105,7 @@ func (s *scanner) structure(c byte) bool {
 			return s.close()
 		}
 		s.want, s.key = inString, true
+		s.tell(c)
 		return c == '"'
 	case wantColon:
 		s.want = wantValue
@@ -143,11 +146,13 @@ func (s *scanner) close() bool {
 
 // value begins a value.
 func (s *scanner) value(c byte) bool {
+	s.key = false
+	s.tell(c)
 	switch {
 	case c == '{', c == '[':
 		return s.open(c)
 	case c == '"':
-		s.want, s.key = inString, false
+		s.want = inString
 	case c == 't':
 		s.want, s.rest = inLiteral, "true"[1:]
 	case c == 'f':
@@ -217,12 +222,24 @@ func (s *scanner) character(c byte) bool {
 	switch {
 	case c == '"' && s.key:
 		s.want = wantColon
+		s.digest.end(true)
 	case c == '"':
 		s.want = wantMore
+		s.digest.end(false)
 	case c == '\\':
 		s.want = inEscape
 	}
+	if c != '"' {
+		s.digest.add(c)
+	}
 	return c >= ' '
+}
+
+// tell tells the digest of the first byte of a name or a value in the outermost object.
+func (s *scanner) tell(c byte) {
+	if len(s.nest) == 1 {
+		s.digest.begin(c, s.key)
+	}
 }
 
 // escape reads a byte after a backslash.

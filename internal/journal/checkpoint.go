@@ -6,6 +6,8 @@ import "slices"
 const (
 	TurnCheckpoint = "turn"
 	StepCheckpoint = "step"
+	// PauseCheckpoint is the digest of a pause.
+	PauseCheckpoint = "pause"
 )
 
 // KeptCheckpoints is how many checkpoints are kept: the newest, and those to fall back to.
@@ -53,8 +55,8 @@ func (r *Mark) Check() error {
 		return refuse("A checkpoint needs a number and a size of at most %d.", uint64(maxCount))
 	case r.ID == "" || len(r.ID) > 64 || !printable(r.ID):
 		return refuse("The id of a checkpoint has 1 to 64 bytes of UTF-8.")
-	case !slices.Contains([]string{TurnCheckpoint, StepCheckpoint}, r.Kind):
-		return refuse("The kind of a checkpoint is %s or %s, not %.32q.", TurnCheckpoint, StepCheckpoint, r.Kind)
+	case !slices.Contains([]string{TurnCheckpoint, StepCheckpoint, PauseCheckpoint}, r.Kind):
+		return refuse("The kind of a checkpoint is %s, %s or %s, not %.32q.", TurnCheckpoint, StepCheckpoint, PauseCheckpoint, r.Kind)
 	case r.Turn > maxCount || r.Step > maxCount:
 		return refuse("The turn and the step of a checkpoint are at most %d.", uint64(maxCount))
 	case len(r.ResumePoint) > MaxText || !printable(r.ResumePoint):

@@ -32,7 +32,7 @@ func TestMarksThatMayNotFollow(t *testing.T) {
 	}
 	for _, m := range []*Mark{
 		nil, {Seq: 5, Kind: TurnCheckpoint}, {Seq: 5, ID: "\x1b", Kind: TurnCheckpoint}, {Seq: 5, ID: strings.Repeat("x", 65), Kind: TurnCheckpoint},
-		{Seq: 5, ID: "x"}, {Seq: 5, ID: "x", Kind: "pause"}, {ID: "x", Kind: TurnCheckpoint}, {Seq: 4, ID: "x", Kind: TurnCheckpoint},
+		{Seq: 5, ID: "x"}, {Seq: 5, ID: "x", Kind: "rest"}, {ID: "x", Kind: TurnCheckpoint}, {Seq: 4, ID: "x", Kind: TurnCheckpoint},
 		{Seq: 6, ID: "x", Kind: TurnCheckpoint}, {Seq: 5, ID: "x", Kind: TurnCheckpoint, Bytes: maxCount + 1},
 		{Seq: 5, ID: "x", Kind: TurnCheckpoint, Turn: maxCount + 1}, {Seq: 5, ID: "x", Kind: TurnCheckpoint, ResumePoint: strings.Repeat("x", MaxText+1)},
 	} {

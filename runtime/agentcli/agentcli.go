@@ -49,8 +49,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           run a tool. It is ended if it takes longer than tools with that name may
   agbox-agent drained                     ask whether to save the work and exit: exits with 75, and prints for how many
                                           milliseconds the step under way may go on
-  agbox-agent checkpoint [--kind turn|step] [--turn N] [--step N] [--resume-point TEXT] [FILE]
-                                          save the work: a JSON object of at most 16 MiB, from FILE or standard input
+  agbox-agent checkpoint [--kind turn|step|pause] [--turn N] [--step N] [--resume-point TEXT] [FILE]
+                                          save the work: a JSON object of at most 16 MiB, from FILE or standard input. Of kind pause it
+                                          has checkpoint_id, resume_point, context, intent_backlog and resolution_strategy
   agbox-agent hydrate                     print what is needed to go on: the newest checkpoint and the calls since then
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]

@@ -112,6 +112,9 @@ func (in *incarnation) save(mark journal.Mark, body io.Reader, size int64, now t
 	}
 	if err != nil {
 		cfg.Disk(func() { err = errors.Join(err, file.Discard()) })
+		if errors.Is(err, checkpoint.ErrDigest) {
+			return &refusal{codeBad, fmt.Sprintf("T%s. A digest has checkpoint_id, resume_point, context, intent_backlog and resolution_strategy.", err.Error()[1:])}
+		}
 		if errors.Is(err, checkpoint.ErrState) {
 			return &refusal{codeBad, fmt.Sprintf("%v: give one of at most %d bytes after the line, and its size as bytes.", err, checkpoint.MaxState)}
 		}

@@ -79,11 +79,15 @@ func TestCheckpointsThatAreRefusedLeaveNothing(t *testing.T) {
 	p := dial(t, a)
 	for _, row := range []struct{ fields, state, code string }{
 		{``, `[]`, codeBad}, {``, `{`, codeBad}, {``, ``, codeBad}, {``, `{}{}`, codeBad},
+		{`,"kind":"pause"`, `{"checkpoint_id":"c","resume_point":"r","context":{},"intent_backlog":{},"resolution_strategy":"RETRY"}`, codeBad},
 		{`,"kind":"nap"`, `{}`, codeReport}, {`,"resume_point":"\u001b"`, `{}`, codeReport}, {`,"turn":9007199254740993`, `{}`, codeReport},
 	} {
 		if r := p.saveState(a, row.fields, row.state); r.OK || r.Error.Code != row.code {
 			t.Errorf("%s %s: %+v; want %s", row.fields, row.state, r, row.code)
 		}
+	}
+	if r := p.saveState(a, `,"kind":"pause"`, `{}`); r.OK || r.Error.Message != "The state is no digest of a pause: checkpoint_id must be a string. A digest has checkpoint_id, resume_point, context, intent_backlog and resolution_strategy." {
+		t.Errorf("an empty digest: %+v", r)
 	}
 	if r := p.ask(`{"op":"checkpoint","token":"forged","bytes":3}` + "\n{}"); r.Error.Code != codeToken {
 		t.Errorf("a forged token: %+v", r)

@@ -56,7 +56,7 @@ type request struct {
 	Name       string `json:"name"`
 	Connected  bool   `json:"connected"`
 	Error      string `json:"error"`
-	// Of the op checkpoint, whose Kind is turn or step; empty means step. Its state has Bytes
+	// Of the op checkpoint, whose Kind is turn, step or pause; empty means step. Its state has Bytes
 	// bytes, which follow the line. The op turn saves one of its kind if there are Bytes.
 	Turn        uint64 `json:"turn"`
 	Step        uint64 `json:"step"`
