@@ -16,6 +16,8 @@ type agentBook struct {
 	// incarnation has not ended, by the exec of that incarnation.
 	in      map[string]map[string]struct{}
 	running map[string]string
+	// children has the children of each agent.
+	children agentSets
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
 	changed map[string]chan struct{}
@@ -27,11 +29,14 @@ type agentBook struct {
 func (b *agentBook) init() {
 	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
+	b.children = make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.
 func (b *agentBook) putLocked(a Agent) {
-	if before, known := b.all[a.ID]; known {
+	before, known := b.all[a.ID]
+	b.placeLocked(before, a)
+	if known {
 		if before.Incarnation != nil {
 			delete(b.running, before.Incarnation.ExecID)
 		}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,9 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 type NewAgent struct {
 	// ID must be new. Name may be empty.
 	ID, Name string
-	Spec     *agboxv1.AgentSpec
+	// Parent is the agent that spawns it, which must live. Empty means agent.Init.
+	Parent string
+	Spec   *agboxv1.AgentSpec
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
 	SandboxID string
 	Own       *agboxv1.CreateSpec
@@ -139,7 +142,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
-		if err := t.mayspawn(n); err != nil {
+		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n.Parent)); err != nil {
 			return err
 		}
 		if err := t.place(n, nonce, shown); err != nil {
@@ -160,7 +163,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		err := t.append(n.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
-				Name: n.Name, Class: n.Spec.GetClass(), Parent: agent.Init, SandboxId: n.SandboxID, Owned: n.Own != nil,
+				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agent.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
 				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
 			}},
 		})
