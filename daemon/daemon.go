@@ -267,6 +267,7 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		MaxExecLog: cfg.MaxExecLog, MaxSandboxLog: cfg.MaxSandboxLog, MaxFolderFiles: uint64(cfg.MaxSandboxFiles), MemoryDefault: cfg.SandboxMemory,
 		Fence: fence.New(db.InstallID(), engine.Resolvers), FenceMode: cfg.HostFence, Now: time.Now, Log: cfg.Log,
 	})
+	book.NotifyAgents(r.loop.EnqueueAgent)
 	r.keeper = retention.New(retention.Options{
 		Ledger: book, Logs: retention.Files{Paths: cfg.Paths}, Rules: withDefaults(cfg.Retention), Now: time.Now, Log: cfg.Log,
 	})

@@ -174,6 +174,7 @@ func (t *Tx) DropAgent(agentID string) error {
 	}
 	return errors.Join(
 		t.drop(bucketAgentEvents(agentID)),
+		t.dropInbox(agentID),
 		t.remove(bucketAgentConfig, []byte(agentID)),
 		t.remove(bucketAgentWork, []byte(agentID)),
 		t.putTrimmed(keyAgentsTrimmed, order))

@@ -51,6 +51,12 @@ const SchemaVersion uint32 = 2
 //	  {agent_id}                     -> the content of AgentSpec.work at that time
 //	agent-events:{agent_id}          history of one agent
 //	  {sequence}                     -> agbox.v1.AgentEvent
+//	agent-inbox:{agent_id}           messages that were not acknowledged
+//	  {seq}                          -> agbox.v1.AgentMessage
+//	agent-inbox-keys:{agent_id}      keys of the newest messages, also of acknowledged ones
+//	  {digest}                       -> uint64, seq; the digest is that of sender and key
+//	agent-inbox-digests:{agent_id}   the same the other way round
+//	  {seq}                          -> digest
 //	agent-event-order                index: all events of all agents in order
 //	  {position}                     -> store.v1.AgentEventRef
 //	meta
@@ -93,11 +99,17 @@ const (
 	prefixExecLastEvent = "exec-last-event:"
 	prefixExecSecrets   = "exec-secrets:"
 	prefixAgentEvents   = "agent-events:"
+	prefixInbox         = "agent-inbox:"
+	prefixInboxKeys     = "agent-inbox-keys:"
+	prefixInboxDigests  = "agent-inbox-digests:"
 )
 
 func bucketEvents(sandboxID string) []byte        { return []byte(prefixEvents + sandboxID) }
 func bucketExecConfig(sandboxID string) []byte    { return []byte(prefixExecConfig + sandboxID) }
 func bucketAgentEvents(agentID string) []byte     { return []byte(prefixAgentEvents + agentID) }
+func bucketInbox(agentID string) []byte           { return []byte(prefixInbox + agentID) }
+func bucketInboxKeys(agentID string) []byte       { return []byte(prefixInboxKeys + agentID) }
+func bucketInboxDigests(agentID string) []byte    { return []byte(prefixInboxDigests + agentID) }
 func bucketExecLastEvent(sandboxID string) []byte { return []byte(prefixExecLastEvent + sandboxID) }
 func bucketExecSecrets(sandboxID string) []byte   { return []byte(prefixExecSecrets + sandboxID) }
 

@@ -88,7 +88,8 @@ const appendFill = 0.95
 
 func growsAtTheEnd(bucket []byte) bool {
 	return bytes.Equal(bucket, bucketEventOrder) || bytes.HasPrefix(bucket, []byte(prefixEvents)) ||
-		bytes.Equal(bucket, bucketAgentOrder) || bytes.HasPrefix(bucket, []byte(prefixAgentEvents))
+		bytes.Equal(bucket, bucketAgentOrder) || bytes.HasPrefix(bucket, []byte(prefixAgentEvents)) ||
+		bytes.HasPrefix(bucket, []byte(prefixInbox)) || bytes.HasPrefix(bucket, []byte(prefixInboxDigests))
 }
 
 func (t *Tx) put(bucket, key, value []byte) error {

@@ -44,6 +44,10 @@ func verifierOf(bucket string) func(value []byte) error {
 		return isNumber
 	case prefixAgentEvents:
 		return decodes(&agboxv1.AgentEvent{})
+	case prefixInbox:
+		return decodes(&agboxv1.AgentMessage{})
+	case prefixInboxKeys:
+		return isNumber
 	}
 	switch bucket {
 	case string(bucketSandboxIDs), string(bucketExecIDs), string(bucketSandboxDeleted), string(bucketAgentIDs):

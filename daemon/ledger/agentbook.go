@@ -135,6 +135,9 @@ func (l *Ledger) publishAgent(a Agent, position uint64) {
 	defer book.mu.Unlock()
 	book.published = max(book.published, position)
 	book.putLocked(a)
+	if a.Deleted {
+		l.mail.forget(a.ID)
+	}
 	for _, key := range [...]string{a.ID, ""} {
 		if ch, waiting := book.changed[key]; waiting {
 			delete(book.changed, key)

@@ -46,7 +46,7 @@ func (l *Ledger) openAgents(ctx context.Context) error {
 			l.agents.putLocked(a) // nobody else uses the ledger yet
 		}
 	}
-	return nil
+	return l.openInboxes(ctx)
 }
 
 // loadAgent folds one agent from the store.

@@ -43,7 +43,8 @@ type agentOverlay struct{ agentID string }
 type spawnOverlay struct{}
 
 // updateAgent runs fn with the agent at its point of the write order, and returns the
-// agent after the commit. What follows for the breaker of its class is committed with it.
+// agent after the commit. What follows for the breaker of its class is committed with it,
+// and so is the wake of an agent that becomes IDLE with unread messages.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	var after Agent
 	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
@@ -51,6 +52,10 @@ func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) 
 		if after, err = l.withinAgent(tx, id, fn); err != nil {
 			return err
 		}
+		if err := l.wakeForUnread(tx, before, after); err != nil {
+			return err
+		}
+		after = l.agentIn(tx, id)
 		return l.tellBreaker(tx, before, after)
 	})
 	return after, err

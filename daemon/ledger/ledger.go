@@ -49,6 +49,8 @@ type Ledger struct {
 
 	// agents has the agents, with a lock of its own.
 	agents agentBook
+	// mail has the inboxes of agents, with a lock of its own.
+	mail mailroom
 }
 
 // Sandbox is a record with the spec of the sandbox. Both are read-only.

@@ -286,7 +286,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		ExecId: agent.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
 		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,
-		LastSequence: a.LastSequence,
+		LastSequence: a.LastSequence, Unread: uint32(s.ledger.Unread(a.ID)),
 	}
 	if a.Incarnations == 0 {
 		view.ExecId = ""

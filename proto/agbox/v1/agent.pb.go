@@ -867,6 +867,74 @@ func (AgentEventType) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
+// MessageKind says what a message is about.
+type MessageKind int32
+
+const (
+	MessageKind_MESSAGE_KIND_UNSPECIFIED MessageKind = 0
+	// What an agent or a client has sent.
+	MessageKind_MESSAGE_KIND_TEXT MessageKind = 1
+	// A message that the recipient has sent could not be delivered.
+	MessageKind_MESSAGE_KIND_BOUNCE MessageKind = 2
+	// The state of a child has changed.
+	MessageKind_MESSAGE_KIND_CHILD MessageKind = 3
+	// The recipient is the new parent of an agent.
+	MessageKind_MESSAGE_KIND_ADOPTED MessageKind = 4
+	// The recipient is asked to end.
+	MessageKind_MESSAGE_KIND_SIGTERM MessageKind = 5
+	// What has changed while the recipient was paused.
+	MessageKind_MESSAGE_KIND_OBSERVATION MessageKind = 6
+)
+
+// Enum value maps for MessageKind.
+var (
+	MessageKind_name = map[int32]string{
+		0: "MESSAGE_KIND_UNSPECIFIED",
+		1: "MESSAGE_KIND_TEXT",
+		2: "MESSAGE_KIND_BOUNCE",
+		3: "MESSAGE_KIND_CHILD",
+		4: "MESSAGE_KIND_ADOPTED",
+		5: "MESSAGE_KIND_SIGTERM",
+		6: "MESSAGE_KIND_OBSERVATION",
+	}
+	MessageKind_value = map[string]int32{
+		"MESSAGE_KIND_UNSPECIFIED": 0,
+		"MESSAGE_KIND_TEXT":        1,
+		"MESSAGE_KIND_BOUNCE":      2,
+		"MESSAGE_KIND_CHILD":       3,
+		"MESSAGE_KIND_ADOPTED":     4,
+		"MESSAGE_KIND_SIGTERM":     5,
+		"MESSAGE_KIND_OBSERVATION": 6,
+	}
+)
+
+func (x MessageKind) Enum() *MessageKind {
+	p := new(MessageKind)
+	*p = x
+	return p
+}
+
+func (x MessageKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+}
+
+func (MessageKind) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[12]
+}
+
+func (x MessageKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MessageKind.Descriptor instead.
+func (MessageKind) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
 // unset has the default that its comment names.
 type AgentSpec struct {
@@ -3222,6 +3290,114 @@ func (x *AgentBreaker) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+// AgentMessage is an entry of an agent's inbox. It stays there until it is acknowledged.
+type AgentMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ascending within the inbox, with holes.
+	Seq uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// Messages of one sender with the same key are delivered once. Empty means that the
+	// message has none.
+	Key  string      `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Kind MessageKind `protobuf:"varint,3,opt,name=kind,proto3,enum=agbox.v1.MessageKind" json:"kind,omitempty"`
+	// Id of the agent that sent it, or that it is about. "init" for a user.
+	From string `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
+	// The stream on which it was sent. Empty if it was sent to the recipient alone.
+	Stream string `protobuf:"bytes,5,opt,name=stream,proto3" json:"stream,omitempty"`
+	// At most 64 KiB.
+	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	// Details of a message of agbox itself, as a JSON object.
+	Body          string                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentMessage) Reset() {
+	*x = AgentMessage{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMessage) ProtoMessage() {}
+
+func (x *AgentMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
+func (*AgentMessage) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AgentMessage) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AgentMessage) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetKind() MessageKind {
+	if x != nil {
+		return x.Kind
+	}
+	return MessageKind_MESSAGE_KIND_UNSPECIFIED
+}
+
+func (x *AgentMessage) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetStream() string {
+	if x != nil {
+		return x.Stream
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *AgentMessage) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // Agent is an agent as clients see it.
 type Agent struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3269,15 +3445,17 @@ type Agent struct {
 	// that was written to disk last. Only in GetAgent.
 	LastBeat *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=last_beat,json=lastBeat,proto3" json:"last_beat,omitempty"`
 	// Only in GetAgent.
-	Spec          *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
-	LastEnd       *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
+	Spec    *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
+	LastEnd *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
+	// The number of messages in its inbox.
+	Unread        uint32 `protobuf:"varint,36,opt,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3467,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3480,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3513,6 +3691,13 @@ func (x *Agent) GetLastEnd() *IncarnationEnd {
 		return x.LastEnd
 	}
 	return nil
+}
+
+func (x *Agent) GetUnread() uint32 {
+	if x != nil {
+		return x.Unread
+	}
+	return 0
 }
 
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
@@ -3740,7 +3925,16 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xab\t\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xdd\x01\n" +
+	"\fAgentMessage\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12)\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x15.agbox.v1.MessageKindR\x04kind\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\tR\x04from\x12\x16\n" +
+	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
+	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc3\t\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3776,7 +3970,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
 	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
-	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEndB\b\n" +
+	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x16\n" +
+	"\x06unread\x18$ \x01(\rR\x06unreadB\b\n" +
 	"\x06_ready*\xae\x02\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
@@ -3887,7 +4082,15 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
-	"\x14AGENT_BREAKER_CLOSED\x10+B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
+	"\x14AGENT_BREAKER_CLOSED\x10+*\xc5\x01\n" +
+	"\vMessageKind\x12\x1c\n" +
+	"\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11MESSAGE_KIND_TEXT\x10\x01\x12\x17\n" +
+	"\x13MESSAGE_KIND_BOUNCE\x10\x02\x12\x16\n" +
+	"\x12MESSAGE_KIND_CHILD\x10\x03\x12\x18\n" +
+	"\x14MESSAGE_KIND_ADOPTED\x10\x04\x12\x18\n" +
+	"\x14MESSAGE_KIND_SIGTERM\x10\x05\x12\x1c\n" +
+	"\x18MESSAGE_KIND_OBSERVATION\x10\x06B/Z-github.com/agbox/agbox/proto/agbox/v1;agboxv1b\x06proto3"
 
 var (
 	file_agbox_v1_agent_proto_rawDescOnce sync.Once
@@ -3901,8 +4104,8 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -3916,130 +4119,134 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentReady)(0),               // 9: agbox.v1.AgentReady
 	(AgentRevival)(0),             // 10: agbox.v1.AgentRevival
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
-	(*AgentSpec)(nil),             // 12: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 13: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 14: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 15: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 16: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 17: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 18: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 19: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 20: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 21: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 22: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 23: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 24: agbox.v1.AgentSpawned
-	(*AgentMoved)(nil),            // 25: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 26: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 27: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 28: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 29: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 30: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 31: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 32: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 33: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 34: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 35: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 36: agbox.v1.AgentBreaker
-	(*Agent)(nil),                 // 37: agbox.v1.Agent
-	nil,                           // 38: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 39: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 40: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(MessageKind)(0),              // 12: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 13: agbox.v1.AgentSpec
+	(*AgentProbes)(nil),           // 14: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 15: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 16: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 17: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 18: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 19: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 20: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 21: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 22: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 23: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 24: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 25: agbox.v1.AgentSpawned
+	(*AgentMoved)(nil),            // 26: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 27: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 28: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 29: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 30: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 31: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 32: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 33: agbox.v1.AgentProgress
+	(*AgentDone)(nil),             // 34: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 35: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 36: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 37: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 38: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 39: agbox.v1.Agent
+	nil,                           // 40: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 41: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 42: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	38, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	15, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	16, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	17, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	18, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	20, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	22, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	13, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	21, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	41, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	41, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	14, // 13: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	14, // 14: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	14, // 15: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	41, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	41, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	41, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	41, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	41, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	41, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	41, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	41, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	41, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	41, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	41, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	41, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	41, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	19, // 29: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	39, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	41, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	41, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	41, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	41, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	41, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	40, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	41, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	41, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	40, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	16, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	17, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	18, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	19, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	21, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	23, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	14, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	22, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	43, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	43, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	15, // 13: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	15, // 14: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	15, // 15: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	43, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	43, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	43, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	43, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	43, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	43, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	43, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	43, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	43, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	43, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	43, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	43, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	43, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	20, // 29: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	41, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	43, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	43, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	43, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	43, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	43, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	42, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	43, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	43, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	11, // 39: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	42, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	44, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 41: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	24, // 42: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	26, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	28, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	29, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	30, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	31, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	32, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	33, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	34, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	35, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	36, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	25, // 53: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	31, // 54: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	25, // 42: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	27, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	29, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	30, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	31, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	32, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	33, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	34, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	35, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	36, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	37, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	26, // 53: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	32, // 54: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
 	8,  // 55: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	27, // 56: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	28, // 56: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
 	2,  // 57: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
 	1,  // 58: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
 	1,  // 59: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	42, // 60: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	44, // 60: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
 	7,  // 61: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	27, // 62: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	27, // 63: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	27, // 64: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	28, // 62: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	28, // 63: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	28, // 64: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
 	5,  // 65: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
 	6,  // 66: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
 	4,  // 67: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
 	3,  // 68: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	41, // 69: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	42, // 70: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	0,  // 71: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 72: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	42, // 73: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	42, // 74: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	42, // 75: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	42, // 76: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	32, // 77: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	31, // 78: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 79: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 80: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 81: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	42, // 82: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	12, // 83: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	28, // 84: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	41, // 85: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	43, // 69: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	44, // 70: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	12, // 71: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	44, // 72: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,  // 73: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 74: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	44, // 75: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	44, // 76: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	44, // 77: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	44, // 78: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	33, // 79: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	32, // 80: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 81: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 82: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 83: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	44, // 84: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	13, // 85: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	29, // 86: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	43, // 87: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	88, // [88:88] is the sub-list for method output_type
+	88, // [88:88] is the sub-list for method input_type
+	88, // [88:88] is the sub-list for extension type_name
+	88, // [88:88] is the sub-list for extension extendee
+	0,  // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -4063,14 +4270,14 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Moved)(nil),
 	}
 	file_agbox_v1_agent_proto_msgTypes[16].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[25].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      12,
-			NumMessages:   29,
+			NumEnums:      13,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -665,6 +665,229 @@ func (x *DeleteAgentRequest) GetAgentId() string {
 	return ""
 }
 
+type SendMessageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The recipient. "init" is the operator.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Makes the call repeatable. Empty means that each call sends a message.
+	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendMessageRequest) Reset() {
+	*x = SendMessageRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendMessageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendMessageRequest) ProtoMessage() {}
+
+func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendMessageRequest.ProtoReflect.Descriptor instead.
+func (*SendMessageRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SendMessageRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *SendMessageRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SendMessageRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type SendMessageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the message in the inbox.
+	Seq           uint64 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SendMessageResponse) Reset() {
+	*x = SendMessageResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SendMessageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SendMessageResponse) ProtoMessage() {}
+
+func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SendMessageResponse.ProtoReflect.Descriptor instead.
+func (*SendMessageResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SendMessageResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+type ReadInboxRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Remove all messages up to this one first. 0 removes none.
+	Ack uint64 `protobuf:"varint,2,opt,name=ack,proto3" json:"ack,omitempty"`
+	// Only messages after this one.
+	After         uint64 `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadInboxRequest) Reset() {
+	*x = ReadInboxRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadInboxRequest) ProtoMessage() {}
+
+func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadInboxRequest.ProtoReflect.Descriptor instead.
+func (*ReadInboxRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ReadInboxRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ReadInboxRequest) GetAck() uint64 {
+	if x != nil {
+		return x.Ack
+	}
+	return 0
+}
+
+func (x *ReadInboxRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type ReadInboxResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100 messages and about 1 MiB.
+	Messages []*AgentMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// There are further messages after these.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadInboxResponse) Reset() {
+	*x = ReadInboxResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadInboxResponse) ProtoMessage() {}
+
+func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadInboxResponse.ProtoReflect.Descriptor instead.
+func (*ReadInboxResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReadInboxResponse) GetMessages() []*AgentMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ReadInboxResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type ListCheckpointsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -674,7 +897,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +909,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +922,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -718,7 +941,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +953,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +966,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -764,7 +987,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +999,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +1012,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -817,7 +1040,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1052,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1065,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -871,7 +1094,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1106,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1119,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -925,7 +1148,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1160,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1173,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -984,7 +1207,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1219,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1232,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -1054,7 +1277,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1289,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1302,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1123,7 +1346,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1358,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1371,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1259,7 +1482,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1494,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1507,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -1322,7 +1545,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1557,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1570,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1379,7 +1602,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1614,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1627,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
 }
 
 type ReapAgentsResponse struct {
@@ -1421,7 +1644,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1656,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1669,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1516,7 +1739,22 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\";\n" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"?\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"x\n" +
+	"\x12SendMessageRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x1a\n" +
+	"\x03key\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03key\x12\x1f\n" +
+	"\x04text\x18\x03 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04R\x04text\"'\n" +
+	"\x13SendMessageResponse\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\"a\n" +
+	"\x10ReadInboxRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x10\n" +
+	"\x03ack\x18\x02 \x01(\x04R\x03ack\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x04R\x05after\"[\n" +
+	"\x11ReadInboxResponse\x122\n" +
+	"\bmessages\x18\x01 \x03(\v2\x16.agbox.v1.AgentMessageR\bmessages\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"?\n" +
 	"\x16ListCheckpointsRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"V\n" +
@@ -1575,7 +1813,7 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
-	"\x14AGENT_VERDICT_RESUME\x10\x032\xe5\a\n" +
+	"\x14AGENT_VERDICT_RESUME\x10\x032\xf7\b\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -1587,7 +1825,9 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
-	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12V\n" +
+	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
+	"\vSendMessage\x12\x1c.agbox.v1.SendMessageRequest\x1a\x1d.agbox.v1.SendMessageResponse\x12D\n" +
+	"\tReadInbox\x12\x1a.agbox.v1.ReadInboxRequest\x1a\x1b.agbox.v1.ReadInboxResponse\x12V\n" +
 	"\x0fListCheckpoints\x12 .agbox.v1.ListCheckpointsRequest\x1a!.agbox.v1.ListCheckpointsResponse\x12R\n" +
 	"\rGetCheckpoint\x12\x1e.agbox.v1.GetCheckpointRequest\x1a\x1f.agbox.v1.GetCheckpointResponse0\x01\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
@@ -1607,7 +1847,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -1621,82 +1861,92 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*DrainAgentsResponse)(nil),     // 9: agbox.v1.DrainAgentsResponse
 	(*ResumeAgentRequest)(nil),      // 10: agbox.v1.ResumeAgentRequest
 	(*DeleteAgentRequest)(nil),      // 11: agbox.v1.DeleteAgentRequest
-	(*ListCheckpointsRequest)(nil),  // 12: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 13: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 14: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 15: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 16: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 17: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 18: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 19: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 20: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 21: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 22: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 23: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 24: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),               // 25: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 26: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 27: agbox.v1.Agent
-	(KillMode)(0),                   // 28: agbox.v1.KillMode
-	(*AgentCheckpoint)(nil),         // 29: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 30: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 31: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 32: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 33: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 34: agbox.v1.LogEnd
+	(*SendMessageRequest)(nil),      // 12: agbox.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),     // 13: agbox.v1.SendMessageResponse
+	(*ReadInboxRequest)(nil),        // 14: agbox.v1.ReadInboxRequest
+	(*ReadInboxResponse)(nil),       // 15: agbox.v1.ReadInboxResponse
+	(*ListCheckpointsRequest)(nil),  // 16: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 17: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 18: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 19: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 20: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 21: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 22: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 23: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 24: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 25: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 26: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 27: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 28: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),               // 29: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 30: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 31: agbox.v1.Agent
+	(KillMode)(0),                   // 32: agbox.v1.KillMode
+	(*AgentMessage)(nil),            // 33: agbox.v1.AgentMessage
+	(*AgentCheckpoint)(nil),         // 34: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 35: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 36: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 37: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 38: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 39: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	25, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	26, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	27, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	27, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	27, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	28, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	27, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	29, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	30, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	31, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	31, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	31, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	32, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	31, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
 	0,  // 7: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	29, // 8: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	29, // 9: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	30, // 10: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	31, // 11: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	18, // 12: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	18, // 13: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	30, // 14: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	32, // 15: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	33, // 16: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	34, // 17: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	27, // 18: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	27, // 19: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 20: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 21: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 22: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 23: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 24: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 25: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	23, // 26: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	11, // 27: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	12, // 28: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	14, // 29: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	16, // 30: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	21, // 31: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	19, // 32: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 33: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 34: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 35: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 36: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 37: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 38: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	24, // 39: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 40: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	13, // 41: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	15, // 42: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	17, // 43: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	22, // 44: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	20, // 45: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	33, // [33:46] is the sub-list for method output_type
-	20, // [20:33] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	33, // 8: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	34, // 9: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	34, // 10: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	35, // 11: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	36, // 12: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	22, // 13: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	22, // 14: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	35, // 15: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	37, // 16: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	38, // 17: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	39, // 18: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	31, // 19: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	31, // 20: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 21: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 22: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 23: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 24: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 25: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 26: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	27, // 27: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	11, // 28: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	12, // 29: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	14, // 30: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	16, // 31: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	18, // 32: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	20, // 33: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	25, // 34: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	23, // 35: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 36: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 37: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 38: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 39: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 40: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 41: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	28, // 42: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 43: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	13, // 44: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	15, // 45: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	17, // 46: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	19, // 47: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	21, // 48: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	26, // 49: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	24, // 50: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	36, // [36:51] is the sub-list for method output_type
+	21, // [21:36] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -1707,8 +1957,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[18].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[19].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[23].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -1721,7 +1971,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,8 @@ const (
 	AgentService_ResumeAgent_FullMethodName     = "/agbox.v1.AgentService/ResumeAgent"
 	AgentService_ReapAgents_FullMethodName      = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
+	AgentService_SendMessage_FullMethodName     = "/agbox.v1.AgentService/SendMessage"
+	AgentService_ReadInbox_FullMethodName       = "/agbox.v1.AgentService/ReadInbox"
 	AgentService_ListCheckpoints_FullMethodName = "/agbox.v1.AgentService/ListCheckpoints"
 	AgentService_GetCheckpoint_FullMethodName   = "/agbox.v1.AgentService/GetCheckpoint"
 	AgentService_WatchAgents_FullMethodName     = "/agbox.v1.AgentService/WatchAgents"
@@ -66,6 +68,13 @@ type AgentServiceClient interface {
 	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
+	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
+	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	SendMessage(ctx context.Context, in *SendMessageRequest, opts ...grpc.CallOption) (*SendMessageResponse, error)
+	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
+	// for the operator, can be acknowledged here; an agent acknowledges its own.
+	ReadInbox(ctx context.Context, in *ReadInboxRequest, opts ...grpc.CallOption) (*ReadInboxResponse, error)
 	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
 	// newest five.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
@@ -169,6 +178,26 @@ func (c *agentServiceClient) DeleteAgent(ctx context.Context, in *DeleteAgentReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetAgentResponse)
 	err := c.cc.Invoke(ctx, AgentService_DeleteAgent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) SendMessage(ctx context.Context, in *SendMessageRequest, opts ...grpc.CallOption) (*SendMessageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SendMessageResponse)
+	err := c.cc.Invoke(ctx, AgentService_SendMessage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) ReadInbox(ctx context.Context, in *ReadInboxRequest, opts ...grpc.CallOption) (*ReadInboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReadInboxResponse)
+	err := c.cc.Invoke(ctx, AgentService_ReadInbox_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -290,6 +319,13 @@ type AgentServiceServer interface {
 	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
 	// DeleteAgent removes an agent that has ended. Its id stays taken.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
+	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
+	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
+	// messages and 1 MiB: INBOX_FULL. An agent that has ended takes none: AGENT_WRONG_STATE.
+	SendMessage(context.Context, *SendMessageRequest) (*SendMessageResponse, error)
+	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
+	// for the operator, can be acknowledged here; an agent acknowledges its own.
+	ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error)
 	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
 	// newest five.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
@@ -342,6 +378,12 @@ func (UnimplementedAgentServiceServer) ReapAgents(context.Context, *ReapAgentsRe
 }
 func (UnimplementedAgentServiceServer) DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) SendMessage(context.Context, *SendMessageRequest) (*SendMessageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SendMessage not implemented")
+}
+func (UnimplementedAgentServiceServer) ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadInbox not implemented")
 }
 func (UnimplementedAgentServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
@@ -523,6 +565,42 @@ func _AgentService_DeleteAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_SendMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SendMessageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).SendMessage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_SendMessage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).SendMessage(ctx, req.(*SendMessageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_ReadInbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadInboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ReadInbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ReadInbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ReadInbox(ctx, req.(*ReadInboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCheckpointsRequest)
 	if err := dec(in); err != nil {
@@ -623,6 +701,14 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteAgent",
 			Handler:    _AgentService_DeleteAgent_Handler,
+		},
+		{
+			MethodName: "SendMessage",
+			Handler:    _AgentService_SendMessage_Handler,
+		},
+		{
+			MethodName: "ReadInbox",
+			Handler:    _AgentService_ReadInbox_Handler,
 		},
 		{
 			MethodName: "ListCheckpoints",

@@ -194,6 +194,8 @@ const (
 	ErrorReason_CLASS_BREAKER_OPEN ErrorReason = 124
 	// The agent has used up its budget. FAILED_PRECONDITION.
 	ErrorReason_BUDGET_EXHAUSTED ErrorReason = 125
+	// The inbox of the agent has no room for the message. RESOURCE_EXHAUSTED.
+	ErrorReason_INBOX_FULL ErrorReason = 127
 	// The checkpoint is too large, damaged or not in the format. INVALID_ARGUMENT.
 	ErrorReason_CHECKPOINT_INVALID ErrorReason = 128
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
@@ -292,6 +294,7 @@ var (
 		123: "AGENT_LIMIT",
 		124: "CLASS_BREAKER_OPEN",
 		125: "BUDGET_EXHAUSTED",
+		127: "INBOX_FULL",
 		128: "CHECKPOINT_INVALID",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		136: "EXEC_DRAINED",
@@ -376,6 +379,7 @@ var (
 		"AGENT_LIMIT":                    123,
 		"CLASS_BREAKER_OPEN":             124,
 		"BUDGET_EXHAUSTED":               125,
+		"INBOX_FULL":                     127,
 		"CHECKPOINT_INVALID":             128,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"EXEC_DRAINED":                   136,
@@ -417,7 +421,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe0\x0e\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf0\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -496,7 +500,9 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x11AGENT_WRONG_STATE\x10y\x12\x0f\n" +
 	"\vAGENT_LIMIT\x10{\x12\x16\n" +
 	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
-	"\x10BUDGET_EXHAUSTED\x10}\x12\x17\n" +
+	"\x10BUDGET_EXHAUSTED\x10}\x12\x0e\n" +
+	"\n" +
+	"INBOX_FULL\x10\x7f\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +
 	"\fEXEC_DRAINED\x10\x88\x01\x12\x17\n" +

@@ -1,0 +1,150 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
+)
+
+// The bounds of messages from agents and clients. Messages of agbox itself have no bound of
+// their own: each follows from an event of an agent.
+const (
+	// maxMessage is the length of a text, in bytes.
+	maxMessage = 64 << 10
+	// maxInbox is the number of messages in an inbox, and maxInboxBytes their size.
+	maxInbox      = 1000
+	maxInboxBytes = 1 << 20
+)
+
+// deliver puts a message into the inbox of an agent and wakes it if it is IDLE. It sets seq
+// and time of the message. A message with sender and key of an earlier one is not added
+// again: it gets the seq of that. Messages of one sender are read in the order of their
+// delivery.
+//
+// The error is AGENT_NOT_FOUND, AGENT_WRONG_STATE for an agent that has ended, or
+// INBOX_FULL; the latter only for MESSAGE_KIND_TEXT. Then nothing was changed. The inbox of
+// init always exists.
+//
+// It must not be called inside a change of the recipient itself (withinAgent).
+func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error {
+	a := l.agentIn(tx, to)
+	switch {
+	case to == agent.Init:
+	case !a.Exists() || a.Deleted:
+		return agentNotFound(to)
+	case a.Over():
+		return cannot(a, "sent a message", "nobody would read it")
+	}
+	if m.GetKey() != "" {
+		if seq := tx.MessageWithKey(to, m.GetFrom(), m.GetKey()); seq != 0 {
+			m.Seq = seq
+			return nil
+		}
+	}
+	box := l.inboxIn(tx, to)
+	if err := box.admit(to, m); err != nil {
+		return err
+	}
+	m.At = timestamppb.New(l.now())
+	if err := tx.PutMessage(to, m); err != nil {
+		return err
+	}
+	l.putInbox(tx, to, box.with(m, 1))
+	err := l.wakeIdle(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
+	l.stir(tx, to)
+	return err
+}
+
+// admit refuses a message of an agent or a client for which there is no room.
+func (b inbox) admit(to string, m *agboxv1.AgentMessage) error {
+	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
+		return nil
+	}
+	if len(m.GetText()) > maxMessage {
+		return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+			"A message has at most %d bytes, and this one has %d: send a part of it, or write it into a file and send its name.", maxMessage, len(m.GetText()))
+	}
+	if b.sent >= maxInbox || b.sentBytes+messageSize(m) > maxInboxBytes {
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_INBOX_FULL,
+			"The inbox of agent %s has %d messages of %d bytes that it has not read, and there is no room for this one (at most %d messages and %d bytes): try again when it has read some.",
+			to, b.sent, b.sentBytes, maxInbox, maxInboxBytes).With("agent_id", to)
+	}
+	return nil
+}
+
+// wakeIdle wakes an agent that is IDLE. No other pause ends by a message.
+func (l *Ledger) wakeIdle(tx *store.Tx, a Agent, by string) error {
+	if a.State != agent.Paused || a.Pause.Reason != forIdle || a.Pause.Woken {
+		return nil
+	}
+	_, err := l.withinAgent(tx, a.ID, func(t *agentTxn) error {
+		return t.append(a.ID, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: by}},
+		})
+	})
+	return err
+}
+
+// wakeForUnread wakes an agent that has become IDLE while it had messages.
+func (l *Ledger) wakeForUnread(tx *store.Tx, before, after Agent) error {
+	if after.LastSequence == before.LastSequence || l.inboxIn(tx, after.ID).unread() == 0 {
+		return nil
+	}
+	return l.wakeIdle(tx, after, "a message that it has not read")
+}
+
+// SendMessage delivers a text and returns its seq in the inbox.
+func (l *Ledger) SendMessage(ctx context.Context, from, to, key, text string) (seq uint64, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: from, Key: key, Text: text}
+		if err := l.deliver(tx, to, m); err != nil {
+			return err
+		}
+		seq = m.GetSeq()
+		return nil
+	})
+	return seq, err
+}
+
+// messagePage and messageBytes bound what is read of an inbox at once.
+const (
+	messagePage  = 100
+	messageBytes = 1 << 20
+)
+
+// Messages returns the oldest messages in the inbox of an agent after a seq. more means
+// that there are further ones.
+func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64) (list []*agboxv1.AgentMessage, more bool, err error) {
+	err = l.store.View(ctx, func(tx *store.Tx) error {
+		page := tx.Messages(agentID, after, messagePage, messageBytes)
+		list, more = page.Messages, page.More
+		return nil
+	})
+	return list, more, err
+}
+
+// Acknowledge removes the messages of an inbox up to a seq. Without any it writes nothing.
+func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) error {
+	if upto == 0 || l.Unread(agentID) == 0 {
+		return nil
+	}
+	return l.store.Update(ctx, func(tx *store.Tx) error {
+		box := l.inboxIn(tx, agentID)
+		before := box
+		if err := tx.RemoveMessages(agentID, upto, func(m *agboxv1.AgentMessage) { box = box.with(m, -1) }); err != nil {
+			return err
+		}
+		if box != before {
+			l.putInbox(tx, agentID, box)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/store"
+)
+
+// inbox says how full the inbox of an agent is.
+type inbox struct {
+	// sent counts the messages of agents and clients, and sentBytes their sizes. own counts
+	// those of agbox.
+	sent, sentBytes, own int
+}
+
+// with returns the inbox with one more message, or with one less if sign is -1.
+func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
+	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
+		b.own += sign
+		return b
+	}
+	b.sent += sign
+	b.sentBytes += sign * messageSize(m)
+	return b
+}
+
+func (b inbox) unread() int { return b.sent + b.own }
+
+// messageSize is what a message counts in its inbox, in bytes.
+func messageSize(m *agboxv1.AgentMessage) int {
+	return len(m.GetText()) + len(m.GetBody()) + len(m.GetKey()) + len(m.GetFrom()) + len(m.GetStream())
+}
+
+// mailroom has the inboxes that are not empty.
+type mailroom struct {
+	// mu guards the fields below. It is held only for map operations, never for I/O.
+	mu      sync.Mutex
+	inboxes map[string]inbox
+	// enqueue schedules a round of an agent. It may be nil.
+	enqueue func(agentID string)
+}
+
+// inboxOverlay is the key of the uncommitted inbox of an agent within a batch.
+type inboxOverlay struct{ agentID string }
+
+// openInboxes counts what is in the inboxes of all agents.
+func (l *Ledger) openInboxes(ctx context.Context) error {
+	l.mail.inboxes = make(map[string]inbox)
+	for _, id := range append(idsOfAgents(l.Agents(nil)), agent.Init) {
+		var box inbox
+		for page := (store.MessagePage{More: true}); page.More; {
+			err := l.store.View(ctx, func(tx *store.Tx) error {
+				page = tx.Messages(id, page.Next, loadPage, 0)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("read the inbox of agent %s: %w", id, err)
+			}
+			for _, bad := range page.Bad {
+				l.log.Error("a message cannot be read and is left out", "agent_id", id, "error", bad)
+			}
+			for _, m := range page.Messages {
+				box = box.with(m, 1)
+			}
+		}
+		if box.unread() > 0 {
+			l.mail.inboxes[id] = box
+		}
+	}
+	return nil
+}
+
+func idsOfAgents(list []Agent) []string {
+	ids := make([]string, len(list))
+	for i, a := range list {
+		ids[i] = a.ID
+	}
+	return ids
+}
+
+// NotifyAgents sets the function that schedules a round of an agent for which somebody else
+// has done something: sent it a message, for example. It is called by the goroutine that
+// commits, so it must be short, must not block and must not use the ledger.
+func (l *Ledger) NotifyAgents(enqueue func(agentID string)) {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	l.mail.enqueue = enqueue
+}
+
+// stir schedules a round of an agent once the transaction is committed. It is for agents
+// other than the one whom the caller enqueues anyway.
+func (l *Ledger) stir(tx *store.Tx, agentID string) {
+	tx.OnCommit(func() {
+		l.mail.mu.Lock()
+		enqueue := l.mail.enqueue
+		l.mail.mu.Unlock()
+		if enqueue != nil {
+			enqueue(agentID)
+		}
+	})
+}
+
+// inboxIn returns the inbox of an agent as the batch has it so far.
+func (l *Ledger) inboxIn(tx *store.Tx, agentID string) inbox {
+	if box, ok := tx.Value(inboxOverlay{agentID}).(inbox); ok {
+		return box
+	}
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID]
+}
+
+// putInbox replaces the inbox of an agent within a batch, and for everybody once that is
+// committed.
+func (l *Ledger) putInbox(tx *store.Tx, agentID string, box inbox) {
+	tx.SetValue(inboxOverlay{agentID}, box)
+	tx.OnCommit(func() {
+		l.mail.mu.Lock()
+		defer l.mail.mu.Unlock()
+		if box.unread() == 0 {
+			delete(l.mail.inboxes, agentID)
+		} else {
+			l.mail.inboxes[agentID] = box
+		}
+	})
+}
+
+// forget removes the inbox of a deleted agent from memory.
+func (m *mailroom) forget(agentID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.inboxes, agentID)
+}
+
+// Unread is the number of messages in the inbox of an agent.
+func (l *Ledger) Unread(agentID string) int {
+	l.mail.mu.Lock()
+	defer l.mail.mu.Unlock()
+	return l.mail.inboxes[agentID].unread()
+}

@@ -1,0 +1,122 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/agbox/agbox/internal/ids"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// keptKeys is how many of the newest messages of an inbox have their keys remembered, also
+// after they were acknowledged.
+const keptKeys = 4096
+
+// MessagePage is a contiguous part of an inbox. The fields are as in EventPage.
+type MessagePage struct {
+	Messages []*agboxv1.AgentMessage
+	Bad      []*RecordError
+	Next     uint64
+	More     bool
+}
+
+// PutMessage adds a message to the inbox of an agent and sets its seq, which is higher than
+// that of every message before it. If it has a key, the key is remembered.
+func (t *Tx) PutMessage(agentID string, m *agboxv1.AgentMessage) error {
+	if !ids.Valid(agentID) {
+		return invalidID("agent", agentID)
+	}
+	inbox, err := t.write(bucketInbox(agentID))
+	if err != nil {
+		return err
+	}
+	if m.Seq, err = inbox.NextSequence(); err != nil {
+		return err
+	}
+	if err := t.putMessage(bucketInbox(agentID), number(m.GetSeq()), m); err != nil {
+		return err
+	}
+	if m.GetKey() == "" {
+		return nil
+	}
+	digest := messageDigest(m.GetFrom(), m.GetKey())
+	return errors.Join(
+		t.put(bucketInboxKeys(agentID), digest, number(m.GetSeq())),
+		t.put(bucketInboxDigests(agentID), number(m.GetSeq()), digest),
+		t.forgetKeys(agentID, m.GetSeq()))
+}
+
+// forgetKeys removes keys of messages that are too far before one.
+func (t *Tx) forgetKeys(agentID string, seq uint64) error {
+	var old []uint64
+	var digests [][]byte
+	t.eachNumber(bucketInboxDigests(agentID), 0, func(n uint64, _, digest []byte) bool {
+		if n+keptKeys > seq {
+			return false
+		}
+		old, digests = append(old, n), append(digests, bytes.Clone(digest))
+		return true
+	})
+	for i, n := range old {
+		if err := errors.Join(t.remove(bucketInboxKeys(agentID), digests[i]), t.remove(bucketInboxDigests(agentID), number(n))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MessageWithKey returns the seq of the message with which a sender has used a key; 0 if
+// there was none, or too many followed it.
+func (t *Tx) MessageWithKey(agentID, from, key string) uint64 {
+	seq, _ := parseNumber(t.get(bucketInboxKeys(agentID), messageDigest(from, key)))
+	return seq
+}
+
+// messageDigest identifies sender and key with a fixed length.
+func messageDigest(from, key string) []byte {
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint32(nil, uint32(len(from))), from+key...))
+	return sum[:]
+}
+
+// Messages returns up to limit messages of an inbox after a seq, of at most maxBytes, but
+// at least one. A limit below 1 counts as 1, and a maxBytes of 0 means no bound.
+func (t *Tx) Messages(agentID string, after uint64, limit, maxBytes int) MessagePage {
+	bucket := bucketInbox(agentID)
+	page := readPage(t, bucket, after, limit, maxBytes, func(_ uint64, key, raw []byte) (*agboxv1.AgentMessage, error) {
+		m := &agboxv1.AgentMessage{}
+		return m, decode(bucket, key, raw, m)
+	})
+	return MessagePage{Messages: page.good, Bad: page.bad, Next: page.next, More: page.more}
+}
+
+// RemoveMessages removes all messages of an inbox up to a seq, and calls removed with each
+// that can be read.
+func (t *Tx) RemoveMessages(agentID string, upto uint64, removed func(*agboxv1.AgentMessage)) error {
+	bucket := bucketInbox(agentID)
+	var seqs []uint64 // collected first: a bbolt cursor is invalid after a removal
+	t.eachNumber(bucket, 0, func(n uint64, key, raw []byte) bool {
+		if n > upto {
+			return false
+		}
+		m := &agboxv1.AgentMessage{}
+		if decode(bucket, key, raw, m) == nil {
+			removed(m)
+		}
+		seqs = append(seqs, n)
+		return true
+	})
+	for _, n := range seqs {
+		if err := t.remove(bucket, number(n)); err != nil {
+			return fmt.Errorf("acknowledge message %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// dropInbox removes the inbox of an agent with its keys.
+func (t *Tx) dropInbox(agentID string) error {
+	return errors.Join(t.drop(bucketInbox(agentID)), t.drop(bucketInboxKeys(agentID)), t.drop(bucketInboxDigests(agentID)))
+}
