@@ -1,6 +1,7 @@
 package logs
 
 import (
+	"errors"
 	"io"
 	"os"
 
@@ -55,4 +56,20 @@ func (d *Dir) ReadBeat(execID string) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	return io.ReadAll(io.LimitReader(f, BeatSize))
+}
+
+// RemoveBeat removes the record of the newest beat of an exec that has ended. removed means
+// that there was one.
+func (d *Dir) RemoveBeat(execID string) (removed bool, err error) {
+	if err := checkID(execID); err != nil {
+		return false, err
+	}
+	err = d.at(func(fd int) error { return unix.Unlinkat(fd, BeatName(execID), 0) })
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, d.describe(BeatName(execID), err)
+	}
+	return true, nil
 }

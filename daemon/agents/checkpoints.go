@@ -87,18 +87,20 @@ func (r *Runner) superseded(a ledger.Agent, at place, m *journal.Mark) bool {
 	return err == nil && now.Sum.Checkpoints.Newest().Seq >= m.Seq+logs.CheckpointSlots-1
 }
 
-// tidy removes the files of checkpoints that are no longer needed: from the folder of an
-// agent those before the newest, and from the logs of an incarnation that has ended all.
+// tidy removes files that are no longer needed: from the folder of an agent the checkpoints
+// before the newest, and from the logs of an incarnation that has ended all, and its beat.
 func (r *Runner) tidy(a ledger.Agent, ended *agent.Incarnation) {
 	err := r.checkpoints.Keep(a.ID, a.Checkpoints)
 	if ended != nil {
 		err = errors.Join(err, removeSources(r.paths.SandboxLogs(ended.SandboxID), ended.ExecID))
 	}
 	if err != nil {
-		r.log.Warn("old checkpoints of an agent cannot be removed", "agent_id", a.ID, "error", err)
+		r.log.Warn("old checkpoints and beats of an agent cannot be removed", "agent_id", a.ID, "error", err)
 	}
 }
 
+// removeSources removes the files of an incarnation that has ended which nobody reads any
+// more: its checkpoints and its newest beat.
 func removeSources(dir, execID string) error {
 	d, err := logs.OpenDir(dir)
 	if errors.Is(err, logs.ErrNotExist) {
@@ -108,5 +110,6 @@ func removeSources(dir, execID string) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	return d.RemoveCheckpoints(execID)
+	_, err = d.RemoveBeat(execID)
+	return errors.Join(err, d.RemoveCheckpoints(execID))
 }

@@ -63,7 +63,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 		if step.Do == agent.Rest {
 			w.failures = 0
 			if a.Over() {
-				l.removeMeta(a.ID)
+				l.removeLeft(a)
 			}
 			if seen.Exec != agent.ExecUnknown {
 				l.watchIncarnation(a, w)
@@ -292,12 +292,3 @@ func (l *Loop) AgentTrouble(id string) string {
 // AgentReady returns the result of the readiness probe of a running incarnation. It is nil
 // if it has none.
 func (l *Loop) AgentReady(execID string) *bool { return l.agents.Ready(execID) }
-
-// removeMeta removes the description of an agent that has ended.
-func (l *Loop) removeMeta(agentID string) bool {
-	removed, err := l.agents.RemoveMeta(agentID)
-	if err != nil {
-		l.log.Warn("meta.json of an agent that has ended cannot be removed", "agent_id", agentID, "error", err)
-	}
-	return removed
-}

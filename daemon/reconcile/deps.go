@@ -158,7 +158,10 @@ type Agents interface {
 	Forget(a ledger.Agent, ended *agent.Incarnation)
 	// Metas returns the ids of the agents that have a description.
 	Metas() []string
-	// RemoveMeta removes the description of an agent that has ended. removed means that
-	// there was one.
+	// RemoveMeta removes the description of an agent that is gone. removed means that there
+	// was one.
 	RemoveMeta(agentID string) (removed bool, err error)
+	// RemoveLeft removes the files that an agent that has ended has left, and returns their
+	// number.
+	RemoveLeft(a ledger.Agent) (removed int, err error)
 }
