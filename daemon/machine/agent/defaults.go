@@ -35,6 +35,7 @@ const (
 	defaultBuffer       = 5 * time.Second
 	defaultIdleTimeout  = 30 * time.Minute
 	defaultCleanupAfter = 5 * time.Minute
+	defaultLeaseTTL     = 5 * time.Minute
 )
 
 func defaultDelays() []time.Duration {
@@ -76,6 +77,7 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		Drain:        drainOf(spec.GetDrain()),
 		IdleTimeout:  length(spec.GetIdleTimeout(), defaultIdleTimeout),
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
+		LeaseTTL:     length(spec.GetLeaseTtl(), defaultLeaseTTL),
 	}
 	rules.Probes, rules.Calls = probesOf(spec, rules.Heartbeat), callsOf(spec.GetCalls())
 	if len(retry.GetDelays()) > 0 {

@@ -72,7 +72,10 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
-		return r.Incarnation != nil
+		return r.Incarnation != nil && (ev.GetState() != Executing || len(r.Wants) == 0)
+	case agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_GRANTED, agboxv1.AgentEventType_AGENT_CONFLICT,
+		agboxv1.AgentEventType_AGENT_RELEASED, agboxv1.AgentEventType_AGENT_LEASES_EXPIRED:
+		return legalLease(r, typ)
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
 		// The journal of an adopted agent is read again, and has checkpoints that it has.
 		newer := r.Checkpoint() == nil || ev.GetCheckpoint().GetSeq() > r.Checkpoint().GetSeq()
@@ -157,6 +160,9 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r = countCrash(r, ev.GetDone().GetAttempt())
 	case agboxv1.AgentEventType_AGENT_DELETED:
 		r.Deleted = true
+	case agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_GRANTED, agboxv1.AgentEventType_AGENT_CONFLICT,
+		agboxv1.AgentEventType_AGENT_RELEASED, agboxv1.AgentEventType_AGENT_LEASES_EXPIRED:
+		r = foldLease(r, ev)
 	case agboxv1.AgentEventType_AGENT_CLASS_CRASHED, agboxv1.AgentEventType_AGENT_BREAKER_OPENED,
 		agboxv1.AgentEventType_AGENT_BREAKER_CANARY, agboxv1.AgentEventType_AGENT_BREAKER_CLOSED:
 		r = foldBreaker(r, ev)

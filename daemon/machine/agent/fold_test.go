@@ -148,12 +148,11 @@ func examples(t *testing.T) map[agboxv1.AgentState][]Record {
 		Verifying: {working(t).phase(Verifying).r},
 		Paused: {
 			working(t).pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL).r,
+			working(t).pauseFor(agboxv1.PauseReason_PAUSE_REASON_APPROVAL).woken().r,
 			working(t).crash("no").r,
 		},
+		Acquiring: {working(t).asks("db").r},
 	}
-	acquiring := working(t).r
-	acquiring.State = Acquiring // entered by an event of leases
-	all[Acquiring] = []Record{acquiring}
 	for state, records := range all {
 		if r := records[len(records)-1]; r.Incarnation != nil {
 			ended := exampleEvent(agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, r)

@@ -144,6 +144,15 @@ const withholdGrace = 30 * time.Second
 // Next decides what to do about an agent. It returns one step. After executing it, call
 // Next again with the new observation, until it returns Rest.
 func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
+	step := next(r, seen, rules, now)
+	if due := leasesExpire(r, rules); step.Do == Rest && !due.IsZero() && (step.Wake.IsZero() || due.Before(step.Wake)) {
+		step.Wake = due
+	}
+	return step
+}
+
+func next(r Record, seen Seen, rules Rules, now time.Time) Step {
+	due := leasesExpire(r, rules)
 	switch {
 	case !r.Exists() || r.ID == Init || r.Deleted:
 		return Step{}
@@ -159,6 +168,8 @@ func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		}), "it was killed")
 	case seen.Sandbox == SandboxMissing: // for ever, because the ids of sandboxes are never reused
 		return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
+	case !due.IsZero() && !now.Before(due):
+		return emit(expired(r), "it had no incarnation for too long")
 	case r.PauseWanted != nil:
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
@@ -290,6 +301,9 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 		ev.State = Executing
 	case r.State == Paused && r.Pause.Woken:
 		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, Executing
+		if len(r.Wants) > 0 { // it has to ask again
+			ev.State = Planning
+		}
 	default:
 		return nil
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/lease"
 )
 
 // Init is the id and the name of the agent at the root of the tree. It never runs and
@@ -90,6 +92,15 @@ type Record struct {
 	// Context and Liveness are the newest declared gauges of the current incarnation.
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
+
+	// Holds are its leases. Wants is the manifest that it has asked for and not got, and Queued
+	// its place in the queue if it waits for that. LeasedAt is when that changed last, by the
+	// event with the sequence LeaseSeq.
+	Holds    []lease.Hold
+	Wants    []lease.Claim
+	Queued   uint64
+	LeasedAt time.Time
+	LeaseSeq uint64
 
 	// Breakers has the circuit breakers by class. Only Init has any.
 	Breakers map[string]Breaker

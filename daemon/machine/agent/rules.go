@@ -29,6 +29,8 @@ type Rules struct {
 	IdleTimeout time.Duration
 	// CleanupAfter is how long after the end an owned sandbox stays.
 	CleanupAfter time.Duration
+	// LeaseTTL is how long an agent without an incarnation keeps its leases.
+	LeaseTTL time.Duration
 }
 
 // FirstPhase is the state that a new incarnation works in, as in its journal: PENDING until

@@ -778,6 +778,15 @@ const (
 	AgentEventType_AGENT_DELETED       AgentEventType = 16
 	// The container of its own sandbox was gone, so the agent gets a new one.
 	AgentEventType_AGENT_MOVED AgentEventType = 17
+	// The agent asks for resources. AGENT_GRANTED or AGENT_CONFLICT is committed with it.
+	AgentEventType_AGENT_MANIFEST AgentEventType = 20
+	// The agent holds them from now on. The position of the event is their fencing number.
+	AgentEventType_AGENT_GRANTED AgentEventType = 21
+	// Other agents hold what it asks for, or wait for it.
+	AgentEventType_AGENT_CONFLICT AgentEventType = 22
+	AgentEventType_AGENT_RELEASED AgentEventType = 23
+	// It had no running program for lease_ttl.
+	AgentEventType_AGENT_LEASES_EXPIRED AgentEventType = 24
 	// Of the agent init only. An agent of the class crashed.
 	AgentEventType_AGENT_CLASS_CRASHED AgentEventType = 40
 	// No new agent of the class is begun until a time.
@@ -809,6 +818,11 @@ var (
 		15: "AGENT_ENDED",
 		16: "AGENT_DELETED",
 		17: "AGENT_MOVED",
+		20: "AGENT_MANIFEST",
+		21: "AGENT_GRANTED",
+		22: "AGENT_CONFLICT",
+		23: "AGENT_RELEASED",
+		24: "AGENT_LEASES_EXPIRED",
 		40: "AGENT_CLASS_CRASHED",
 		41: "AGENT_BREAKER_OPENED",
 		42: "AGENT_BREAKER_CANARY",
@@ -833,6 +847,11 @@ var (
 		"AGENT_ENDED":                  15,
 		"AGENT_DELETED":                16,
 		"AGENT_MOVED":                  17,
+		"AGENT_MANIFEST":               20,
+		"AGENT_GRANTED":                21,
+		"AGENT_CONFLICT":               22,
+		"AGENT_RELEASED":               23,
+		"AGENT_LEASES_EXPIRED":         24,
 		"AGENT_CLASS_CRASHED":          40,
 		"AGENT_BREAKER_OPENED":         41,
 		"AGENT_BREAKER_CANARY":         42,
@@ -865,6 +884,114 @@ func (x AgentEventType) Number() protoreflect.EnumNumber {
 // Deprecated: Use AgentEventType.Descriptor instead.
 func (AgentEventType) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+// LeaseMode says with whom a lease can be shared.
+type LeaseMode int32
+
+const (
+	LeaseMode_LEASE_MODE_UNSPECIFIED LeaseMode = 0
+	// With agents that share it.
+	LeaseMode_LEASE_MODE_SHARED LeaseMode = 1
+	// With nobody.
+	LeaseMode_LEASE_MODE_EXCLUSIVE LeaseMode = 2
+)
+
+// Enum value maps for LeaseMode.
+var (
+	LeaseMode_name = map[int32]string{
+		0: "LEASE_MODE_UNSPECIFIED",
+		1: "LEASE_MODE_SHARED",
+		2: "LEASE_MODE_EXCLUSIVE",
+	}
+	LeaseMode_value = map[string]int32{
+		"LEASE_MODE_UNSPECIFIED": 0,
+		"LEASE_MODE_SHARED":      1,
+		"LEASE_MODE_EXCLUSIVE":   2,
+	}
+)
+
+func (x LeaseMode) Enum() *LeaseMode {
+	p := new(LeaseMode)
+	*p = x
+	return p
+}
+
+func (x LeaseMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+}
+
+func (LeaseMode) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[12]
+}
+
+func (x LeaseMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseMode.Descriptor instead.
+func (LeaseMode) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+// LeaseVerdict is the answer to a manifest.
+type LeaseVerdict int32
+
+const (
+	LeaseVerdict_LEASE_VERDICT_UNSPECIFIED LeaseVerdict = 0
+	// It holds all of it.
+	LeaseVerdict_LEASE_VERDICT_GRANTED LeaseVerdict = 1
+	// It is queued, and keeps what it holds: it is older than all that it waits for.
+	LeaseVerdict_LEASE_VERDICT_WAIT LeaseVerdict = 2
+	// It has lost what it held, and has to ask again when it is woken.
+	LeaseVerdict_LEASE_VERDICT_DIE LeaseVerdict = 3
+)
+
+// Enum value maps for LeaseVerdict.
+var (
+	LeaseVerdict_name = map[int32]string{
+		0: "LEASE_VERDICT_UNSPECIFIED",
+		1: "LEASE_VERDICT_GRANTED",
+		2: "LEASE_VERDICT_WAIT",
+		3: "LEASE_VERDICT_DIE",
+	}
+	LeaseVerdict_value = map[string]int32{
+		"LEASE_VERDICT_UNSPECIFIED": 0,
+		"LEASE_VERDICT_GRANTED":     1,
+		"LEASE_VERDICT_WAIT":        2,
+		"LEASE_VERDICT_DIE":         3,
+	}
+)
+
+func (x LeaseVerdict) Enum() *LeaseVerdict {
+	p := new(LeaseVerdict)
+	*p = x
+	return p
+}
+
+func (x LeaseVerdict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseVerdict) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
+}
+
+func (LeaseVerdict) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[13]
+}
+
+func (x LeaseVerdict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseVerdict.Descriptor instead.
+func (LeaseVerdict) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 // MessageKind says what a message is about.
@@ -919,11 +1046,11 @@ func (x MessageKind) String() string {
 }
 
 func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
 }
 
 func (MessageKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[12]
+	return &file_agbox_v1_agent_proto_enumTypes[14]
 }
 
 func (x MessageKind) Number() protoreflect.EnumNumber {
@@ -932,7 +1059,7 @@ func (x MessageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageKind.Descriptor instead.
 func (MessageKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
@@ -975,7 +1102,9 @@ type AgentSpec struct {
 	CleanupAfter *durationpb.Duration `protobuf:"bytes,21,opt,name=cleanup_after,json=cleanupAfter,proto3" json:"cleanup_after,omitempty"`
 	// File of the host that says what to do, at most 64 KiB. The program finds a copy, as the
 	// file is when the agent is spawned, at the path in AGBOX_WORK.
-	Work          string `protobuf:"bytes,22,opt,name=work,proto3" json:"work,omitempty"`
+	Work string `protobuf:"bytes,22,opt,name=work,proto3" json:"work,omitempty"`
+	// How long an agent without a running program keeps its leases. Unset means 5 minutes.
+	LeaseTtl      *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1155,6 +1284,13 @@ func (x *AgentSpec) GetWork() string {
 		return x.Work
 	}
 	return ""
+}
+
+func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseTtl
+	}
+	return nil
 }
 
 // AgentProbes says which checks of the program the supervisor makes, also without a daemon.
@@ -1951,6 +2087,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Wake
 	//	*AgentEvent_Checkpoint
 	//	*AgentEvent_Progress
+	//	*AgentEvent_Lease
 	//	*AgentEvent_Done
 	//	*AgentEvent_Kill
 	//	*AgentEvent_Gauge
@@ -2131,6 +2268,15 @@ func (x *AgentEvent) GetProgress() *AgentProgress {
 	return nil
 }
 
+func (x *AgentEvent) GetLease() *AgentLeases {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Lease); ok {
+			return x.Lease
+		}
+	}
+	return nil
+}
+
 func (x *AgentEvent) GetDone() *AgentDone {
 	if x != nil {
 		if x, ok := x.Details.(*AgentEvent_Done); ok {
@@ -2208,6 +2354,10 @@ type AgentEvent_Progress struct {
 	Progress *AgentProgress `protobuf:"bytes,27,opt,name=progress,proto3,oneof"`
 }
 
+type AgentEvent_Lease struct {
+	Lease *AgentLeases `protobuf:"bytes,28,opt,name=lease,proto3,oneof"`
+}
+
 type AgentEvent_Done struct {
 	Done *AgentDone `protobuf:"bytes,30,opt,name=done,proto3,oneof"`
 }
@@ -2241,6 +2391,8 @@ func (*AgentEvent_Wake) isAgentEvent_Details() {}
 func (*AgentEvent_Checkpoint) isAgentEvent_Details() {}
 
 func (*AgentEvent_Progress) isAgentEvent_Details() {}
+
+func (*AgentEvent_Lease) isAgentEvent_Details() {}
 
 func (*AgentEvent_Done) isAgentEvent_Details() {}
 
@@ -3030,6 +3182,152 @@ func (x *AgentProgress) GetRefused() *AgentUsage {
 	return nil
 }
 
+// AgentLease is a resource that an agent holds or asks for.
+type AgentLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For example "file:/workspace/main.go", "service:db" or any other word.
+	Resource string    `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Mode     LeaseMode `protobuf:"varint,2,opt,name=mode,proto3,enum=agbox.v1.LeaseMode" json:"mode,omitempty"`
+	// Fencing number: greater than that of every earlier lease of the resource that conflicts
+	// with this one. 0 in events, and if the agent does not hold it.
+	Fence         uint64 `protobuf:"varint,3,opt,name=fence,proto3" json:"fence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentLease) Reset() {
+	*x = AgentLease{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentLease) ProtoMessage() {}
+
+func (x *AgentLease) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
+func (*AgentLease) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AgentLease) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *AgentLease) GetMode() LeaseMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LeaseMode_LEASE_MODE_UNSPECIFIED
+}
+
+func (x *AgentLease) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+// AgentLeases is a change of what an agent holds or asks for.
+type AgentLeases struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is asked for, granted, released or expired.
+	Leases []*AgentLease `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	// Of AGENT_CONFLICT.
+	Verdict LeaseVerdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=agbox.v1.LeaseVerdict" json:"verdict,omitempty"`
+	// Of AGENT_CONFLICT: ids of agents that hold or wait for it, oldest first, at most 16.
+	Blockers []string `protobuf:"bytes,3,rep,name=blockers,proto3" json:"blockers,omitempty"`
+	// Of AGENT_RELEASED: it asks for nothing any more either.
+	Dropped bool `protobuf:"varint,4,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// A sentence about the cause, for people.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentLeases) Reset() {
+	*x = AgentLeases{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentLeases) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentLeases) ProtoMessage() {}
+
+func (x *AgentLeases) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
+func (*AgentLeases) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AgentLeases) GetLeases() []*AgentLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *AgentLeases) GetVerdict() LeaseVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return LeaseVerdict_LEASE_VERDICT_UNSPECIFIED
+}
+
+func (x *AgentLeases) GetBlockers() []string {
+	if x != nil {
+		return x.Blockers
+	}
+	return nil
+}
+
+func (x *AgentLeases) GetDropped() bool {
+	if x != nil {
+		return x.Dropped
+	}
+	return false
+}
+
+func (x *AgentLeases) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // AgentDone is the reported or decided outcome.
 type AgentDone struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3046,7 +3344,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3356,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3369,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -3114,7 +3412,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3424,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3437,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -3170,7 +3468,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3480,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3493,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3241,7 +3539,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3551,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3564,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3314,7 +3612,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3624,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3637,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -3455,7 +3753,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3765,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3778,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3704,7 +4002,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\t\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\t\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -3730,7 +4028,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
-	"^[^\\x00]*$R\x04work\x1a7\n" +
+	"^[^\\x00]*$R\x04work\x12@\n" +
+	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
@@ -3798,7 +4097,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xbc\a\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xeb\a\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -3821,7 +4120,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x1a \x01(\v2\x19.agbox.v1.AgentCheckpointH\x00R\n" +
 	"checkpoint\x125\n" +
-	"\bprogress\x18\x1b \x01(\v2\x17.agbox.v1.AgentProgressH\x00R\bprogress\x12)\n" +
+	"\bprogress\x18\x1b \x01(\v2\x17.agbox.v1.AgentProgressH\x00R\bprogress\x12-\n" +
+	"\x05lease\x18\x1c \x01(\v2\x15.agbox.v1.AgentLeasesH\x00R\x05lease\x12)\n" +
 	"\x04done\x18\x1e \x01(\v2\x13.agbox.v1.AgentDoneH\x00R\x04done\x12)\n" +
 	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
@@ -3906,7 +4206,18 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\x05 \x01(\x04R\ttoolCalls\x12!\n" +
 	"\flast_message\x18\x06 \x01(\tR\vlastMessage\x12.\n" +
-	"\arefused\x18\a \x01(\v2\x14.agbox.v1.AgentUsageR\arefused\"\x90\x01\n" +
+	"\arefused\x18\a \x01(\v2\x14.agbox.v1.AgentUsageR\arefused\"g\n" +
+	"\n" +
+	"AgentLease\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12'\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x13.agbox.v1.LeaseModeR\x04mode\x12\x14\n" +
+	"\x05fence\x18\x03 \x01(\x04R\x05fence\"\xbd\x01\n" +
+	"\vAgentLeases\x12,\n" +
+	"\x06leases\x18\x01 \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x120\n" +
+	"\averdict\x18\x02 \x01(\x0e2\x16.agbox.v1.LeaseVerdictR\averdict\x12\x1a\n" +
+	"\bblockers\x18\x03 \x03(\tR\bblockers\x12\x18\n" +
+	"\adropped\x18\x04 \x01(\bR\adropped\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\x90\x01\n" +
 	"\tAgentDone\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.agbox.v1.AgentOutcomeR\aoutcome\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
@@ -4058,7 +4369,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\xf5\x03\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\xde\x04\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -4078,11 +4389,25 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13AGENT_DONE_REPORTED\x10\x0e\x12\x0f\n" +
 	"\vAGENT_ENDED\x10\x0f\x12\x11\n" +
 	"\rAGENT_DELETED\x10\x10\x12\x0f\n" +
-	"\vAGENT_MOVED\x10\x11\x12\x17\n" +
+	"\vAGENT_MOVED\x10\x11\x12\x12\n" +
+	"\x0eAGENT_MANIFEST\x10\x14\x12\x11\n" +
+	"\rAGENT_GRANTED\x10\x15\x12\x12\n" +
+	"\x0eAGENT_CONFLICT\x10\x16\x12\x12\n" +
+	"\x0eAGENT_RELEASED\x10\x17\x12\x18\n" +
+	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
-	"\x14AGENT_BREAKER_CLOSED\x10+*\xc5\x01\n" +
+	"\x14AGENT_BREAKER_CLOSED\x10+*X\n" +
+	"\tLeaseMode\x12\x1a\n" +
+	"\x16LEASE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11LEASE_MODE_SHARED\x10\x01\x12\x18\n" +
+	"\x14LEASE_MODE_EXCLUSIVE\x10\x02*w\n" +
+	"\fLeaseVerdict\x12\x1d\n" +
+	"\x19LEASE_VERDICT_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15LEASE_VERDICT_GRANTED\x10\x01\x12\x16\n" +
+	"\x12LEASE_VERDICT_WAIT\x10\x02\x12\x15\n" +
+	"\x11LEASE_VERDICT_DIE\x10\x03*\xc5\x01\n" +
 	"\vMessageKind\x12\x1c\n" +
 	"\x18MESSAGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MESSAGE_KIND_TEXT\x10\x01\x12\x17\n" +
@@ -4104,8 +4429,8 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -4119,134 +4444,143 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentReady)(0),               // 9: agbox.v1.AgentReady
 	(AgentRevival)(0),             // 10: agbox.v1.AgentRevival
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
-	(MessageKind)(0),              // 12: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 13: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 14: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 15: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 16: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 17: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 18: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 19: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 20: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 21: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 22: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 23: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 24: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 25: agbox.v1.AgentSpawned
-	(*AgentMoved)(nil),            // 26: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 27: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 28: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 29: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 30: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 31: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 32: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 33: agbox.v1.AgentProgress
-	(*AgentDone)(nil),             // 34: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 35: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 36: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 37: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 38: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 39: agbox.v1.Agent
-	nil,                           // 40: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 41: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 42: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(LeaseMode)(0),                // 12: agbox.v1.LeaseMode
+	(LeaseVerdict)(0),             // 13: agbox.v1.LeaseVerdict
+	(MessageKind)(0),              // 14: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 15: agbox.v1.AgentSpec
+	(*AgentProbes)(nil),           // 16: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 17: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 18: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 19: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 20: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 21: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 22: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 23: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 24: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 25: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 26: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 27: agbox.v1.AgentSpawned
+	(*AgentMoved)(nil),            // 28: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 29: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 30: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 31: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 32: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 33: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 34: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 35: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 36: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 37: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 38: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 39: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 40: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 41: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 42: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 43: agbox.v1.Agent
+	nil,                           // 44: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 45: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 46: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	40, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	16, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	17, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	18, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	19, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	21, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	23, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	14, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	22, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	43, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	43, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	15, // 13: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	15, // 14: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	15, // 15: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	43, // 16: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	43, // 17: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	43, // 18: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	43, // 19: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	43, // 20: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	43, // 21: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	43, // 22: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	43, // 23: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	43, // 24: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	43, // 25: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	43, // 26: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	43, // 27: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	43, // 28: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	20, // 29: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	41, // 30: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	43, // 31: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	43, // 32: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	43, // 33: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	43, // 34: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	43, // 35: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	42, // 36: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	43, // 37: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	43, // 38: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 39: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	44, // 40: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 41: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	25, // 42: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	27, // 43: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	29, // 44: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	30, // 45: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	31, // 46: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	32, // 47: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	33, // 48: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	34, // 49: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	35, // 50: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	36, // 51: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	37, // 52: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	26, // 53: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	32, // 54: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	8,  // 55: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	28, // 56: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 57: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 58: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 59: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	44, // 60: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 61: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	28, // 62: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	28, // 63: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	28, // 64: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	5,  // 65: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 66: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 67: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 68: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	43, // 69: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	44, // 70: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	12, // 71: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	44, // 72: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,  // 73: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 74: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	44, // 75: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	44, // 76: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	44, // 77: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	44, // 78: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	33, // 79: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	32, // 80: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 81: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 82: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 83: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	44, // 84: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	13, // 85: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	29, // 86: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	43, // 87: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	88, // [88:88] is the sub-list for method output_type
-	88, // [88:88] is the sub-list for method input_type
-	88, // [88:88] is the sub-list for extension type_name
-	88, // [88:88] is the sub-list for extension extendee
-	0,  // [0:88] is the sub-list for field type_name
+	44, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	18, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	19, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	20, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	21, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	23, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	25, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	16, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	24, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	47, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	47, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	47, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	17, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	17, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	17, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	47, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	47, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	47, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	47, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	47, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	47, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	47, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	47, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	47, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	47, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	47, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	47, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	47, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	22, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	45, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	47, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	47, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	47, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	47, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	47, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	46, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	47, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	47, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	11, // 40: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	48, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,  // 42: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	27, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	29, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	31, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	32, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	33, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	34, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	35, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	37, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	38, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	39, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	40, // 53: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	41, // 54: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	28, // 55: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	34, // 56: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	8,  // 57: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	30, // 58: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 59: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 60: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 61: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	48, // 62: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	7,  // 63: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	30, // 64: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	30, // 65: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	30, // 66: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	12, // 67: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	36, // 68: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	13, // 69: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,  // 70: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 71: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 72: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 73: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	47, // 74: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	48, // 75: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	14, // 76: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	48, // 77: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,  // 78: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 79: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	48, // 80: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	48, // 81: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	48, // 82: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	48, // 83: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	35, // 84: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	34, // 85: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 86: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 87: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 88: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	48, // 89: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	15, // 90: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	31, // 91: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	47, // 92: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	93, // [93:93] is the sub-list for method output_type
+	93, // [93:93] is the sub-list for method input_type
+	93, // [93:93] is the sub-list for extension type_name
+	93, // [93:93] is the sub-list for extension extendee
+	0,  // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -4263,6 +4597,7 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Wake)(nil),
 		(*AgentEvent_Checkpoint)(nil),
 		(*AgentEvent_Progress)(nil),
+		(*AgentEvent_Lease)(nil),
 		(*AgentEvent_Done)(nil),
 		(*AgentEvent_Kill)(nil),
 		(*AgentEvent_Gauge)(nil),
@@ -4270,14 +4605,14 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Moved)(nil),
 	}
 	file_agbox_v1_agent_proto_msgTypes[16].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[26].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   30,
+			NumEnums:      15,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
