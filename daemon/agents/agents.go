@@ -33,6 +33,8 @@ type Execs interface {
 	// Drain lets a running exec of an agent save its work. It is errdefs.ErrNotImplemented
 	// for a supervisor that is too old.
 	Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error
+	// Answer answers a request of a running exec of an agent.
+	Answer(ctx context.Context, sandboxID string, req *guestv1.AnswerRequest) error
 }
 
 // Runner runs incarnations. It has no goroutines: news come in those of the links, and all

@@ -22,6 +22,8 @@ type desk struct {
 	heard map[string]heard
 	// read has how far the journals were read, by exec id.
 	read map[string]place
+	// open has the open requests, by exec id.
+	open map[string]openRequests
 }
 
 // heard is what a supervisor has told.
@@ -40,7 +42,9 @@ type place struct {
 	tried uint64
 }
 
-func newDesk() *desk { return &desk{heard: make(map[string]heard), read: make(map[string]place)} }
+func newDesk() *desk {
+	return &desk{heard: make(map[string]heard), read: make(map[string]place), open: make(map[string]openRequests)}
+}
 
 // Told receives what a supervisor knows about an incarnation. A supervisor is believed only
 // about incarnations in its sandbox.
@@ -52,8 +56,9 @@ func (r *Runner) Told(lk *links.Link, news *guestv1.IncarnationNews) {
 	r.desk.mu.Lock()
 	before, known := r.desk.heard[news.GetExecId()]
 	r.desk.heard[news.GetExecId()] = heard{lk, news, r.now()}
+	asked := r.desk.askedLocked(lk, news)
 	r.desk.mu.Unlock()
-	if !known || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||
+	if !known || asked || before.news.GetRows() != news.GetRows() || before.news.GetReady() != news.GetReady() ||
 		before.news.GetHung() != news.GetHung() || a.Liveness != liveness(a, news) {
 		r.enqueue(a.ID)
 	}
@@ -96,6 +101,11 @@ func (r *Runner) Silent(lk *links.Link) {
 			delete(r.desk.heard, id)
 		}
 	}
+	for id, open := range r.desk.open {
+		if open.link == lk {
+			delete(r.desk.open, id)
+		}
+	}
 }
 
 // See adds to an observation what the supervisor has told about the incarnation of an
@@ -108,7 +118,7 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 		seen.Unknown = true
 		return
 	}
-	seen.Ready = h.news.GetReady()
+	seen.Ready, seen.Asked = h.news.GetReady(), len(r.desk.open[a.Incarnation.ExecID].byNumber) > 0
 	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
 	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }
@@ -144,6 +154,7 @@ func (r *Runner) Forget(a ledger.Agent, ended *agent.Incarnation) {
 	defer r.desk.mu.Unlock()
 	delete(r.desk.heard, ended.ExecID)
 	delete(r.desk.read, ended.ExecID)
+	delete(r.desk.open, ended.ExecID)
 }
 
 // Ready returns the result of the readiness probe of an incarnation. It is nil if it has

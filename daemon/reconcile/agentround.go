@@ -45,6 +45,7 @@ type agentWork struct {
 // stopped in rounds of their own.
 func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 	w := l.agentWork(id)
+	answered := false
 	for range maxSteps {
 		a, exists := l.ledger.Agent(id)
 		if !exists || ctx.Err() != nil {
@@ -58,6 +59,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			return l.agentFailed(ctx, a, w, "observe", err)
 		}
 		seen.Ensured, seen.EnsuredAt = w.ensured, w.ensuredAt
+		seen.Asked = seen.Asked && !answered
 		seen.Draining = a.Incarnation != nil && a.Incarnation.ExecID == w.drained
 		step := agent.Next(a.Record, seen, agent.RulesOf(a.Spec), l.now())
 		if step.Do == agent.Rest {
@@ -77,6 +79,8 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			w.ensured, w.ensuredAt = w.ensured+1, l.now()
 		case agent.Start:
 			w.ensured = 0
+		case agent.Answer:
+			answered = true
 		}
 		waits, err := l.applyAgent(ctx, a, w, step, exec)
 		if err != nil {
@@ -160,6 +164,8 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		return false, l.startIncarnation(ctx, a)
 	case agent.Consume:
 		return false, l.agents.Consume(ctx, a)
+	case agent.Answer:
+		return false, l.agents.Answer(ctx, a)
 	case agent.Collect:
 		return false, l.collect(ctx, a, exec)
 	case agent.Kill:

@@ -151,6 +151,9 @@ type Agents interface {
 	Ready(execID string) *bool
 	// Consume records what the running incarnation has reported.
 	Consume(ctx context.Context, a ledger.Agent) error
+	// Answer decides about the requests of the running incarnation. Those about which it cannot
+	// decide yet stay open, and are offered again when the agent is enqueued.
+	Answer(ctx context.Context, a ledger.Agent) error
 	// End returns the events that record the end of an incarnation, whose exec has ended.
 	// They must be recorded together, and then Forget called.
 	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) ([]*agboxv1.AgentEvent, error)

@@ -27,7 +27,7 @@ const (
 	exitDrain   = 75
 )
 
-// timeout bounds a request. A report waits for the disk of the host.
+// timeout bounds a report, which waits for the disk of the host.
 const timeout = 30 * time.Second
 
 const help = `agbox-agent reports what an agent does to agbox. It works in the program of an agent.
@@ -56,6 +56,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
+  agbox-agent children                    print the agents that this one has spawned, one a line: id, state, name, message
   agbox-agent serve-health [--port PORT]  answer GET /healthz and /readyz on 127.0.0.1:8086 from what was reported, until
                                           this incarnation ends
   agbox-agent api OP [JSON]               send any request, and print the answer
@@ -119,6 +120,12 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	if request["op"] == "hello" || args[0] == "api" {
 		_, _ = stdout.Write(raw)
 	}
+	if command, known := requestCommands[args[0]]; known && got.OK {
+		if err := showResult(command, raw, stdout); err != nil {
+			_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+			return exitFailed
+		}
+	}
 	if got.OK {
 		if args[0] == "turn" && got.Result.Notice != "" {
 			_, _ = fmt.Fprintln(stdout, got.Result.Notice)
@@ -180,6 +187,12 @@ func parse(args []string, stdin io.Reader) (request map[string]any, body []byte,
 	case "checkpoint":
 		return parseCheckpoint(args[1:], stdin)
 	default:
+		if command, known := requestCommands[args[0]]; known {
+			if request, err = command.parse(args[1:]); err == nil {
+				request["op"] = args[0]
+			}
+			return request, nil, err
+		}
 		request, err = parseReport(args[0], args[1:])
 	}
 	return request, nil, err
@@ -251,14 +264,20 @@ func ask(ctx context.Context, socket string, request map[string]any, body []byte
 	if err != nil {
 		return got, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
+	until := time.Now().Add(timeout)
+	if op, _ := request["op"].(string); requestCommands[op].parse != nil {
+		until = time.Time{} // the daemon may be away, or wait for something
+	} else {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, until)
+		defer cancel()
+	}
 	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return got, nil, err
 	}
 	defer func() { _ = c.Close() }()
-	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+	if err := c.SetDeadline(until); err != nil {
 		return got, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()

@@ -55,6 +55,26 @@ func invalidNews(n *guestv1.IncarnationNews) string {
 		return "a time that is too long"
 	case len(n.GetLifecycle()) > maxState:
 		return "the name of a state that is too long"
+	case len(n.GetRequests()) > MaxRequests || len(n.GetOpenRequests()) > MaxRequests:
+		return "more requests than an incarnation may have"
+	}
+	for _, r := range n.GetRequests() {
+		if r.GetNumber() == 0 || len(r.GetOp()) > maxState {
+			return "a request that is not valid"
+		}
 	}
 	return ""
+}
+
+// MaxRequests is more than the number of open requests that an incarnation may have.
+const MaxRequests = 1 << 8
+
+// Answer answers a request of an incarnation. False means that nobody waits for the answer
+// any more.
+func (c *Conn) Answer(ctx context.Context, req *guestv1.AnswerRequest) (bool, error) {
+	reply, err := c.agents.Answer(ctx, req)
+	if err != nil {
+		return false, c.explain(ctx, err)
+	}
+	return reply.GetWaits(), nil
 }

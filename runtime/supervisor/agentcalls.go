@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 
 	"google.golang.org/grpc/codes"
@@ -35,10 +36,14 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 // ends with its connection or when the supervisor stops.
 func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, stream guestv1.Agents_FollowServer) error {
 	err := v.s.agents.Follow(ctx, func(n agents.News) error {
-		return stream.Send(&guestv1.FollowResponse{News: &guestv1.IncarnationNews{
+		news := &guestv1.IncarnationNews{
 			ExecId: n.ExecID, Rows: n.Rows, SilentMs: uint64(n.Silent.Milliseconds()), Armed: n.Armed, Lifecycle: n.Lifecycle,
-			Ready: n.Ready, Hung: n.Hung,
-		}})
+			Ready: n.Ready, Hung: n.Hung, OpenRequests: n.Open,
+		}
+		for _, r := range n.Requests {
+			news.Requests = append(news.Requests, &guestv1.AgentRequest{Number: r.Number, Op: r.Op, Json: r.Body})
+		}
+		return stream.Send(&guestv1.FollowResponse{News: news})
 	})
 	switch {
 	case errors.Is(err, agents.ErrManyFollowers):
@@ -47,4 +52,13 @@ func (v *agentService) Follow(ctx context.Context, _ *guestv1.FollowRequest, str
 		return status.Error(codes.Aborted, err.Error())
 	}
 	return err
+}
+
+// Answer answers a request of an incarnation.
+func (v *agentService) Answer(_ context.Context, req *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
+	if req.GetCode() == "" && !json.Valid(req.GetJson()) {
+		return nil, status.Error(codes.InvalidArgument, "the answer is no JSON")
+	}
+	waits := v.s.agents.Answer(req.GetExecId(), req.GetNumber(), agents.Decision{Result: req.GetJson(), Code: req.GetCode(), Message: req.GetMessage()})
+	return &guestv1.AnswerResponse{Waits: waits}, nil
 }

@@ -16,3 +16,11 @@ func (r *Runner) Drain(ctx context.Context, sandboxID string, req *guestv1.Drain
 		return lk.Conn.Drain(ctx, req)
 	})
 }
+
+// Answer answers a request of an incarnation, which need not wait for it any more.
+func (r *Runner) Answer(ctx context.Context, sandboxID string, req *guestv1.AnswerRequest) error {
+	return r.tell(ctx, sandboxID, req.GetExecId(), func(ctx context.Context, lk *links.Link) (bool, error) {
+		_, err := lk.Conn.Answer(ctx, req)
+		return true, err
+	})
+}

@@ -39,6 +39,10 @@ func (storyteller) Drain(context.Context, *guestv1.DrainRequest) (*guestv1.Drain
 	return new(guestv1.DrainResponse), nil
 }
 
+func (storyteller) Answer(context.Context, *guestv1.AnswerRequest) (*guestv1.AnswerResponse, error) {
+	return new(guestv1.AnswerResponse), nil
+}
+
 var _ guestv1.AgentsService = storyteller{} // else it is not served
 
 // listener keeps what it is told.
@@ -77,6 +81,7 @@ func TestALinkTellsAboutIncarnations(t *testing.T) {
 func TestASupervisorThatTellsNonsenseIsCutOff(t *testing.T) {
 	for _, news := range []*guestv1.IncarnationNews{
 		{ExecId: "../x"}, {ExecId: "x", Rows: 1 << 40}, {ExecId: "x", SilentMs: 1 << 63}, {ExecId: "x", Lifecycle: "A state with a name that nobody has"},
+		{ExecId: "x", Requests: []*guestv1.AgentRequest{{Op: "wait"}}}, {ExecId: "x", OpenRequests: make([]uint64, 1000)},
 	} {
 		b := guesttest.New(t)
 		l := listening(b)

@@ -36,11 +36,13 @@ const (
 	RemoveSandbox
 	// Emit: append Step.Event.
 	Emit
+	// Answer: decide about what the incarnation asks.
+	Answer
 	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
 	Move
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "move"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "answer", "move"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -93,6 +95,9 @@ type Seen struct {
 	Exec      Exec
 	// Unread means that the incarnation has reported what was not consumed.
 	Unread bool
+	// Asked means that the incarnation has requests about which nothing was decided in this
+	// round.
+	Asked bool
 	// Ready means that the readiness probe of the incarnation succeeds.
 	Ready bool
 	// Services means that a service still runs that the incarnation must be without.
@@ -225,6 +230,9 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	}
 	if seen.Unread {
 		return Step{Do: Consume}
+	}
+	if seen.Asked { // after what it reported before
+		return Step{Do: Answer}
 	}
 	if seen.Ending || seen.Draining || seen.Unknown {
 		return Step{} // its end, or a new link, calls again

@@ -123,7 +123,12 @@ type IncarnationNews struct {
 	// input and output for a beat_interval_ms.
 	Hung bool `protobuf:"varint,6,opt,name=hung,proto3" json:"hung,omitempty"`
 	// The result of its readiness probe. Unset if it has none.
-	Ready         *bool `protobuf:"varint,16,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	Ready *bool `protobuf:"varint,16,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
+	// The requests that this stream has not told before, by ascending number. A new stream
+	// tells all that are open again.
+	Requests []*AgentRequest `protobuf:"bytes,20,rep,name=requests,proto3" json:"requests,omitempty"`
+	// The numbers of all open requests: those that were told, and those that will be.
+	OpenRequests  []uint64 `protobuf:"varint,21,rep,packed,name=open_requests,json=openRequests,proto3" json:"open_requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -207,6 +212,208 @@ func (x *IncarnationNews) GetReady() bool {
 	return false
 }
 
+func (x *IncarnationNews) GetRequests() []*AgentRequest {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *IncarnationNews) GetOpenRequests() []uint64 {
+	if x != nil {
+		return x.OpenRequests
+	}
+	return nil
+}
+
+// AgentRequest is what an incarnation asks of the daemon.
+type AgentRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1, 2, 3, ... within the incarnation.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Op     string `protobuf:"bytes,2,opt,name=op,proto3" json:"op,omitempty"`
+	// A JSON object with the fields of the request, without its op, id and token.
+	Json          []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentRequest) Reset() {
+	*x = AgentRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentRequest) ProtoMessage() {}
+
+func (x *AgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentRequest.ProtoReflect.Descriptor instead.
+func (*AgentRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AgentRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AgentRequest) GetOp() string {
+	if x != nil {
+		return x.Op
+	}
+	return ""
+}
+
+func (x *AgentRequest) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+// AnswerRequest has the answer to a request of an incarnation.
+type AnswerRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	ExecId string                 `protobuf:"bytes,1,opt,name=exec_id,json=execId,proto3" json:"exec_id,omitempty"`
+	Number uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The result, a JSON object. Ignored if there is a code.
+	Json []byte `protobuf:"bytes,3,opt,name=json,proto3" json:"json,omitempty"`
+	// Why it is refused: a code for programs, and a sentence for people. Both are empty if it
+	// is not.
+	Code          string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerRequest) Reset() {
+	*x = AnswerRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerRequest) ProtoMessage() {}
+
+func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
+func (*AnswerRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AnswerRequest) GetExecId() string {
+	if x != nil {
+		return x.ExecId
+	}
+	return ""
+}
+
+func (x *AnswerRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AnswerRequest) GetJson() []byte {
+	if x != nil {
+		return x.Json
+	}
+	return nil
+}
+
+func (x *AnswerRequest) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *AnswerRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type AnswerResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// False if nobody waits for the answer any more.
+	Waits         bool `protobuf:"varint,1,opt,name=waits,proto3" json:"waits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerResponse) Reset() {
+	*x = AnswerResponse{}
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerResponse) ProtoMessage() {}
+
+func (x *AnswerResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerResponse.ProtoReflect.Descriptor instead.
+func (*AnswerResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AnswerResponse) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 // AgentBoot says whose incarnation an exec is, and what its supervisor must know to decide
 // without a daemon.
 type AgentBoot struct {
@@ -257,7 +464,7 @@ type AgentBoot struct {
 
 func (x *AgentBoot) Reset() {
 	*x = AgentBoot{}
-	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -269,7 +476,7 @@ func (x *AgentBoot) String() string {
 func (*AgentBoot) ProtoMessage() {}
 
 func (x *AgentBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -282,7 +489,7 @@ func (x *AgentBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBoot.ProtoReflect.Descriptor instead.
 func (*AgentBoot) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentBoot) GetAgentId() string {
@@ -455,7 +662,7 @@ type CallLimits struct {
 
 func (x *CallLimits) Reset() {
 	*x = CallLimits{}
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +674,7 @@ func (x *CallLimits) String() string {
 func (*CallLimits) ProtoMessage() {}
 
 func (x *CallLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +687,7 @@ func (x *CallLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallLimits.ProtoReflect.Descriptor instead.
 func (*CallLimits) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CallLimits) GetConnectMs() uint64 {
@@ -542,7 +749,7 @@ type Probes struct {
 
 func (x *Probes) Reset() {
 	*x = Probes{}
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +761,7 @@ func (x *Probes) String() string {
 func (*Probes) ProtoMessage() {}
 
 func (x *Probes) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +774,7 @@ func (x *Probes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probes.ProtoReflect.Descriptor instead.
 func (*Probes) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Probes) GetLiveness() *Probe {
@@ -625,7 +832,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_guest_v1_agent_proto_msgTypes[6]
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +844,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[6]
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +857,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Probe) GetPort() uint32 {
@@ -731,7 +938,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +950,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +963,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DrainRequest) GetExecId() string {
@@ -811,7 +1018,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1030,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1043,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DrainResponse) GetRunning() bool {
@@ -853,7 +1060,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x14guest/v1/agent.proto\x12\bguest.v1\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
-	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xc8\x01\n" +
+	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xa1\x02\n" +
 	"\x0fIncarnationNews\x12\x17\n" +
 	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x12\n" +
 	"\x04rows\x18\x02 \x01(\x04R\x04rows\x12\x1b\n" +
@@ -861,8 +1068,22 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x05armed\x18\x04 \x01(\bR\x05armed\x12\x1c\n" +
 	"\tlifecycle\x18\x05 \x01(\tR\tlifecycle\x12\x12\n" +
 	"\x04hung\x18\x06 \x01(\bR\x04hung\x12\x19\n" +
-	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01B\b\n" +
-	"\x06_ready\"\xbf\x06\n" +
+	"\x05ready\x18\x10 \x01(\bH\x00R\x05ready\x88\x01\x01\x122\n" +
+	"\brequests\x18\x14 \x03(\v2\x16.guest.v1.AgentRequestR\brequests\x12#\n" +
+	"\ropen_requests\x18\x15 \x03(\x04R\fopenRequestsB\b\n" +
+	"\x06_ready\"J\n" +
+	"\fAgentRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x0e\n" +
+	"\x02op\x18\x02 \x01(\tR\x02op\x12\x12\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\"\x82\x01\n" +
+	"\rAnswerRequest\x12\x17\n" +
+	"\aexec_id\x18\x01 \x01(\tR\x06execId\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04json\x18\x03 \x01(\fR\x04json\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
+	"\x0eAnswerResponse\x12\x14\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xbf\x06\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -933,10 +1154,11 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tbuffer_ms\x18\x05 \x01(\rR\bbufferMs\x12\x18\n" +
 	"\areports\x18\x06 \x01(\bR\areports\")\n" +
 	"\rDrainResponse\x12\x18\n" +
-	"\arunning\x18\x01 \x01(\bR\arunning2\x81\x01\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning2\xbe\x01\n" +
 	"\x06Agents\x12=\n" +
 	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01\x128\n" +
-	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
+	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponse\x12;\n" +
+	"\x06Answer\x12\x17.guest.v1.AnswerRequest\x1a\x18.guest.v1.AnswerResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
 
 var (
 	file_guest_v1_agent_proto_rawDescOnce sync.Once
@@ -950,36 +1172,42 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_guest_v1_agent_proto_goTypes = []any{
 	(*FollowRequest)(nil),   // 0: guest.v1.FollowRequest
 	(*FollowResponse)(nil),  // 1: guest.v1.FollowResponse
 	(*IncarnationNews)(nil), // 2: guest.v1.IncarnationNews
-	(*AgentBoot)(nil),       // 3: guest.v1.AgentBoot
-	(*CallLimits)(nil),      // 4: guest.v1.CallLimits
-	(*Probes)(nil),          // 5: guest.v1.Probes
-	(*Probe)(nil),           // 6: guest.v1.Probe
-	(*DrainRequest)(nil),    // 7: guest.v1.DrainRequest
-	(*DrainResponse)(nil),   // 8: guest.v1.DrainResponse
-	nil,                     // 9: guest.v1.CallLimits.ToolsMsEntry
+	(*AgentRequest)(nil),    // 3: guest.v1.AgentRequest
+	(*AnswerRequest)(nil),   // 4: guest.v1.AnswerRequest
+	(*AnswerResponse)(nil),  // 5: guest.v1.AnswerResponse
+	(*AgentBoot)(nil),       // 6: guest.v1.AgentBoot
+	(*CallLimits)(nil),      // 7: guest.v1.CallLimits
+	(*Probes)(nil),          // 8: guest.v1.Probes
+	(*Probe)(nil),           // 9: guest.v1.Probe
+	(*DrainRequest)(nil),    // 10: guest.v1.DrainRequest
+	(*DrainResponse)(nil),   // 11: guest.v1.DrainResponse
+	nil,                     // 12: guest.v1.CallLimits.ToolsMsEntry
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
-	2, // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
-	5, // 1: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
-	4, // 2: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
-	9, // 3: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
-	6, // 4: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
-	6, // 5: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
-	6, // 6: guest.v1.Probes.startup:type_name -> guest.v1.Probe
-	0, // 7: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	7, // 8: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
-	1, // 9: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	8, // 10: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	2,  // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
+	3,  // 1: guest.v1.IncarnationNews.requests:type_name -> guest.v1.AgentRequest
+	8,  // 2: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
+	7,  // 3: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
+	12, // 4: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
+	9,  // 5: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
+	9,  // 6: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
+	9,  // 7: guest.v1.Probes.startup:type_name -> guest.v1.Probe
+	0,  // 8: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
+	10, // 9: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
+	4,  // 10: guest.v1.Agents.Answer:input_type -> guest.v1.AnswerRequest
+	1,  // 11: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	11, // 12: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
+	5,  // 13: guest.v1.Agents.Answer:output_type -> guest.v1.AnswerResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_agent_proto_init() }
@@ -988,14 +1216,14 @@ func file_guest_v1_agent_proto_init() {
 		return
 	}
 	file_guest_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_guest_v1_agent_proto_msgTypes[3].OneofWrappers = []any{}
+	file_guest_v1_agent_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,6 +10,7 @@ import (
 type AgentsService interface {
 	Follow(context.Context, *FollowRequest, Agents_FollowServer) error
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
 }
 
 type Agents_FollowServer interface {
@@ -35,6 +36,13 @@ func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 				}
 				return svc.Drain(ctx, &req)
 			},
+			"Answer": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AnswerRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Answer(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"Follow": {
@@ -55,6 +63,7 @@ func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 type AgentsClient interface {
 	Follow(context.Context, *FollowRequest) (Agents_FollowClient, error)
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
 }
 
 type agentsClient struct {
@@ -99,6 +108,14 @@ func (x *agentsFollowClient) Recv() (*FollowResponse, error) {
 func (c *agentsClient) Drain(ctx context.Context, req *DrainRequest) (*DrainResponse, error) {
 	var resp DrainResponse
 	if err := c.client.Call(ctx, "guest.v1.Agents", "Drain", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *agentsClient) Answer(ctx context.Context, req *AnswerRequest) (*AnswerResponse, error) {
+	var resp AnswerResponse
+	if err := c.client.Call(ctx, "guest.v1.Agents", "Answer", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -77,14 +77,13 @@ type Server struct {
 	// mu guards the fields below, and incarnation.pulse.
 	// Held across I/O: the deadlines and ends of connections, neither of which waits. Both
 	// must follow the order in which connections change their owner.
-	mu       sync.Mutex
-	listener *net.UnixListener
-	closed   bool
-	byToken  map[string]*incarnation
-	byExec   map[string]string // the tokens
-	conns    conns
-	// followers has the channels that wake them.
-	followers map[chan struct{}]struct{}
+	mu        sync.Mutex
+	listener  *net.UnixListener
+	closed    bool
+	byToken   map[string]*incarnation
+	byExec    map[string]string // the tokens
+	conns     conns
+	followers map[*follower]struct{}
 }
 
 // New makes a Server. It does not listen yet.
@@ -92,7 +91,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, closing: make(chan struct{}),
 		byToken: make(map[string]*incarnation), byExec: make(map[string]string), conns: conns{owned: make(map[*incarnation][]*conn)},
-		followers: make(map[chan struct{}]struct{}),
+		followers: make(map[*follower]struct{}),
 	}
 }
 
@@ -295,6 +294,7 @@ type incarnation struct {
 	probing bool
 	// abort is when it must abort its calls, if it is drained, else zero.
 	abort time.Time
+	requests
 }
 
 // report checks a row and appends it to the journal. The error is a *refusal.

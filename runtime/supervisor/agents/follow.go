@@ -39,7 +39,14 @@ type News struct {
 	Ready *bool
 	// Hung means that it is silent and its processes do nothing.
 	Hung bool
+	// Requests are those that were not told before, and Open the numbers of all open ones.
+	Requests []Request
+	Open     []uint64
 }
+
+// follower has the channels that wake a call of Follow: after each change, and after each
+// request, which need not wait until newsEvery has passed.
+type follower struct{ changed, asked chan struct{} }
 
 // pulse is what followers are told about an incarnation. Server.mu guards it.
 type pulse struct {
@@ -68,7 +75,7 @@ func (in *incarnation) news(now time.Time) News {
 	}
 	return News{
 		ExecID: in.execID, Rows: p.rows, Silent: max(0, now.Sub(since)), Armed: !p.beat.IsZero(), Lifecycle: p.lifecycle,
-		Ready: p.ready, Hung: p.hung,
+		Ready: p.ready, Hung: p.hung, Open: in.openRequests(),
 	}
 }
 
@@ -76,17 +83,19 @@ func (in *incarnation) news(now time.Time) News {
 type told struct {
 	changes, beats uint64
 	at             time.Time
+	// request is the number of the newest request.
+	request uint64
 }
 
 // Follow sends the news of each running incarnation, then those of each that begins or
 // changes, until send fails, ctx ends or the server is closed. It runs in the goroutine of
 // its caller and starts none.
 func (s *Server) Follow(ctx context.Context, send func(News) error) error {
-	wake, err := s.subscribe()
+	f, err := s.subscribe()
 	if err != nil {
 		return err
 	}
-	defer s.unsubscribe(wake)
+	defer s.unsubscribe(f)
 	sent := make(map[*incarnation]told)
 	for {
 		news, again := s.unsent(sent, time.Now())
@@ -96,9 +105,9 @@ func (s *Server) Follow(ctx context.Context, send func(News) error) error {
 			}
 		}
 		if len(news) > 0 {
-			err = s.pause(ctx, nil, newsEvery)
+			err = s.pause(ctx, f.asked, newsEvery)
 		} else {
-			err = s.pause(ctx, wake, again)
+			err = s.pause(ctx, f.changed, again)
 		}
 		if err != nil {
 			return err
@@ -106,8 +115,7 @@ func (s *Server) Follow(ctx context.Context, send func(News) error) error {
 	}
 }
 
-// pause waits for the next change, at most for the time; 0 means for ever. Without a
-// channel for changes it waits for the time.
+// pause waits until something is sent, at most for the time; 0 means for ever.
 func (s *Server) pause(ctx context.Context, wake <-chan struct{}, length time.Duration) error {
 	var over <-chan time.Time
 	if length > 0 {
@@ -144,8 +152,15 @@ func (s *Server) unsent(sent map[*incarnation]told, now time.Time) (news []News,
 			}
 			continue
 		}
-		sent[in] = told{in.pulse.changes, in.pulse.beats, now}
-		news = append(news, in.news(now))
+		for more := true; more; {
+			n := in.news(now)
+			n.Requests, more = in.after(before.request)
+			if len(n.Requests) > 0 {
+				before.request = n.Requests[len(n.Requests)-1].Number
+			}
+			news = append(news, n)
+		}
+		sent[in] = told{in.pulse.changes, in.pulse.beats, now, before.request}
 	}
 	for in := range sent {
 		if !running[in] {
@@ -155,8 +170,8 @@ func (s *Server) unsent(sent map[*incarnation]told, now time.Time) (news []News,
 	return news, again
 }
 
-// subscribe returns a channel that gets a value after each change.
-func (s *Server) subscribe() (chan struct{}, error) {
+// subscribe makes a follower.
+func (s *Server) subscribe() (*follower, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -165,15 +180,15 @@ func (s *Server) subscribe() (chan struct{}, error) {
 	case len(s.followers) >= maxFollowers:
 		return nil, ErrManyFollowers
 	}
-	wake := make(chan struct{}, 1)
-	s.followers[wake] = struct{}{}
-	return wake, nil
+	f := &follower{make(chan struct{}, 1), make(chan struct{}, 1)}
+	s.followers[f] = struct{}{}
+	return f, nil
 }
 
-func (s *Server) unsubscribe(wake chan struct{}) {
+func (s *Server) unsubscribe(f *follower) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.followers, wake)
+	delete(s.followers, f)
 }
 
 // changed changes the pulse of an incarnation and wakes the followers.
@@ -185,10 +200,14 @@ func (s *Server) changed(in *incarnation, change func(*pulse)) {
 }
 
 func (s *Server) wakeLocked() {
-	for wake := range s.followers {
-		select {
-		case wake <- struct{}{}:
-		default: // it has not handled the last one yet
-		}
+	for f := range s.followers {
+		signal(f.changed)
+	}
+}
+
+func signal(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default: // it has not handled the last one yet
 	}
 }

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,7 +55,7 @@ func TestAFollowerGetsTheNewestNews(t *testing.T) {
 			}
 			for i := range news {
 				news[i].Lifecycle = journal.Booting
-				if got[i] != news[i] {
+				if !reflect.DeepEqual(got[i], news[i]) {
 					t.Errorf("%s: %+v; want %+v", what, got[i], news[i])
 				}
 			}

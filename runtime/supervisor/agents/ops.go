@@ -62,6 +62,9 @@ type request struct {
 	Step        uint64 `json:"step"`
 	ResumePoint string `json:"resume_point"`
 	Bytes       uint64 `json:"bytes"`
+	// TimeoutMs is how long a request to the daemon may wait for its answer, in milliseconds. 0
+	// means for ever.
+	TimeoutMs uint64 `json:"timeout_ms"`
 }
 
 // opHealth asks about the health of the program. It reports nothing.
@@ -100,6 +103,9 @@ const (
 	codeJournal = "NOT_STORED"
 	codeLarge   = "TOO_LARGE"
 	codeSaving  = "CHECKPOINT_IN_PROGRESS"
+	codeMany    = "TOO_MANY_REQUESTS"
+	codeBig     = "REQUEST_TOO_LARGE"
+	codeLate    = "NO_ANSWER_IN_TIME"
 )
 
 // sentences has what to do about a code.
@@ -108,6 +114,9 @@ var sentences = map[string]string{
 	codeLong:   fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
 	codeToken:  "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
 	codeLarge:  fmt.Sprintf("The state of a checkpoint has at most %d bytes: save less, for example names of files. The connection is closed.", checkpoint.MaxState),
+	codeMany:   fmt.Sprintf("The program has %d open requests, which is the limit: wait for an answer.", maxOpen),
+	codeBig:    fmt.Sprintf("A request has at most %d bytes: send less, for example names of files.", maxAsked),
+	codeLate:   "There was no answer in the time that the request allows. It may be repeated.",
 	codeSaving: "Another checkpoint of this incarnation is being saved: save one after the other.",
 }
 
@@ -147,7 +156,11 @@ func (s *Server) handle(c *conn, line []byte, rest *bufio.Reader, now time.Time)
 		} else {
 			in, err = s.identify(c, req.Token)
 		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case isRequest(req.Op):
+			reply, err = s.ask(c, in, rest, req, line)
+		default:
 			reply, err = in.do(req, row, now)
 		}
 		if in != nil {
@@ -232,7 +245,9 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
-		err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, done, health, drained.", req.Op)}
+		if !isRequest(req.Op) {
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
+		}
 	}
 	return req, row, err
 }
