@@ -4,6 +4,7 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"maps"
@@ -99,6 +100,10 @@ func environment(a ledger.Agent) map[string]string {
 	}
 	if model := a.Spec.GetModel(); model != "" {
 		env["AGBOX_MODEL"] = model
+	}
+	if hook := a.Spec.GetContextHook(); len(hook) > 0 {
+		raw, _ := json.Marshal(hook) // strings
+		env["AGBOX_CONTEXT_HOOK"] = string(raw)
 	}
 	if a.Last != nil {
 		env["AGBOX_PREVIOUS_EXIT_CODE"] = strconv.FormatInt(int64(a.Last.GetExitCode()), 10)

@@ -52,7 +52,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent checkpoint [--kind turn|step|pause] [--turn N] [--step N] [--resume-point TEXT] [FILE]
                                           save the work: a JSON object of at most 16 MiB, from FILE or standard input. Of kind pause it
                                           has checkpoint_id, resume_point, context, intent_backlog and resolution_strategy
-  agbox-agent hydrate                     print what is needed to go on: the newest checkpoint and the calls since then
+  agbox-agent hydrate                     print what is needed to go on: the newest checkpoint, the calls since then, and what the
+                                          context_hook of the agent adds
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
@@ -86,7 +87,7 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		_, err = parseEvery(args[1:])
 	case args[0] == "serve-health": // reads its arguments itself
 	case args[0] == "hydrate":
-		return hydrate(env, stdout, stderr)
+		return hydrate(ctx, env, stdout, stderr)
 	case args[0] == "tool":
 		err = tool.parse(args[1:])
 	default:

@@ -2,6 +2,7 @@ package agentcli
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,6 +28,8 @@ type hydrated struct {
 	Previous json.RawMessage `json:"previous"`
 	// Work is the path of the file with what to do.
 	Work string `json:"work,omitempty"`
+	// Context is what the context hook has printed.
+	Context string `json:"context,omitempty"`
 	// Notices say what is missing and is not needed.
 	Notices []string `json:"notices"`
 }
@@ -41,8 +44,9 @@ type call struct {
 const maxPrevious = 1 << 20
 
 // hydrate prints, as one JSON object, what an incarnation needs to go on: first the
-// checkpoint, then the calls since then. Only the checkpoint is necessary.
-func hydrate(env []string, stdout, stderr io.Writer) int {
+// checkpoint, then the calls since then, then what the context hook adds. Only the checkpoint
+// is necessary.
+func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 	h := hydrated{State: json.RawMessage("{}"), Skip: []call{}, Pending: []call{}, Previous: json.RawMessage("null"), Notices: []string{}, Work: variable(env, "AGBOX_WORK")}
 	if err := h.checkpoint(variable(env, "AGBOX_CHECKPOINT")); err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: The checkpoint cannot be read:", err)
@@ -55,6 +59,10 @@ func hydrate(env []string, stdout, stderr io.Writer) int {
 	}
 	if err := h.previous(previous); err != nil {
 		h.Notices = append(h.Notices, fmt.Sprintf("How the incarnation before ended is not known: %v.", err))
+	}
+	hook := contextHook{limit: hookLimit, stderr: stderr}
+	if err := h.context(ctx, hook, variable(env, "AGBOX_CONTEXT_HOOK")); err != nil {
+		h.Notices = append(h.Notices, fmt.Sprintf("The context hook has failed (%v): go on without what it would have added.", err))
 	}
 	if err := json.NewEncoder(stdout).Encode(h); err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)

@@ -19,6 +19,7 @@ func Check(spec *agboxv1.AgentSpec, problem Report) {
 	checkContext(spec, problem)
 	checkProbes(spec, problem)
 	checkDrain(spec, problem)
+	checkHydration(spec, problem)
 	for i, d := range spec.GetRetry().GetDelays() {
 		if d.AsDuration() < 0 {
 			problem([]any{"retry", "delays", i}, "The pause is below zero: write 0s or more")

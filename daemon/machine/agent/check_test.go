@@ -35,6 +35,16 @@ func TestFiguresThatDoNotFitTogetherAreReported(t *testing.T) {
 		"aging too late":   {&agboxv1.AgentSpec{Context: &agboxv1.AgentContextLimits{Aging: 90}}, "[context aging] aging is 90 and dying is 90, but"},
 		"a small context":  {&agboxv1.AgentSpec{Context: &agboxv1.AgentContextLimits{Aging: 1, Dying: 2}}, ""},
 		"a negative delay": {&agboxv1.AgentSpec{Retry: &agboxv1.AgentRetry{Delays: []*durationpb.Duration{seconds(1), seconds(-1)}}}, "[retry delays 1] The pause is below zero"},
+		"a hook":           {&agboxv1.AgentSpec{ContextHook: []string{"memory", "query"}, Ready: agboxv1.AgentReady_AGENT_READY_REPORT}, ""},
+		"a nameless hook":  {&agboxv1.AgentSpec{ContextHook: []string{"", "query"}}, "[context_hook 0] The command has no name"},
+		"a bad hook":       {&agboxv1.AgentSpec{ContextHook: []string{"memory", "a\x00b"}}, "[context_hook 1] The word has a NUL byte"},
+		"a short start": {&agboxv1.AgentSpec{
+			ContextHook: []string{"memory"}, Ready: agboxv1.AgentReady_AGENT_READY_REPORT, Probes: &agboxv1.AgentProbes{Startup: &agboxv1.AgentProbe{Period: seconds(7), Failures: 3}},
+		}, "[probes startup] The program has 21s to start, and hydration with a context_hook may take 21s"},
+		"a start that is long enough": {&agboxv1.AgentSpec{
+			ContextHook: []string{"memory"}, Probes: &agboxv1.AgentProbes{Liveness: &agboxv1.AgentProbe{}, Startup: &agboxv1.AgentProbe{Period: seconds(11), Failures: 2}},
+		}, ""},
+		"a short start without a bound": {&agboxv1.AgentSpec{ContextHook: []string{"memory"}, Probes: &agboxv1.AgentProbes{Readiness: &agboxv1.AgentProbe{}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := problems(row.spec)

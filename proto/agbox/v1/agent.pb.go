@@ -1094,6 +1094,10 @@ type AgentSpec struct {
 	Breaker    *AgentBreakerLimits `protobuf:"bytes,16,opt,name=breaker,proto3" json:"breaker,omitempty"`
 	Probes     *AgentProbes        `protobuf:"bytes,17,opt,name=probes,proto3" json:"probes,omitempty"`
 	Calls      *AgentCalls         `protobuf:"bytes,18,opt,name=calls,proto3" json:"calls,omitempty"`
+	// Program and arguments that "agbox-agent hydrate" runs, for example to search a memory. It
+	// gets a JSON object with work and checkpoint on standard input, and has 10 s. What it
+	// prints, at most 1 MiB, is context in what hydrate prints. Its failure is only a notice.
+	ContextHook []string `protobuf:"bytes,19,rep,name=context_hook,json=contextHook,proto3" json:"context_hook,omitempty"`
 	// How long the program may idle in a pause before it is drained. 0 means for ever. Unset
 	// means 30 minutes.
 	IdleTimeout *durationpb.Duration `protobuf:"bytes,20,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
@@ -1261,6 +1265,13 @@ func (x *AgentSpec) GetProbes() *AgentProbes {
 func (x *AgentSpec) GetCalls() *AgentCalls {
 	if x != nil {
 		return x.Calls
+	}
+	return nil
+}
+
+func (x *AgentSpec) GetContextHook() []string {
+	if x != nil {
+		return x.ContextHook
 	}
 	return nil
 }
@@ -4002,7 +4013,8 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf2\t\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\n" +
+	"\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -4024,7 +4036,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06budget\x18\x0f \x01(\v2\x15.agbox.v1.AgentBudgetR\x06budget\x126\n" +
 	"\abreaker\x18\x10 \x01(\v2\x1c.agbox.v1.AgentBreakerLimitsR\abreaker\x12-\n" +
 	"\x06probes\x18\x11 \x01(\v2\x15.agbox.v1.AgentProbesR\x06probes\x12*\n" +
-	"\x05calls\x18\x12 \x01(\v2\x14.agbox.v1.AgentCallsR\x05calls\x12F\n" +
+	"\x05calls\x18\x12 \x01(\v2\x14.agbox.v1.AgentCallsR\x05calls\x122\n" +
+	"\fcontext_hook\x18\x13 \x03(\tB\x0f\xbaH\f\x92\x01\t\x10@\"\x05r\x03\x18\x80\bR\vcontextHook\x12F\n" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
