@@ -71,6 +71,22 @@ func (c *Client) ResolveAgent(ctx context.Context, agent string, verdict agboxv1
 	return out.GetAgent(), err
 }
 
+// PauseAgent pauses an agent until DecideAgent. message says why, for whoever decides. It
+// returns when the pause is recorded.
+func (c *Client) PauseAgent(ctx context.Context, agent, message string) (*agboxv1.Agent, error) {
+	in := &agboxv1.PauseAgentRequest{AgentId: agent, Message: message}
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.PauseAgent), in, idempotent)
+	return out.GetAgent(), err
+}
+
+// DecideAgent approves or denies what an agent waits for. message says why, for the agent. It
+// returns when the decision is recorded.
+func (c *Client) DecideAgent(ctx context.Context, agent string, verdict agboxv1.AgentVerdict, message string) (*agboxv1.Agent, error) {
+	in := &agboxv1.ResumeAgentRequest{AgentId: agent, Verdict: verdict, Message: message}
+	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.ResumeAgent), in, atMostOnce)
+	return out.GetAgent(), err
+}
+
 // DeleteAgent removes an agent that has ended.
 func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
 	// The call is repeated with the id: the name may be another agent's by then.

@@ -35,6 +35,7 @@ docs/agents.md explains the rules.`,
 	for _, sub := range []*cobra.Command{
 		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
 		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentCheckpointsCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		a.agentPauseCommand(), a.agentApproveCommand(), a.agentDenyCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true
 		cmd.AddCommand(sub)

@@ -18,6 +18,8 @@ const (
 	forRequest = agboxv1.PauseReason_PAUSE_REASON_REQUEST
 	forDrain   = agboxv1.PauseReason_PAUSE_REASON_DRAINED
 	forIdle    = agboxv1.PauseReason_PAUSE_REASON_IDLE
+
+	forApproval = agboxv1.PauseReason_PAUSE_REASON_APPROVAL
 )
 
 // RequestDrain records the wish that an agent saves its work and is PAUSED until somebody
@@ -56,6 +58,8 @@ func (l *Ledger) WakeAgent(ctx context.Context, id string) (Agent, error) {
 			return cannot(a, "resumed", "it was not drained")
 		case a.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_CRASH:
 			return cannot(a, "resumed", fmt.Sprintf("it is tried again at %s", a.Pause.WakeAt.UTC().Format(time.RFC3339)))
+		case a.Pause.Reason == forApproval && !a.Pause.Woken:
+			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent approve %s\" or \"agbox agent deny %s\" decides", id, id))
 		case a.Pause.Reason != forRequest && a.Pause.Reason != forDrain && a.Pause.Reason != forIdle:
 			return cannot(a, "resumed", fmt.Sprintf("\"agbox agent inspect %s\" says what it waits for", id))
 		case a.Pause.Woken:

@@ -284,7 +284,7 @@ type decision struct {
 	state                       agboxv1.AgentState
 	begun, running              uint32
 	undecided, kill, done, woke bool
-	pause                       agboxv1.PauseReason
+	pause, paused               agboxv1.PauseReason
 }
 
 func (a Agent) decided() decision { return decidedFrom(a.Record) }
@@ -296,6 +296,9 @@ func decidedFrom(r agent.Record) decision {
 	}
 	if r.Incarnation != nil {
 		d.running = r.Incarnation.N
+	}
+	if r.Pause != nil {
+		d.paused = r.Pause.Reason
 	}
 	return d
 }

@@ -193,10 +193,13 @@ func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRe
 	if err != nil {
 		return nil, err
 	}
-	if req.GetVerdict() == agboxv1.AgentVerdict_AGENT_VERDICT_RESUME {
+	switch verdict := req.GetVerdict(); verdict {
+	case agboxv1.AgentVerdict_AGENT_VERDICT_RESUME:
 		a, err = s.ledger.WakeAgent(ctx, a.ID)
-	} else {
-		a, err = s.ledger.ResolveAgent(ctx, a.ID, req.GetVerdict())
+	case agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE, agboxv1.AgentVerdict_AGENT_VERDICT_DENY:
+		a, err = s.ledger.ApproveAgent(ctx, a.ID, approvals[verdict], req.GetMessage())
+	default:
+		a, err = s.ledger.ResolveAgent(ctx, a.ID, verdict)
 	}
 	if err != nil {
 		return nil, err
@@ -302,7 +305,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		view.Message = "It saves its work and is PAUSED then."
 	}
 	if p := a.Pause; p != nil {
-		view.PauseReason, view.Message = p.Reason, p.Message
+		view.PauseReason, view.Message, view.Approval = p.Reason, p.Message, p.Approval
 		if !p.WakeAt.IsZero() && a.Incarnation == nil {
 			view.WakeAt = timestamppb.New(p.WakeAt)
 		}

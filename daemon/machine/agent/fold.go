@@ -146,6 +146,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		pause := *r.Pause
 		pause.Woken = true
+		pause.Approval, pause.Answer = ev.GetWake().GetApproval(), ev.GetWake().GetMessage()
 		r.Pause, r.PauseWanted = &pause, nil
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		r.Kill = ev.GetKill()

@@ -308,7 +308,7 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 	case r.State == Planning && !r.Incarnation.Phased:
 		ev.State = Executing
 	case r.State == Paused && r.Pause.Woken:
-		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, Executing
+		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.Pause.goesOn()
 		if len(r.Wants) > 0 { // it has to ask again
 			ev.State = Planning
 		}

@@ -134,6 +134,24 @@ type Pause struct {
 	WakeAt time.Time
 	// Woken means that the reason for the pause is gone.
 	Woken bool
+	// Approval is the decision that ended a wait for one, and Answer what the person who
+	// decided said about it.
+	Approval agboxv1.AgentApproval
+	Answer   string
+}
+
+// goesOn is the state in which an agent goes on after the pause. What was denied needs
+// another plan.
+func (p *Pause) goesOn() agboxv1.AgentState {
+	if p.Approval == agboxv1.AgentApproval_AGENT_APPROVAL_DENIED {
+		return Planning
+	}
+	return Executing
+}
+
+// AwaitsApproval reports whether the agent waits for an approval or a denial.
+func (r Record) AwaitsApproval() bool {
+	return r.State == Paused && r.Pause.Reason == agboxv1.PauseReason_PAUSE_REASON_APPROVAL && !r.Pause.Woken
 }
 
 // Exists reports whether the agent has been accepted.

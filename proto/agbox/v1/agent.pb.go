@@ -886,6 +886,58 @@ func (AgentEventType) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
+// AgentApproval is a decision about what an agent is about to do.
+type AgentApproval int32
+
+const (
+	AgentApproval_AGENT_APPROVAL_UNSPECIFIED AgentApproval = 0
+	// It may go on.
+	AgentApproval_AGENT_APPROVAL_APPROVED AgentApproval = 1
+	// It may not: it goes on by planning anew.
+	AgentApproval_AGENT_APPROVAL_DENIED AgentApproval = 2
+)
+
+// Enum value maps for AgentApproval.
+var (
+	AgentApproval_name = map[int32]string{
+		0: "AGENT_APPROVAL_UNSPECIFIED",
+		1: "AGENT_APPROVAL_APPROVED",
+		2: "AGENT_APPROVAL_DENIED",
+	}
+	AgentApproval_value = map[string]int32{
+		"AGENT_APPROVAL_UNSPECIFIED": 0,
+		"AGENT_APPROVAL_APPROVED":    1,
+		"AGENT_APPROVAL_DENIED":      2,
+	}
+)
+
+func (x AgentApproval) Enum() *AgentApproval {
+	p := new(AgentApproval)
+	*p = x
+	return p
+}
+
+func (x AgentApproval) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentApproval) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+}
+
+func (AgentApproval) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[12]
+}
+
+func (x AgentApproval) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentApproval.Descriptor instead.
+func (AgentApproval) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
 // LeaseMode says with whom a lease can be shared.
 type LeaseMode int32
 
@@ -922,11 +974,11 @@ func (x LeaseMode) String() string {
 }
 
 func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
 }
 
 func (LeaseMode) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[12]
+	return &file_agbox_v1_agent_proto_enumTypes[13]
 }
 
 func (x LeaseMode) Number() protoreflect.EnumNumber {
@@ -935,7 +987,7 @@ func (x LeaseMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseMode.Descriptor instead.
 func (LeaseMode) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 // LeaseVerdict is the answer to a manifest.
@@ -978,11 +1030,11 @@ func (x LeaseVerdict) String() string {
 }
 
 func (LeaseVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
 }
 
 func (LeaseVerdict) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[13]
+	return &file_agbox_v1_agent_proto_enumTypes[14]
 }
 
 func (x LeaseVerdict) Number() protoreflect.EnumNumber {
@@ -991,7 +1043,7 @@ func (x LeaseVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseVerdict.Descriptor instead.
 func (LeaseVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 // MessageKind says what a message is about.
@@ -1046,11 +1098,11 @@ func (x MessageKind) String() string {
 }
 
 func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
 }
 
 func (MessageKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[14]
+	return &file_agbox_v1_agent_proto_enumTypes[15]
 }
 
 func (x MessageKind) Number() protoreflect.EnumNumber {
@@ -1059,7 +1111,7 @@ func (x MessageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageKind.Descriptor instead.
 func (MessageKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
@@ -2941,7 +2993,11 @@ func (x *AgentPause) GetStrategy() string {
 type AgentWake struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who or what woke it, in words.
-	By            string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	By string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	// The decision, if it waited for one.
+	Approval AgentApproval `protobuf:"varint,2,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
+	// What the person who decided says about it.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2979,6 +3035,20 @@ func (*AgentWake) Descriptor() ([]byte, []int) {
 func (x *AgentWake) GetBy() string {
 	if x != nil {
 		return x.By
+	}
+	return ""
+}
+
+func (x *AgentWake) GetApproval() AgentApproval {
+	if x != nil {
+		return x.Approval
+	}
+	return AgentApproval_AGENT_APPROVAL_UNSPECIFIED
+}
+
+func (x *AgentWake) GetMessage() string {
+	if x != nil {
+		return x.Message
 	}
 	return ""
 }
@@ -3753,6 +3823,8 @@ type Agent struct {
 	// The newest beat of the running incarnation. If its supervisor cannot be asked, the one
 	// that was written to disk last. Only in GetAgent.
 	LastBeat *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=last_beat,json=lastBeat,proto3" json:"last_beat,omitempty"`
+	// While PAUSED: the decision that it has waited for. It has not gone on yet.
+	Approval AgentApproval `protobuf:"varint,39,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
 	// Only in GetAgent.
 	Spec    *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -3988,6 +4060,13 @@ func (x *Agent) GetLastBeat() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Agent) GetApproval() AgentApproval {
+	if x != nil {
+		return x.Approval
+	}
+	return AgentApproval_AGENT_APPROVAL_UNSPECIFIED
+}
+
 func (x *Agent) GetSpec() *AgentSpec {
 	if x != nil {
 		return x.Spec
@@ -4198,9 +4277,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
 	"\awake_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06wakeAt\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\rR\aattempt\x12\x1a\n" +
-	"\bstrategy\x18\x05 \x01(\tR\bstrategy\"\x1b\n" +
+	"\bstrategy\x18\x05 \x01(\tR\bstrategy\"j\n" +
 	"\tAgentWake\x12\x0e\n" +
-	"\x02by\x18\x01 \x01(\tR\x02by\"\x85\x02\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x123\n" +
+	"\bapproval\x18\x02 \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x85\x02\n" +
 	"\x0fAgentCheckpoint\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12#\n" +
 	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\x12,\n" +
@@ -4258,7 +4339,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc3\t\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xf8\t\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4292,7 +4373,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12\x19\n" +
 	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x126\n" +
 	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
-	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12'\n" +
+	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x123\n" +
+	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x16\n" +
 	"\x06unread\x18$ \x01(\rR\x06unreadB\b\n" +
@@ -4411,7 +4493,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
-	"\x14AGENT_BREAKER_CLOSED\x10+*X\n" +
+	"\x14AGENT_BREAKER_CLOSED\x10+*g\n" +
+	"\rAgentApproval\x12\x1e\n" +
+	"\x1aAGENT_APPROVAL_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17AGENT_APPROVAL_APPROVED\x10\x01\x12\x19\n" +
+	"\x15AGENT_APPROVAL_DENIED\x10\x02*X\n" +
 	"\tLeaseMode\x12\x1a\n" +
 	"\x16LEASE_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LEASE_MODE_SHARED\x10\x01\x12\x18\n" +
@@ -4442,7 +4528,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
 var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
@@ -4457,143 +4543,146 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentReady)(0),               // 9: agbox.v1.AgentReady
 	(AgentRevival)(0),             // 10: agbox.v1.AgentRevival
 	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
-	(LeaseMode)(0),                // 12: agbox.v1.LeaseMode
-	(LeaseVerdict)(0),             // 13: agbox.v1.LeaseVerdict
-	(MessageKind)(0),              // 14: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 15: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 16: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 17: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 18: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 19: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 20: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 21: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 22: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 23: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 24: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 25: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 26: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 27: agbox.v1.AgentSpawned
-	(*AgentMoved)(nil),            // 28: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 29: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 30: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 31: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 32: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 33: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 34: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 35: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 36: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 37: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 38: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 39: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 40: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 41: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 42: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 43: agbox.v1.Agent
-	nil,                           // 44: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 45: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 46: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	(AgentApproval)(0),            // 12: agbox.v1.AgentApproval
+	(LeaseMode)(0),                // 13: agbox.v1.LeaseMode
+	(LeaseVerdict)(0),             // 14: agbox.v1.LeaseVerdict
+	(MessageKind)(0),              // 15: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 16: agbox.v1.AgentSpec
+	(*AgentProbes)(nil),           // 17: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 18: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 19: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 20: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 21: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 22: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 23: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 24: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 25: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 26: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 27: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 28: agbox.v1.AgentSpawned
+	(*AgentMoved)(nil),            // 29: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 30: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 31: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 32: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 33: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 34: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 35: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 36: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 37: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 38: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 39: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 40: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 41: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 42: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 43: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 44: agbox.v1.Agent
+	nil,                           // 45: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 46: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 47: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	44, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	18, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	19, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	20, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	21, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	23, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	25, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	16, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	24, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	47, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	47, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	47, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	17, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	17, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	17, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	47, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	47, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	47, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	47, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	47, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	47, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	47, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	47, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	47, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	47, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	47, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	47, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	47, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	22, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	45, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	47, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	47, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	47, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	47, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	47, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	46, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	47, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	47, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	45, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	19, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	20, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	21, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	22, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	24, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	26, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	17, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	25, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	48, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	48, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	48, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	18, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	18, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	18, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	48, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	48, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	48, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	48, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	48, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	48, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	48, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	48, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	48, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	48, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	48, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	48, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	48, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	23, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	46, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	48, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	48, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	48, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	48, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	48, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	47, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	48, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	48, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	11, // 40: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	48, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	49, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 42: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	27, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	29, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	31, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	32, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	33, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	34, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	35, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	37, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	38, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	39, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	40, // 53: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	41, // 54: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	28, // 55: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	34, // 56: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	28, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	30, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	32, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	33, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	34, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	35, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	36, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	38, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	39, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	40, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	41, // 53: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	42, // 54: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	29, // 55: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	35, // 56: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
 	8,  // 57: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	30, // 58: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	31, // 58: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
 	2,  // 59: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
 	1,  // 60: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
 	1,  // 61: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	48, // 62: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	7,  // 63: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	30, // 64: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	30, // 65: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	30, // 66: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	12, // 67: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	36, // 68: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	13, // 69: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,  // 70: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 71: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 72: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 73: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	47, // 74: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	48, // 75: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	14, // 76: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	48, // 77: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,  // 78: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 79: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	48, // 80: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	48, // 81: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	48, // 82: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	48, // 83: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	35, // 84: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	34, // 85: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 86: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 87: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 88: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	48, // 89: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	15, // 90: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	31, // 91: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	47, // 92: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	93, // [93:93] is the sub-list for method output_type
-	93, // [93:93] is the sub-list for method input_type
-	93, // [93:93] is the sub-list for extension type_name
-	93, // [93:93] is the sub-list for extension extendee
-	0,  // [0:93] is the sub-list for field type_name
+	49, // 62: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	12, // 63: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	7,  // 64: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	31, // 65: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	31, // 66: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	31, // 67: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	13, // 68: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	37, // 69: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	14, // 70: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,  // 71: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 72: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	4,  // 73: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 74: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	48, // 75: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	49, // 76: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	15, // 77: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	49, // 78: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,  // 79: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 80: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	49, // 81: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	49, // 82: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	49, // 83: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	49, // 84: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	36, // 85: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	35, // 86: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 87: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 88: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 89: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	49, // 90: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	12, // 91: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	16, // 92: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	32, // 93: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	48, // 94: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -4624,7 +4713,7 @@ func file_agbox_v1_agent_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      15,
+			NumEnums:      16,
 			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -36,6 +36,10 @@ const (
 	AgentVerdict_AGENT_VERDICT_REAP AgentVerdict = 2
 	// Go on after a drain. An agent that still saves its work goes on when it has.
 	AgentVerdict_AGENT_VERDICT_RESUME AgentVerdict = 3
+	// Go on with what it waits for an approval of.
+	AgentVerdict_AGENT_VERDICT_APPROVE AgentVerdict = 4
+	// Go on by planning anew.
+	AgentVerdict_AGENT_VERDICT_DENY AgentVerdict = 5
 )
 
 // Enum value maps for AgentVerdict.
@@ -45,12 +49,16 @@ var (
 		1: "AGENT_VERDICT_REVIVE",
 		2: "AGENT_VERDICT_REAP",
 		3: "AGENT_VERDICT_RESUME",
+		4: "AGENT_VERDICT_APPROVE",
+		5: "AGENT_VERDICT_DENY",
 	}
 	AgentVerdict_value = map[string]int32{
 		"AGENT_VERDICT_UNSPECIFIED": 0,
 		"AGENT_VERDICT_REVIVE":      1,
 		"AGENT_VERDICT_REAP":        2,
 		"AGENT_VERDICT_RESUME":      3,
+		"AGENT_VERDICT_APPROVE":     4,
+		"AGENT_VERDICT_DENY":        5,
 	}
 )
 
@@ -569,17 +577,72 @@ func (x *DrainAgentsResponse) GetAgents() []*Agent {
 	return nil
 }
 
+type PauseAgentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Why, for whoever decides.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseAgentRequest) Reset() {
+	*x = PauseAgentRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseAgentRequest) ProtoMessage() {}
+
+func (x *PauseAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseAgentRequest.ProtoReflect.Descriptor instead.
+func (*PauseAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *PauseAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *PauseAgentRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type ResumeAgentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	Verdict       AgentVerdict           `protobuf:"varint,2,opt,name=verdict,proto3,enum=agbox.v1.AgentVerdict" json:"verdict,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Verdict AgentVerdict           `protobuf:"varint,2,opt,name=verdict,proto3,enum=agbox.v1.AgentVerdict" json:"verdict,omitempty"`
+	// Why, for the agent. Only with an approval or a denial.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResumeAgentRequest) Reset() {
 	*x = ResumeAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -591,7 +654,7 @@ func (x *ResumeAgentRequest) String() string {
 func (*ResumeAgentRequest) ProtoMessage() {}
 
 func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[9]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -604,7 +667,7 @@ func (x *ResumeAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeAgentRequest.ProtoReflect.Descriptor instead.
 func (*ResumeAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeAgentRequest) GetAgentId() string {
@@ -621,6 +684,13 @@ func (x *ResumeAgentRequest) GetVerdict() AgentVerdict {
 	return AgentVerdict_AGENT_VERDICT_UNSPECIFIED
 }
 
+func (x *ResumeAgentRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type DeleteAgentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -630,7 +700,7 @@ type DeleteAgentRequest struct {
 
 func (x *DeleteAgentRequest) Reset() {
 	*x = DeleteAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +712,7 @@ func (x *DeleteAgentRequest) String() string {
 func (*DeleteAgentRequest) ProtoMessage() {}
 
 func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[10]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +725,7 @@ func (x *DeleteAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteAgentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteAgentRequest) GetAgentId() string {
@@ -678,7 +748,7 @@ type SendMessageRequest struct {
 
 func (x *SendMessageRequest) Reset() {
 	*x = SendMessageRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +760,7 @@ func (x *SendMessageRequest) String() string {
 func (*SendMessageRequest) ProtoMessage() {}
 
 func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[11]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +773,7 @@ func (x *SendMessageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageRequest.ProtoReflect.Descriptor instead.
 func (*SendMessageRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SendMessageRequest) GetAgentId() string {
@@ -737,7 +807,7 @@ type SendMessageResponse struct {
 
 func (x *SendMessageResponse) Reset() {
 	*x = SendMessageResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +819,7 @@ func (x *SendMessageResponse) String() string {
 func (*SendMessageResponse) ProtoMessage() {}
 
 func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[12]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +832,7 @@ func (x *SendMessageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SendMessageResponse.ProtoReflect.Descriptor instead.
 func (*SendMessageResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SendMessageResponse) GetSeq() uint64 {
@@ -785,7 +855,7 @@ type ReadInboxRequest struct {
 
 func (x *ReadInboxRequest) Reset() {
 	*x = ReadInboxRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +867,7 @@ func (x *ReadInboxRequest) String() string {
 func (*ReadInboxRequest) ProtoMessage() {}
 
 func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[13]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +880,7 @@ func (x *ReadInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxRequest.ProtoReflect.Descriptor instead.
 func (*ReadInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReadInboxRequest) GetAgentId() string {
@@ -846,7 +916,7 @@ type ReadInboxResponse struct {
 
 func (x *ReadInboxResponse) Reset() {
 	*x = ReadInboxResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +928,7 @@ func (x *ReadInboxResponse) String() string {
 func (*ReadInboxResponse) ProtoMessage() {}
 
 func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[14]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +941,7 @@ func (x *ReadInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadInboxResponse.ProtoReflect.Descriptor instead.
 func (*ReadInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadInboxResponse) GetMessages() []*AgentMessage {
@@ -897,7 +967,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +979,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[15]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +992,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -941,7 +1011,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1023,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1036,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -987,7 +1057,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1069,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1082,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -1040,7 +1110,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1122,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1135,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -1094,7 +1164,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1176,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1189,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -1148,7 +1218,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1230,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1243,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -1207,7 +1277,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1289,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1302,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -1277,7 +1347,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1359,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1372,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1346,7 +1416,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1428,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1441,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1482,7 +1552,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1564,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1577,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -1545,7 +1615,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1627,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1640,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1602,7 +1672,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1614,7 +1684,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1627,7 +1697,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
 }
 
 type ReapAgentsResponse struct {
@@ -1644,7 +1714,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1726,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1739,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1731,12 +1801,17 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"sandbox_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tsandboxId\x12\x10\n" +
 	"\x03all\x18\x03 \x01(\bR\x03all\">\n" +
 	"\x13DrainAgentsResponse\x12'\n" +
-	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"y\n" +
+	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"^\n" +
+	"\x11PauseAgentRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\"\n" +
+	"\amessage\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\amessage\"\x9d\x01\n" +
 	"\x12ResumeAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x16.agbox.v1.AgentVerdictB\n" +
-	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\";\n" +
+	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\x12\"\n" +
+	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\amessage\";\n" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"x\n" +
@@ -1808,12 +1883,14 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12ReapAgentsResponse\x12\x16\n" +
 	"\x06agents\x18\x01 \x01(\rR\x06agents\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\rR\x05files\x12)\n" +
-	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*y\n" +
+	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*\xac\x01\n" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
-	"\x14AGENT_VERDICT_RESUME\x10\x032\xf7\b\n" +
+	"\x14AGENT_VERDICT_RESUME\x10\x03\x12\x19\n" +
+	"\x15AGENT_VERDICT_APPROVE\x10\x04\x12\x16\n" +
+	"\x12AGENT_VERDICT_DENY\x10\x052\xbe\t\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -1821,7 +1898,9 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
 	"ListAgents\x12\x1b.agbox.v1.ListAgentsRequest\x1a\x1c.agbox.v1.ListAgentsResponse\x12C\n" +
 	"\tKillAgent\x12\x1a.agbox.v1.KillAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
-	"\vDrainAgents\x12\x1c.agbox.v1.DrainAgentsRequest\x1a\x1d.agbox.v1.DrainAgentsResponse\x12G\n" +
+	"\vDrainAgents\x12\x1c.agbox.v1.DrainAgentsRequest\x1a\x1d.agbox.v1.DrainAgentsResponse\x12E\n" +
+	"\n" +
+	"PauseAgent\x12\x1b.agbox.v1.PauseAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
@@ -1847,7 +1926,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -1859,91 +1938,94 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*KillAgentRequest)(nil),        // 7: agbox.v1.KillAgentRequest
 	(*DrainAgentsRequest)(nil),      // 8: agbox.v1.DrainAgentsRequest
 	(*DrainAgentsResponse)(nil),     // 9: agbox.v1.DrainAgentsResponse
-	(*ResumeAgentRequest)(nil),      // 10: agbox.v1.ResumeAgentRequest
-	(*DeleteAgentRequest)(nil),      // 11: agbox.v1.DeleteAgentRequest
-	(*SendMessageRequest)(nil),      // 12: agbox.v1.SendMessageRequest
-	(*SendMessageResponse)(nil),     // 13: agbox.v1.SendMessageResponse
-	(*ReadInboxRequest)(nil),        // 14: agbox.v1.ReadInboxRequest
-	(*ReadInboxResponse)(nil),       // 15: agbox.v1.ReadInboxResponse
-	(*ListCheckpointsRequest)(nil),  // 16: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 17: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 18: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 19: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 20: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 21: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 22: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 23: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 24: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 25: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 26: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 27: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 28: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),               // 29: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 30: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 31: agbox.v1.Agent
-	(KillMode)(0),                   // 32: agbox.v1.KillMode
-	(*AgentMessage)(nil),            // 33: agbox.v1.AgentMessage
-	(*AgentCheckpoint)(nil),         // 34: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 35: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 36: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 37: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 38: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 39: agbox.v1.LogEnd
+	(*PauseAgentRequest)(nil),       // 10: agbox.v1.PauseAgentRequest
+	(*ResumeAgentRequest)(nil),      // 11: agbox.v1.ResumeAgentRequest
+	(*DeleteAgentRequest)(nil),      // 12: agbox.v1.DeleteAgentRequest
+	(*SendMessageRequest)(nil),      // 13: agbox.v1.SendMessageRequest
+	(*SendMessageResponse)(nil),     // 14: agbox.v1.SendMessageResponse
+	(*ReadInboxRequest)(nil),        // 15: agbox.v1.ReadInboxRequest
+	(*ReadInboxResponse)(nil),       // 16: agbox.v1.ReadInboxResponse
+	(*ListCheckpointsRequest)(nil),  // 17: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 18: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 19: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 20: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 21: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 22: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 23: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 24: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 25: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 26: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 27: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 28: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 29: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),               // 30: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 31: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 32: agbox.v1.Agent
+	(KillMode)(0),                   // 33: agbox.v1.KillMode
+	(*AgentMessage)(nil),            // 34: agbox.v1.AgentMessage
+	(*AgentCheckpoint)(nil),         // 35: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 36: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 37: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 38: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 39: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 40: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	29, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	30, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	31, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	31, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	31, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	32, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	31, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	30, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	31, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	32, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	32, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	32, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	33, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	32, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
 	0,  // 7: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	33, // 8: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	34, // 9: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	34, // 10: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	35, // 11: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	36, // 12: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	22, // 13: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	22, // 14: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	35, // 15: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	37, // 16: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	38, // 17: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	39, // 18: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	31, // 19: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	31, // 20: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	34, // 8: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	35, // 9: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	35, // 10: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	36, // 11: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	37, // 12: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	23, // 13: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	23, // 14: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	36, // 15: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	38, // 16: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	39, // 17: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	40, // 18: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	32, // 19: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	32, // 20: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
 	1,  // 21: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
 	3,  // 22: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
 	5,  // 23: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
 	7,  // 24: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
 	8,  // 25: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 26: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	27, // 27: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	11, // 28: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	12, // 29: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	14, // 30: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	16, // 31: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	18, // 32: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	20, // 33: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	25, // 34: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	23, // 35: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 36: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 37: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 38: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 39: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 40: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 41: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	28, // 42: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 43: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	13, // 44: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	15, // 45: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	17, // 46: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	19, // 47: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	21, // 48: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	26, // 49: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	24, // 50: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	36, // [36:51] is the sub-list for method output_type
-	21, // [21:36] is the sub-list for method input_type
+	10, // 26: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	11, // 27: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	28, // 28: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	12, // 29: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	13, // 30: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	15, // 31: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	17, // 32: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	19, // 33: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	21, // 34: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	26, // 35: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	24, // 36: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 37: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 38: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 39: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 40: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 41: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 42: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 43: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	29, // 44: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 45: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 46: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	16, // 47: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	18, // 48: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	20, // 49: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	22, // 50: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	27, // 51: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	25, // 52: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	37, // [37:53] is the sub-list for method output_type
+	21, // [21:37] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -1957,8 +2039,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[22].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[23].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[23].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[24].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -1971,7 +2053,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	AgentService_ListAgents_FullMethodName      = "/agbox.v1.AgentService/ListAgents"
 	AgentService_KillAgent_FullMethodName       = "/agbox.v1.AgentService/KillAgent"
 	AgentService_DrainAgents_FullMethodName     = "/agbox.v1.AgentService/DrainAgents"
+	AgentService_PauseAgent_FullMethodName      = "/agbox.v1.AgentService/PauseAgent"
 	AgentService_ResumeAgent_FullMethodName     = "/agbox.v1.AgentService/ResumeAgent"
 	AgentService_ReapAgents_FullMethodName      = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
@@ -59,7 +60,11 @@ type AgentServiceClient interface {
 	// PAUSED until ResumeAgent. It returns once the requests are recorded. Nothing is drained
 	// if one of the named agents has ended: AGENT_WRONG_STATE.
 	DrainAgents(ctx context.Context, in *DrainAgentsRequest, opts ...grpc.CallOption) (*DrainAgentsResponse, error)
-	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED.
+	// PauseAgent pauses an agent until somebody approves or denies: it is WAITING_FOR_APPROVAL.
+	// Its program goes on running.
+	PauseAgent(ctx context.Context, in *PauseAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED or
+	// WAITING_FOR_APPROVAL.
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
 	// with AGENT_WRONG_STATE.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
@@ -148,6 +153,16 @@ func (c *agentServiceClient) DrainAgents(ctx context.Context, in *DrainAgentsReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainAgentsResponse)
 	err := c.cc.Invoke(ctx, AgentService_DrainAgents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) PauseAgent(ctx context.Context, in *PauseAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_PauseAgent_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +325,11 @@ type AgentServiceServer interface {
 	// PAUSED until ResumeAgent. It returns once the requests are recorded. Nothing is drained
 	// if one of the named agents has ended: AGENT_WRONG_STATE.
 	DrainAgents(context.Context, *DrainAgentsRequest) (*DrainAgentsResponse, error)
-	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED.
+	// PauseAgent pauses an agent until somebody approves or denies: it is WAITING_FOR_APPROVAL.
+	// Its program goes on running.
+	PauseAgent(context.Context, *PauseAgentRequest) (*GetAgentResponse, error)
+	// ResumeAgent wakes an agent that was drained, or decides about one that is ORPHANED or
+	// WAITING_FOR_APPROVAL.
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
 	// with AGENT_WRONG_STATE.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
@@ -369,6 +388,9 @@ func (UnimplementedAgentServiceServer) KillAgent(context.Context, *KillAgentRequ
 }
 func (UnimplementedAgentServiceServer) DrainAgents(context.Context, *DrainAgentsRequest) (*DrainAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainAgents not implemented")
+}
+func (UnimplementedAgentServiceServer) PauseAgent(context.Context, *PauseAgentRequest) (*GetAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseAgent not implemented")
 }
 func (UnimplementedAgentServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
@@ -507,6 +529,24 @@ func _AgentService_DrainAgents_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AgentServiceServer).DrainAgents(ctx, req.(*DrainAgentsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_PauseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseAgentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).PauseAgent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_PauseAgent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).PauseAgent(ctx, req.(*PauseAgentRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -689,6 +729,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainAgents",
 			Handler:    _AgentService_DrainAgents_Handler,
+		},
+		{
+			MethodName: "PauseAgent",
+			Handler:    _AgentService_PauseAgent_Handler,
 		},
 		{
 			MethodName: "ResumeAgent",

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+func (a *app) agentPauseCommand() *cobra.Command {
+	var message string
+	cmd := &cobra.Command{
+		Use:   "pause AGENT... [flags]",
+		Short: "Let agents wait for an approval",
+		Long: `Pause agents until you approve or deny: they are WAITING_FOR_APPROVAL. Their programs go
+on running; after 30 minutes in the pause they are drained ("idle_timeout:" in the block
+"agent:" of agbox.yaml). "agbox agent drain" ends the programs at once.`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				_, err := c.PauseAgent(ctx, ref, message)
+				return err
+			})
+		}),
+	}
+	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for whoever decides")
+	return cmd
+}
+
+func (a *app) agentApproveCommand() *cobra.Command {
+	return a.agentDecideCommand("approve", "Let agents go on that wait for an approval",
+		`Let agents go on that are WAITING_FOR_APPROVAL. If the program of an agent has ended
+meanwhile, the next incarnation begins, and the sandbox is started if it is stopped.`, agboxv1.AgentVerdict_AGENT_VERDICT_APPROVE)
+}
+
+func (a *app) agentDenyCommand() *cobra.Command {
+	return a.agentDecideCommand("deny", "Refuse what agents wait for an approval of",
+		`Refuse what agents are WAITING_FOR_APPROVAL of. They are not ended: they go on by
+planning anew. "agbox agent kill" ends an agent.`, agboxv1.AgentVerdict_AGENT_VERDICT_DENY)
+}
+
+func (a *app) agentDecideCommand(name, short, long string, verdict agboxv1.AgentVerdict) *cobra.Command {
+	var message string
+	cmd := &cobra.Command{
+		Use: name + " AGENT... [flags]", Short: short, Long: long,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				_, err := c.DecideAgent(ctx, ref, verdict, message)
+				return err
+			})
+		}),
+	}
+	cmd.Flags().StringVarP(&message, "message", "m", "", "why, for the agent")
+	return cmd
+}

@@ -1,0 +1,59 @@
+package ledger
+
+import (
+	"context"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// PauseAgent pauses an agent until somebody approves or denies. An incarnation that runs goes
+// on running. It does nothing to an agent that waits for an approval already.
+func (l *Ledger) PauseAgent(ctx context.Context, id, message string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case !a.Exists():
+			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
+		case a.Over():
+			return cannot(a, "paused", "it has ended")
+		case a.Kill != nil:
+			return cannot(a, "paused", "it is being killed")
+		case a.Done != nil:
+			return cannot(a, "paused", "it has reported its outcome")
+		case a.AwaitsApproval(), a.PauseWanted.GetReason() == forApproval:
+			return errNothing
+		case a.PauseWanted != nil, a.Undecided: // first it is drained, or the end of its incarnation is answered
+			return t.wantPause(forApproval, message)
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type:    agboxv1.AgentEventType_AGENT_PAUSED,
+			Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: forApproval, Message: message}},
+		})
+	})
+}
+
+// ApproveAgent records the decision about an agent that waits for an approval. The same
+// decision again changes nothing until the agent goes on.
+func (l *Ledger) ApproveAgent(ctx context.Context, id string, approval agboxv1.AgentApproval, message string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		switch a := t.a; {
+		case !a.Exists():
+			return agentNotFound(id)
+		case id == agent.Init:
+			return isRoot()
+		case a.Pause != nil && a.Pause.Woken && a.Pause.Approval == approval:
+			return errNothing
+		case !a.AwaitsApproval():
+			return cannot(a, "approved or denied", "it does not wait for an approval")
+		}
+		return t.append(id, &agboxv1.AgentEvent{
+			Type: agboxv1.AgentEventType_AGENT_WOKEN,
+			Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{
+				By: "a user", Approval: approval, Message: message,
+			}},
+		})
+	})
+}
