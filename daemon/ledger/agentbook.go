@@ -16,8 +16,9 @@ type agentBook struct {
 	// incarnation has not ended, by the exec of that incarnation.
 	in      map[string]map[string]struct{}
 	running map[string]string
-	// children has the children of each agent.
-	children agentSets
+	// children has the children of each agent, and followers those that it must be COMPLETED
+	// for before they begin.
+	children, followers agentSets
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
 	changed map[string]chan struct{}
@@ -29,7 +30,7 @@ type agentBook struct {
 func (b *agentBook) init() {
 	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
-	b.children = make(agentSets)
+	b.children, b.followers = make(agentSets), make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.

@@ -8,7 +8,6 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
-	"github.com/agbox/agbox/daemon/machine"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/ids"
 )
@@ -44,13 +43,7 @@ func (l *Ledger) MoveAgent(ctx context.Context, seen Agent) (Agent, error) {
 		if _, err := l.within(t.tx, id, func(s *txn) error { return s.create(id, nonce, spec, shown, RequestKey{}) }); err != nil {
 			return err
 		}
-		_, err := l.within(t.tx, old.ID, func(s *txn) error {
-			if wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
-				return errNothing
-			}
-			return s.append(old.ID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
-		})
-		if err != nil {
+		if err := l.wantDeleted(t.tx, old.ID); err != nil {
 			return err
 		}
 		return t.append(seen.ID, moved)

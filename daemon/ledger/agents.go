@@ -1,11 +1,9 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -80,22 +78,18 @@ func (t *txn) hasNoAgents() error {
 			in = append(in, a)
 		}
 	}
-	var names []string
+	var living []Agent
 	for _, a := range in {
 		if a = t.l.agentIn(t.tx, a.ID); !a.Over() {
-			names = append(names, cmp.Or(a.Name, a.ID))
+			living = append(living, a)
 		}
 	}
-	if len(names) == 0 {
+	if len(living) == 0 {
 		return nil
-	}
-	shown := names[:min(len(names), 10)]
-	if len(shown) < len(names) {
-		shown = append(slices.Clone(shown), "...")
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_SANDBOX_HAS_AGENTS,
 		"In sandbox %s there are agents that have not ended: %s. End them with \"agbox agent kill\", or remove the sandbox with \"agbox rm -f\".",
-		t.sb.ID, strings.Join(shown, ", ")).With("sandbox_id", t.sb.ID)
+		t.sb.ID, naming(living)).With("sandbox_id", t.sb.ID)
 }
 
 // FindAgent resolves an id, a name or a unique prefix of an id, in this order. Of several

@@ -1,12 +1,15 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/containerd/errdefs"
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
 )
 
 // agentSets has a set of agents for each id.
@@ -26,8 +29,7 @@ func (s agentSets) remove(key, agentID string) {
 	}
 }
 
-// placeLocked adds an agent to the children of its parent, and removes it from those of the
-// parent that it had before.
+// placeLocked updates the sets of the agent's parent and of the agents that it follows.
 func (b *agentBook) placeLocked(before, after Agent) {
 	if before.Exists() && (before.Parent != after.Parent || after.Deleted) {
 		b.children.remove(before.Parent, before.ID)
@@ -35,7 +37,17 @@ func (b *agentBook) placeLocked(before, after Agent) {
 	if after.ID != agent.Init && !after.Deleted {
 		b.children.add(after.Parent, after.ID)
 	}
+	for _, id := range after.After {
+		if follows(after) {
+			b.followers.add(id, after.ID)
+		} else {
+			b.followers.remove(id, after.ID)
+		}
+	}
 }
+
+// follows reports whether an agent still waits for others before it begins.
+func follows(a Agent) bool { return a.Incarnations == 0 && !a.Over() && !a.Deleted }
 
 // Children returns the children of an agent that are not removed, oldest first.
 func (l *Ledger) Children(id string) []Agent {
@@ -46,6 +58,89 @@ func (l *Ledger) Children(id string) []Agent {
 	}
 	l.agents.mu.RUnlock()
 	return oldestFirst(list)
+}
+
+// Followers returns the agents that an agent must be COMPLETED for before they begin, oldest
+// first.
+func (l *Ledger) Followers(id string) []Agent {
+	l.agents.mu.RLock()
+	var list []Agent
+	for follower := range l.agents.followers[id] {
+		list = append(list, l.agents.all[follower])
+	}
+	l.agents.mu.RUnlock()
+	return oldestFirst(list)
+}
+
+// Kin returns what an agent must know of its parent and of the agents that it follows.
+func (l *Ledger) Kin(a Agent) agent.Kin {
+	var kin agent.Kin
+	if a.Parent != agent.Init {
+		parent, _ := l.Agent(a.Parent)
+		kin = agent.KinOf(parent.Record, nearestLiving(l.Agent, a))
+	}
+	if !follows(a) {
+		return kin
+	}
+	for _, id := range a.After {
+		other, _ := l.Agent(id)
+		kin.Await(id, other.Record)
+	}
+	return kin
+}
+
+// nearestLiving returns the id of the nearest ancestor that has not ended, at last
+// agent.Init.
+func nearestLiving(find func(id string) (Agent, bool), a Agent) string {
+	for id := a.Parent; id != agent.Init; {
+		p, exists := find(id)
+		if !exists {
+			break
+		}
+		if !p.Over() {
+			return id
+		}
+		id = p.Parent
+	}
+	return agent.Init
+}
+
+// heirIn is nearestLiving at this point of the write order.
+func (l *Ledger) heirIn(tx *store.Tx, a Agent) string {
+	return nearestLiving(func(id string) (Agent, bool) {
+		p := l.agentIn(tx, id)
+		return p, p.Exists() && !p.Deleted
+	}, a)
+}
+
+// adopt gives the agent a living parent before its end, if it has none, so that its end is
+// told to one that can learn of it.
+func (t *agentTxn) adopt(agentID string) error {
+	heir := t.l.heirIn(t.tx, t.a)
+	if heir == t.a.Parent || t.a.Over() {
+		return nil
+	}
+	return t.append(agentID, &agboxv1.AgentEvent{
+		Type:    agboxv1.AgentEventType_AGENT_REPARENTED,
+		Details: &agboxv1.AgentEvent_Reparent{Reparent: &agboxv1.AgentReparented{Parent: heir, From: t.a.Parent}},
+	})
+}
+
+// toFollow resolves the agents that a new one is to follow.
+func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
+	for _, ref := range refs {
+		a, err := t.l.FindAgent(ref)
+		switch {
+		case err != nil:
+			return nil, err
+		case a.ID == agent.Init:
+			return nil, fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
+				"Agent %s never ends, so no agent can follow it: leave it out of \"after\".", agent.Init)
+		case !slices.Contains(ids, a.ID):
+			ids = append(ids, a.ID)
+		}
+	}
+	return ids, nil
 }
 
 // mayHaveChild refuses a child of an agent that has ended or does not exist.

@@ -86,6 +86,11 @@ func (l *Ledger) withinAgent(tx *store.Tx, id string, fn func(*agentTxn) error) 
 
 // append adds one event. This is the only way to change the state of an agent.
 func (t *agentTxn) append(agentID string, draft *agboxv1.AgentEvent) error {
+	if draft.GetType() == agboxv1.AgentEventType_AGENT_ENDED {
+		if err := t.adopt(agentID); err != nil {
+			return err
+		}
+	}
 	if !agent.Legal(t.a.Record, draft) {
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s; %s is not possible now.", agentID, t.a.Word(), draft.GetType()).With("agent_id", agentID)
@@ -165,11 +170,16 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 			}
 		}
 		t.a.Spec = n.Spec
-		err := t.append(n.ID, &agboxv1.AgentEvent{
+		after, err := t.toFollow(n.Spec.GetAfter())
+		if err != nil {
+			return err
+		}
+		err = t.append(n.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
 				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agent.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
 				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
+				After: after,
 			}},
 		})
 		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
@@ -285,6 +295,7 @@ type decision struct {
 	begun, running              uint32
 	undecided, kill, done, woke bool
 	pause, paused               agboxv1.PauseReason
+	parent                      string
 }
 
 func (a Agent) decided() decision { return decidedFrom(a.Record) }
@@ -292,7 +303,7 @@ func (a Agent) decided() decision { return decidedFrom(a.Record) }
 func decidedFrom(r agent.Record) decision {
 	d := decision{
 		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil,
-		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken,
+		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent,
 	}
 	if r.Incarnation != nil {
 		d.running = r.Incarnation.N
@@ -303,8 +314,8 @@ func decidedFrom(r agent.Record) decision {
 	return d
 }
 
-// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one. It
-// does nothing to an agent that has ended.
+// RequestKill records the wish to end an agent. A stronger wish replaces a weaker one, and so
+// does one that says what becomes of the children. It does nothing to an agent that has ended.
 func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.AgentKill) (Agent, error) {
 	return l.updateAgent(ctx, id, func(t *agentTxn) error {
 		switch {
@@ -312,11 +323,15 @@ func (l *Ledger) RequestKill(ctx context.Context, id string, kill *agboxv1.Agent
 			return agentNotFound(id)
 		case id == agent.Init:
 			return isRoot()
-		case t.a.Over(), t.a.Kill != nil && t.a.Kill.GetMode() >= kill.GetMode():
+		case t.a.Over():
+			return errNothing
+		}
+		wish := agent.Stronger(t.a.Kill, kill)
+		if wish == nil {
 			return errNothing
 		}
 		return t.append(id, &agboxv1.AgentEvent{
-			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: kill},
+			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED, Details: &agboxv1.AgentEvent_Kill{Kill: wish},
 		})
 	})
 }
@@ -357,20 +372,4 @@ func notOrphaned(a Agent) error {
 	}
 	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 		"Agent %s is %s, and only an ORPHANED agent waits for a decision; %s.", a.ID, a.Word(), advice).With("agent_id", a.ID)
-}
-
-// DeleteAgent removes an agent that has ended. Its id stays taken.
-func (l *Ledger) DeleteAgent(ctx context.Context, id string) (Agent, error) {
-	return l.updateAgent(ctx, id, func(t *agentTxn) error {
-		switch {
-		case !t.a.Exists():
-			return agentNotFound(id)
-		case id == agent.Init:
-			return isRoot()
-		case !t.a.Over():
-			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
-				"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", id, t.a.Word(), id).With("agent_id", id)
-		}
-		return t.append(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DELETED})
-	})
 }

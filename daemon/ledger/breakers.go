@@ -14,9 +14,12 @@ func (l *Ledger) Breaker(class string) agent.Breaker {
 	return root.Breakers[class]
 }
 
-// admits reports whether the event may be appended as far as the breaker of the class is
-// concerned: only the begin of a new agent may be refused.
+// admits reports whether the event may be appended as far as other agents are concerned: the
+// breaker of the class may refuse the begin of a new agent, and only a living agent adopts.
 func (t *agentTxn) admits(ev *agboxv1.AgentEvent) bool {
+	if heir := ev.GetReparent().GetParent(); heir != "" {
+		return t.l.heirIn(t.tx, t.a) == heir
+	}
 	if ev.GetType() != agboxv1.AgentEventType_AGENT_BEGUN || t.a.State != agent.Pending {
 		return true
 	}

@@ -54,6 +54,9 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 			}
 			return time.Time{}
 		}
+		if a.Over() || a.Kill != nil {
+			l.enqueueKin(id)
+		}
 		seen, exec, err := l.observeAgent(ctx, a)
 		if err != nil {
 			return l.agentFailed(ctx, a, w, "observe", err)
@@ -101,6 +104,7 @@ func (l *Loop) agentRound(ctx context.Context, id string) time.Time {
 // observeAgent returns what is known about an agent besides its record. exec is the exec
 // of its incarnation, or nil.
 func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.Seen, exec *agboxv1.ExecStatus, err error) {
+	seen.Kin = l.ledger.Kin(a)
 	sb, living := l.ledger.Sandbox(a.SandboxID)
 	if living {
 		seen.Sandbox, seen.SandboxError = sandboxState(sb), sb.ErrorMessage
@@ -258,6 +262,15 @@ func (l *Loop) watchIncarnation(a ledger.Agent, w *agentWork) {
 func (l *Loop) enqueueAgentsOf(sandboxID string) {
 	for _, a := range l.ledger.AgentsIn(sandboxID) {
 		l.EnqueueAgent(a.ID)
+	}
+}
+
+// enqueueKin schedules the agents for which something follows from the end of an agent.
+func (l *Loop) enqueueKin(id string) {
+	for _, a := range append(l.ledger.Children(id), l.ledger.Followers(id)...) {
+		if !a.Over() {
+			l.EnqueueAgent(a.ID)
+		}
 	}
 }
 

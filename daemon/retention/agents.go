@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/agbox/agbox/daemon/ledger"
@@ -13,7 +14,8 @@ import (
 // deletion.
 func (k *Keeper) passAgents(ctx context.Context) {
 	k.dropAgents(ctx)
-	for _, a := range k.ledger.Agents(func(a ledger.Agent) bool { return a.Over() }) {
+	over := k.ledger.Agents(func(a ledger.Agent) bool { return a.Over() })
+	for _, a := range slices.Backward(over) { // children are younger than their parent
 		if k.now().Before(a.EndedAt.Add(k.rules.KeepAgents)) || k.needed(a) {
 			continue
 		}
@@ -24,8 +26,11 @@ func (k *Keeper) passAgents(ctx context.Context) {
 }
 
 // needed reports whether the agent's own sandbox is still to be removed, which is done in
-// a round of the agent.
+// a round of the agent, or another agent needs its record.
 func (k *Keeper) needed(a ledger.Agent) bool {
+	if len(k.ledger.Children(a.ID)) > 0 || len(k.ledger.Followers(a.ID)) > 0 {
+		return true
+	}
 	sb, exists := k.ledger.Sandbox(a.SandboxID)
 	return a.Owned && exists && sb.Want != machine.WantDeleted
 }

@@ -13,8 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/containerd/errdefs"
-
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
 	"github.com/agbox/agbox/daemon/admission"
@@ -145,6 +143,9 @@ func (s *agentCalls) GetAgent(_ context.Context, req *agboxv1.GetAgentRequest) (
 func (s *agentCalls) answer(a ledger.Agent) *agboxv1.GetAgentResponse {
 	view := s.view(a)
 	view.Spec, view.LastEnd = a.Spec, a.Last
+	for _, child := range s.ledger.Children(a.ID) {
+		view.Children = append(view.Children, child.ID)
+	}
 	if at := s.incarnations.LastBeat(a); !at.IsZero() {
 		view.LastBeat = timestamppb.New(at)
 	}
@@ -161,9 +162,18 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 		}
 		in = sb.ID
 	}
+	parent := ""
+	if req.GetParent() != "" {
+		a, err := s.ledger.FindAgent(req.GetParent())
+		if err != nil {
+			return nil, err
+		}
+		parent = a.ID
+	}
 	resp := new(agboxv1.ListAgentsResponse)
 	for _, a := range s.ledger.Agents(func(a ledger.Agent) bool {
-		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass())
+		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass()) &&
+			(parent == "" || a.Parent == parent)
 	}) {
 		resp.Agents = append(resp.Agents, s.view(a))
 	}
@@ -180,7 +190,7 @@ func (s *agentCalls) KillAgent(ctx context.Context, req *agboxv1.KillAgentReques
 	if mode == agboxv1.KillMode_KILL_MODE_UNSPECIFIED {
 		mode = agboxv1.KillMode_KILL_MODE_TERMINATE
 	}
-	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user"}); err != nil {
+	if a, err = s.ledger.RequestKill(ctx, a.ID, &agboxv1.AgentKill{Mode: mode, By: "a user", Cascade: req.GetCascade()}); err != nil {
 		return nil, err
 	}
 	s.loop.EnqueueAgent(a.ID)
@@ -205,25 +215,6 @@ func (s *agentCalls) ResumeAgent(ctx context.Context, req *agboxv1.ResumeAgentRe
 		return nil, err
 	}
 	s.loop.EnqueueAgent(a.ID)
-	return s.answer(a), nil
-}
-
-// DeleteAgent removes an agent that has ended.
-func (s *agentCalls) DeleteAgent(ctx context.Context, req *agboxv1.DeleteAgentRequest) (*agboxv1.GetAgentResponse, error) {
-	a, err := s.ledger.FindAgent(req.GetAgentId())
-	if err != nil {
-		return nil, err
-	}
-	if sb, living := s.ledger.Sandbox(a.SandboxID); living && a.Owned && a.Over() {
-		if _, err := s.ledger.RequestDelete(ctx, sb.ID); err != nil && !errdefs.IsNotFound(err) {
-			return nil, err
-		}
-		s.loop.Interrupt(sb.ID)
-	}
-	if a, err = s.ledger.DeleteAgent(ctx, a.ID); err != nil {
-		return nil, err
-	}
-	_ = s.checkpoints.Remove(a.ID) // package retention repeats it
 	return s.answer(a), nil
 }
 
@@ -300,6 +291,9 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if !a.Over() {
 		view.Degraded = s.loop.AgentTrouble(a.ID)
 		s.incarnations.Show(a, view)
+	}
+	if view.After = s.ledger.Kin(a).Awaited; len(view.After) > 0 {
+		view.Message = "It follows " + s.names(view.After) + "."
 	}
 	if a.PauseWanted != nil && a.Incarnation != nil {
 		view.Message = "It saves its work and is PAUSED then."

@@ -83,7 +83,8 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	case agboxv1.AgentEventType_AGENT_PROGRESS,
 		agboxv1.AgentEventType_AGENT_CONTEXT, agboxv1.AgentEventType_AGENT_LIVENESS, agboxv1.AgentEventType_AGENT_DONE_REPORTED:
 		return live && r.Incarnation != nil
-	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED:
+	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED,
+		agboxv1.AgentEventType_AGENT_REPARENTED:
 		return live
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return r.State == Paused
@@ -150,6 +151,8 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r.Pause, r.PauseWanted = &pause, nil
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		r.Kill = ev.GetKill()
+	case agboxv1.AgentEventType_AGENT_REPARENTED:
+		r.Parent = ev.GetReparent().GetParent()
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
 		if r.Done == nil {
 			r.DoneAt = at
@@ -186,7 +189,7 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	r.SandboxID, r.Owned = s.GetSandboxId(), s.GetOwned()
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
-	r.State = Pending
+	r.State, r.After = Pending, s.GetAfter()
 	if c := s.GetCheckpoint(); c != nil {
 		r = r.withCheckpoint(c)
 	}

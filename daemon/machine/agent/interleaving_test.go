@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type world struct {
 	// draining is the step of a drain under way.
 	draining *Step
 	beatAt   time.Time
+	kin      Kin
 }
 
 func TestAnyInterleavingComesToALegalRest(t *testing.T) {
@@ -60,6 +62,9 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 	before := w.r
 	ev.Sequence, ev.OccurredAt = w.r.LastSequence+1, timestamppb.New(w.now)
 	w.r = Fold(w.r, ev)
+	if w.r.Parent != before.Parent {
+		w.kin = Kin{}
+	}
 	switch {
 	case before.Over() && w.r.State != before.State:
 		w.t.Fatalf("%v changed the end %v into %v", ev, before.State, w.r.State)
@@ -78,7 +83,7 @@ func (w *world) emit(ev *agboxv1.AgentEvent) bool {
 }
 
 func (w *world) observe() Seen {
-	seen := Seen{Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0)}
+	seen := Seen{Kin: w.kin, Sandbox: w.sandbox, Ending: w.draining != nil, Silent: w.now.Sub(w.beatAt), Armed: w.beatAt.After(t0)}
 	if inc := w.r.Incarnation; inc != nil {
 		switch {
 		case w.running == inc.ExecID:
@@ -146,7 +151,7 @@ func (w *world) interfere() {
 			w.emit(ev)
 		}
 	}
-	switch rapid.IntRange(0, 17).Draw(w.t, "move") {
+	switch rapid.IntRange(0, 19).Draw(w.t, "move") {
 	case 0:
 		w.die(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(rapid.SampledFrom([]int{0, 1, 137, 143}).Draw(w.t, "code")), Spoke: true, ErrorMessage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(w.t, "message")})
 	case 1:
@@ -195,6 +200,12 @@ func (w *world) interfere() {
 		if word := agboxv1.AgentContext(rapid.IntRange(1, 5).Draw(w.t, "context")); word > w.r.Context { // the journal has no other rows
 			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_CONTEXT, Details: &agboxv1.AgentEvent_Gauge{Gauge: &agboxv1.AgentGauge{Context: word}}})
 		}
+	case 18:
+		w.kin = Kin{ParentOver: true, Heir: fmt.Sprint("parent after ", w.r.LastSequence)}
+	case 19:
+		if rapid.IntRange(0, 9).Draw(w.t, "kill parent") == 0 {
+			w.kin = Kin{ParentKill: &agboxv1.AgentKill{Cascade: wholeTree}}
+		}
 	case 17:
 		if rapid.IntRange(0, 2).Draw(w.t, "refuse") == 0 {
 			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{
@@ -235,6 +246,8 @@ func (w *world) settle() bool {
 		return false
 	}
 	switch {
+	case w.kin.ParentOver && !w.r.Over():
+		w.t.Fatalf("it rests although its parent has ended: %+v", w.r)
 	case w.r.Over():
 		if w.running != "" {
 			w.t.Fatalf("over as %v, and %s runs", w.r.State, w.running)

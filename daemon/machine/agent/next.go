@@ -115,6 +115,8 @@ type Seen struct {
 	Ending, Draining bool
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
+	// Kin is what is known about its parent and the agents that it is to follow.
+	Kin Kin
 }
 
 // Step is the decision of Next.
@@ -163,6 +165,11 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return Step{}
 	case r.Over():
 		return nextOver(r, seen, rules, now)
+	}
+	if ev, why := nextOfKin(r, seen.Kin); ev != nil {
+		return emit(ev, why)
+	}
+	switch {
 	case r.Incarnation != nil:
 		return nextRunning(r, seen, rules, now)
 	case r.Undecided:
@@ -171,6 +178,8 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return emit(ended(Aborted, &agboxv1.AgentDone{
 			Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "It was killed" + by(r.Kill.GetBy()) + ".",
 		}), "it was killed")
+	case r.Incarnations == 0 && seen.Kin.Failed != "":
+		return emit(failed(agboxv1.ErrorReason_DEPENDENCY_FAILED, "It was to follow "+seen.Kin.Failed+".", 0), "an agent that it was to follow has failed")
 	case seen.Sandbox == SandboxMissing: // for ever, because the ids of sandboxes are never reused
 		return emit(failed(agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "Its sandbox was deleted.", 0), "its sandbox was deleted")
 	case !due.IsZero() && !now.Before(due):
@@ -193,11 +202,19 @@ func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
 	if !r.Owned || seen.Sandbox == SandboxMissing {
 		return Step{}
 	}
-	refused := r.Done.GetErrorCode() == agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String() // nothing ran in it
-	if due := r.EndedAt.Add(rules.CleanupAfter); !refused && now.Before(due) {
+	if due := r.EndedAt.Add(rules.CleanupAfter); !refused(r) && now.Before(due) {
 		return Step{Wake: due}
 	}
 	return Step{Do: RemoveSandbox, Why: "its agent has ended"}
+}
+
+// refused reports whether an agent ended before it began, so that nothing ran in its sandbox.
+func refused(r Record) bool {
+	switch r.Done.GetErrorCode() {
+	case agboxv1.ErrorReason_CLASS_BREAKER_OPEN.String(), agboxv1.ErrorReason_DEPENDENCY_FAILED.String():
+		return true
+	}
+	return false
 }
 
 // nextRunning is about an agent with an incarnation.
@@ -366,6 +383,9 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 // nextBegin begins an incarnation, or makes the sandbox that it needs. A sandbox that a
 // user has stopped is resumed only for an agent that somebody has asked for since.
 func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
+	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
+		return Step{} // the end of one of them calls again
+	}
 	switch seen.Sandbox {
 	case SandboxReady:
 		return emit(&agboxv1.AgentEvent{

@@ -41,6 +41,8 @@ type Record struct {
 	// FromAgent and FromCheckpoint are the work that it continues; "" and 0 if none.
 	FromAgent      string
 	FromCheckpoint uint64
+	// After are the agents that must be COMPLETED before it begins.
+	After []string
 
 	State agboxv1.AgentState
 	// Position is that of its first event among the events of all agents: its age, which

@@ -493,6 +493,60 @@ func (KillMode) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
+// KillCascade says what becomes of the children of a killed agent.
+type KillCascade int32
+
+const (
+	// Those that only the agent holds are ended; the others are adopted by the nearest
+	// ancestor that has not ended.
+	KillCascade_KILL_CASCADE_UNSPECIFIED KillCascade = 0
+	// All of them are ended, with their children.
+	KillCascade_KILL_CASCADE_TREE KillCascade = 1
+	// All of them are adopted.
+	KillCascade_KILL_CASCADE_NONE KillCascade = 2
+)
+
+// Enum value maps for KillCascade.
+var (
+	KillCascade_name = map[int32]string{
+		0: "KILL_CASCADE_UNSPECIFIED",
+		1: "KILL_CASCADE_TREE",
+		2: "KILL_CASCADE_NONE",
+	}
+	KillCascade_value = map[string]int32{
+		"KILL_CASCADE_UNSPECIFIED": 0,
+		"KILL_CASCADE_TREE":        1,
+		"KILL_CASCADE_NONE":        2,
+	}
+)
+
+func (x KillCascade) Enum() *KillCascade {
+	p := new(KillCascade)
+	*p = x
+	return p
+}
+
+func (x KillCascade) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KillCascade) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[7].Descriptor()
+}
+
+func (KillCascade) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[7]
+}
+
+func (x KillCascade) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KillCascade.Descriptor instead.
+func (KillCascade) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
 // CheckpointKind says at what point of the work a checkpoint was written.
 type CheckpointKind int32
 
@@ -533,11 +587,11 @@ func (x CheckpointKind) String() string {
 }
 
 func (CheckpointKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[7].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[8].Descriptor()
 }
 
 func (CheckpointKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[7]
+	return &file_agbox_v1_agent_proto_enumTypes[8]
 }
 
 func (x CheckpointKind) Number() protoreflect.EnumNumber {
@@ -546,7 +600,7 @@ func (x CheckpointKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CheckpointKind.Descriptor instead.
 func (CheckpointKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 // IncarnationEndKind says what ended an incarnation. What follows for the agent is in
@@ -618,11 +672,11 @@ func (x IncarnationEndKind) String() string {
 }
 
 func (IncarnationEndKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[8].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[9].Descriptor()
 }
 
 func (IncarnationEndKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[8]
+	return &file_agbox_v1_agent_proto_enumTypes[9]
 }
 
 func (x IncarnationEndKind) Number() protoreflect.EnumNumber {
@@ -631,7 +685,7 @@ func (x IncarnationEndKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use IncarnationEndKind.Descriptor instead.
 func (IncarnationEndKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 // AgentReady says when a program counts as working.
@@ -675,11 +729,11 @@ func (x AgentReady) String() string {
 }
 
 func (AgentReady) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[9].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
 }
 
 func (AgentReady) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[9]
+	return &file_agbox_v1_agent_proto_enumTypes[10]
 }
 
 func (x AgentReady) Number() protoreflect.EnumNumber {
@@ -688,7 +742,7 @@ func (x AgentReady) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentReady.Descriptor instead.
 func (AgentReady) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 // AgentRevival is the policy for an agent whose incarnation was lost with its container,
@@ -733,11 +787,11 @@ func (x AgentRevival) String() string {
 }
 
 func (AgentRevival) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
 }
 
 func (AgentRevival) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[10]
+	return &file_agbox_v1_agent_proto_enumTypes[11]
 }
 
 func (x AgentRevival) Number() protoreflect.EnumNumber {
@@ -746,7 +800,7 @@ func (x AgentRevival) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentRevival.Descriptor instead.
 func (AgentRevival) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 // AgentEventType names what happened. Values are never reused.
@@ -787,6 +841,8 @@ const (
 	AgentEventType_AGENT_RELEASED AgentEventType = 23
 	// It had no running program for lease_ttl.
 	AgentEventType_AGENT_LEASES_EXPIRED AgentEventType = 24
+	// Its parent had ended, so the nearest ancestor that had not has adopted it.
+	AgentEventType_AGENT_REPARENTED AgentEventType = 32
 	// Of the agent init only. An agent of the class crashed.
 	AgentEventType_AGENT_CLASS_CRASHED AgentEventType = 40
 	// No new agent of the class is begun until a time.
@@ -823,6 +879,7 @@ var (
 		22: "AGENT_CONFLICT",
 		23: "AGENT_RELEASED",
 		24: "AGENT_LEASES_EXPIRED",
+		32: "AGENT_REPARENTED",
 		40: "AGENT_CLASS_CRASHED",
 		41: "AGENT_BREAKER_OPENED",
 		42: "AGENT_BREAKER_CANARY",
@@ -852,6 +909,7 @@ var (
 		"AGENT_CONFLICT":               22,
 		"AGENT_RELEASED":               23,
 		"AGENT_LEASES_EXPIRED":         24,
+		"AGENT_REPARENTED":             32,
 		"AGENT_CLASS_CRASHED":          40,
 		"AGENT_BREAKER_OPENED":         41,
 		"AGENT_BREAKER_CANARY":         42,
@@ -870,11 +928,11 @@ func (x AgentEventType) String() string {
 }
 
 func (AgentEventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
 }
 
 func (AgentEventType) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[11]
+	return &file_agbox_v1_agent_proto_enumTypes[12]
 }
 
 func (x AgentEventType) Number() protoreflect.EnumNumber {
@@ -883,7 +941,7 @@ func (x AgentEventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentEventType.Descriptor instead.
 func (AgentEventType) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 // AgentApproval is a decision about what an agent is about to do.
@@ -922,11 +980,11 @@ func (x AgentApproval) String() string {
 }
 
 func (AgentApproval) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
 }
 
 func (AgentApproval) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[12]
+	return &file_agbox_v1_agent_proto_enumTypes[13]
 }
 
 func (x AgentApproval) Number() protoreflect.EnumNumber {
@@ -935,7 +993,7 @@ func (x AgentApproval) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentApproval.Descriptor instead.
 func (AgentApproval) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 // LeaseMode says with whom a lease can be shared.
@@ -974,11 +1032,11 @@ func (x LeaseMode) String() string {
 }
 
 func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
 }
 
 func (LeaseMode) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[13]
+	return &file_agbox_v1_agent_proto_enumTypes[14]
 }
 
 func (x LeaseMode) Number() protoreflect.EnumNumber {
@@ -987,7 +1045,7 @@ func (x LeaseMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseMode.Descriptor instead.
 func (LeaseMode) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 // LeaseVerdict is the answer to a manifest.
@@ -1030,11 +1088,11 @@ func (x LeaseVerdict) String() string {
 }
 
 func (LeaseVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
 }
 
 func (LeaseVerdict) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[14]
+	return &file_agbox_v1_agent_proto_enumTypes[15]
 }
 
 func (x LeaseVerdict) Number() protoreflect.EnumNumber {
@@ -1043,7 +1101,7 @@ func (x LeaseVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseVerdict.Descriptor instead.
 func (LeaseVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 // MessageKind says what a message is about.
@@ -1098,11 +1156,11 @@ func (x MessageKind) String() string {
 }
 
 func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[16].Descriptor()
 }
 
 func (MessageKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[15]
+	return &file_agbox_v1_agent_proto_enumTypes[16]
 }
 
 func (x MessageKind) Number() protoreflect.EnumNumber {
@@ -1111,7 +1169,7 @@ func (x MessageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageKind.Descriptor instead.
 func (MessageKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
@@ -1159,6 +1217,9 @@ type AgentSpec struct {
 	// File of the host that says what to do, at most 64 KiB. The program finds a copy, as the
 	// file is when the agent is spawned, at the path in AGBOX_WORK.
 	Work string `protobuf:"bytes,22,opt,name=work,proto3" json:"work,omitempty"`
+	// Ids or names of agents that exist. The agent begins once all of them are COMPLETED. If one
+	// of them ends otherwise, the agent is FAILED with DEPENDENCY_FAILED.
+	After []string `protobuf:"bytes,23,rep,name=after,proto3" json:"after,omitempty"`
 	// How long an agent without a running program keeps its leases. Unset means 5 minutes.
 	LeaseTtl      *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1347,6 +1408,13 @@ func (x *AgentSpec) GetWork() string {
 		return x.Work
 	}
 	return ""
+}
+
+func (x *AgentSpec) GetAfter() []string {
+	if x != nil {
+		return x.After
+	}
+	return nil
 }
 
 func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
@@ -2153,6 +2221,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Lease
 	//	*AgentEvent_Done
 	//	*AgentEvent_Kill
+	//	*AgentEvent_Reparent
 	//	*AgentEvent_Gauge
 	//	*AgentEvent_Breaker
 	//	*AgentEvent_Moved
@@ -2358,6 +2427,15 @@ func (x *AgentEvent) GetKill() *AgentKill {
 	return nil
 }
 
+func (x *AgentEvent) GetReparent() *AgentReparented {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Reparent); ok {
+			return x.Reparent
+		}
+	}
+	return nil
+}
+
 func (x *AgentEvent) GetGauge() *AgentGauge {
 	if x != nil {
 		if x, ok := x.Details.(*AgentEvent_Gauge); ok {
@@ -2429,6 +2507,10 @@ type AgentEvent_Kill struct {
 	Kill *AgentKill `protobuf:"bytes,31,opt,name=kill,proto3,oneof"`
 }
 
+type AgentEvent_Reparent struct {
+	Reparent *AgentReparented `protobuf:"bytes,32,opt,name=reparent,proto3,oneof"`
+}
+
 type AgentEvent_Gauge struct {
 	Gauge *AgentGauge `protobuf:"bytes,33,opt,name=gauge,proto3,oneof"`
 }
@@ -2461,6 +2543,8 @@ func (*AgentEvent_Done) isAgentEvent_Details() {}
 
 func (*AgentEvent_Kill) isAgentEvent_Details() {}
 
+func (*AgentEvent_Reparent) isAgentEvent_Details() {}
+
 func (*AgentEvent_Gauge) isAgentEvent_Details() {}
 
 func (*AgentEvent_Breaker) isAgentEvent_Details() {}
@@ -2482,7 +2566,9 @@ type AgentSpawned struct {
 	FromAgent      string `protobuf:"bytes,6,opt,name=from_agent,json=fromAgent,proto3" json:"from_agent,omitempty"`
 	FromCheckpoint uint64 `protobuf:"varint,7,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
 	// A copy of that checkpoint, which is the first one of this agent.
-	Checkpoint    *AgentCheckpoint `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint *AgentCheckpoint `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// Ids of the agents that must be COMPLETED before it begins.
+	After         []string `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2573,6 +2659,67 @@ func (x *AgentSpawned) GetCheckpoint() *AgentCheckpoint {
 	return nil
 }
 
+func (x *AgentSpawned) GetAfter() []string {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// AgentReparented is the adoption of an agent.
+type AgentReparented struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of the new parent and of the one that has ended.
+	Parent        string `protobuf:"bytes,1,opt,name=parent,proto3" json:"parent,omitempty"`
+	From          string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentReparented) Reset() {
+	*x = AgentReparented{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentReparented) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentReparented) ProtoMessage() {}
+
+func (x *AgentReparented) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentReparented.ProtoReflect.Descriptor instead.
+func (*AgentReparented) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AgentReparented) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *AgentReparented) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
 // AgentMoved names the sandbox in which the agent runs from now on.
 type AgentMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2583,7 +2730,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2595,7 +2742,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2608,7 +2755,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -2636,7 +2783,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2648,7 +2795,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2661,7 +2808,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2712,7 +2859,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2871,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2884,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2790,7 +2937,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2949,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2962,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -2926,7 +3073,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3085,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3098,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3004,7 +3151,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3163,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3176,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3074,7 +3221,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3233,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3246,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3186,7 +3333,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3345,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3358,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3278,7 +3425,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3290,7 +3437,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3303,7 +3450,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -3346,7 +3493,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3505,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3518,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -3425,7 +3572,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3584,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3597,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -3486,14 +3633,15 @@ type AgentKill struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Mode  KillMode               `protobuf:"varint,1,opt,name=mode,proto3,enum=agbox.v1.KillMode" json:"mode,omitempty"`
 	// Who asked, in words.
-	By            string `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	By            string      `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	Cascade       KillCascade `protobuf:"varint,3,opt,name=cascade,proto3,enum=agbox.v1.KillCascade" json:"cascade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3653,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3666,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -3535,6 +3683,13 @@ func (x *AgentKill) GetBy() string {
 	return ""
 }
 
+func (x *AgentKill) GetCascade() KillCascade {
+	if x != nil {
+		return x.Cascade
+	}
+	return KillCascade_KILL_CASCADE_UNSPECIFIED
+}
+
 // AgentGauge is a change of a gauge.
 type AgentGauge struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -3549,7 +3704,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3716,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3729,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3620,7 +3775,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3787,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3800,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3693,7 +3848,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3705,7 +3860,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3718,7 +3873,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -3828,15 +3983,19 @@ type Agent struct {
 	// Only in GetAgent.
 	Spec    *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
+	// Ids of its children that are not removed, oldest first. Only in GetAgent.
+	Children []string `protobuf:"bytes,32,rep,name=children,proto3" json:"children,omitempty"`
 	// The number of messages in its inbox.
-	Unread        uint32 `protobuf:"varint,36,opt,name=unread,proto3" json:"unread,omitempty"`
+	Unread uint32 `protobuf:"varint,36,opt,name=unread,proto3" json:"unread,omitempty"`
+	// Ids of the agents that must be COMPLETED before it begins, and are not yet.
+	After         []string `protobuf:"bytes,37,rep,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3848,7 +4007,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3861,7 +4020,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4081,6 +4240,13 @@ func (x *Agent) GetLastEnd() *IncarnationEnd {
 	return nil
 }
 
+func (x *Agent) GetChildren() []string {
+	if x != nil {
+		return x.Children
+	}
+	return nil
+}
+
 func (x *Agent) GetUnread() uint32 {
 	if x != nil {
 		return x.Unread
@@ -4088,11 +4254,18 @@ func (x *Agent) GetUnread() uint32 {
 	return 0
 }
 
+func (x *Agent) GetAfter() []string {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\n" +
 	"\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
@@ -4120,7 +4293,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fidle_timeout\x18\x14 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\vidleTimeout\x12H\n" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
-	"^[^\\x00]*$R\x04work\x12@\n" +
+	"^[^\\x00]*$R\x04work\x12'\n" +
+	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12@\n" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4189,7 +4363,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xeb\a\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xa4\b\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -4215,11 +4389,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bprogress\x18\x1b \x01(\v2\x17.agbox.v1.AgentProgressH\x00R\bprogress\x12-\n" +
 	"\x05lease\x18\x1c \x01(\v2\x15.agbox.v1.AgentLeasesH\x00R\x05lease\x12)\n" +
 	"\x04done\x18\x1e \x01(\v2\x13.agbox.v1.AgentDoneH\x00R\x04done\x12)\n" +
-	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x12,\n" +
+	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x127\n" +
+	"\breparent\x18  \x01(\v2\x19.agbox.v1.AgentReparentedH\x00R\breparent\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
-	"\adetails\"\x88\x02\n" +
+	"\adetails\"\x9e\x02\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -4232,7 +4407,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0ffrom_checkpoint\x18\a \x01(\x04R\x0efromCheckpoint\x129\n" +
 	"\n" +
 	"checkpoint\x18\b \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
-	"checkpoint\"+\n" +
+	"checkpoint\x12\x14\n" +
+	"\x05after\x18\t \x03(\tR\x05after\"=\n" +
+	"\x0fAgentReparented\x12\x16\n" +
+	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"+\n" +
 	"\n" +
 	"AgentMoved\x12\x1d\n" +
 	"\n" +
@@ -4317,10 +4496,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x03 \x01(\tR\terrorCode\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\rR\aattempt\"C\n" +
+	"\aattempt\x18\x04 \x01(\rR\aattempt\"t\n" +
 	"\tAgentKill\x12&\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x12.agbox.v1.KillModeR\x04mode\x12\x0e\n" +
-	"\x02by\x18\x02 \x01(\tR\x02by\"\xcf\x01\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12/\n" +
+	"\acascade\x18\x03 \x01(\x0e2\x15.agbox.v1.KillCascadeR\acascade\"\xcf\x01\n" +
 	"\n" +
 	"AgentGauge\x120\n" +
 	"\acontext\x18\x01 \x01(\x0e2\x16.agbox.v1.AgentContextR\acontext\x12'\n" +
@@ -4339,7 +4519,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xf8\t\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xaa\n" +
+	"\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -4376,8 +4557,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x123\n" +
 	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
-	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x16\n" +
-	"\x06unread\x18$ \x01(\rR\x06unreadB\b\n" +
+	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x1a\n" +
+	"\bchildren\x18  \x03(\tR\bchildren\x12\x16\n" +
+	"\x06unread\x18$ \x01(\rR\x06unread\x12\x14\n" +
+	"\x05after\x18% \x03(\tR\x05afterB\b\n" +
 	"\x06_ready*\xae\x02\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
@@ -4435,7 +4618,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bKillMode\x12\x19\n" +
 	"\x15KILL_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KILL_MODE_TERMINATE\x10\x01\x12\x11\n" +
-	"\rKILL_MODE_NOW\x10\x02*\x80\x01\n" +
+	"\rKILL_MODE_NOW\x10\x02*Y\n" +
+	"\vKillCascade\x12\x1c\n" +
+	"\x18KILL_CASCADE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11KILL_CASCADE_TREE\x10\x01\x12\x15\n" +
+	"\x11KILL_CASCADE_NONE\x10\x02*\x80\x01\n" +
 	"\x0eCheckpointKind\x12\x1f\n" +
 	"\x1bCHECKPOINT_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHECKPOINT_KIND_TURN\x10\x01\x12\x18\n" +
@@ -4464,7 +4651,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\xde\x04\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\xf4\x04\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -4489,7 +4676,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rAGENT_GRANTED\x10\x15\x12\x12\n" +
 	"\x0eAGENT_CONFLICT\x10\x16\x12\x12\n" +
 	"\x0eAGENT_RELEASED\x10\x17\x12\x18\n" +
-	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x17\n" +
+	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x14\n" +
+	"\x10AGENT_REPARENTED\x10 \x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
@@ -4528,8 +4716,8 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 16)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -4538,151 +4726,155 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentContext)(0),             // 4: agbox.v1.AgentContext
 	(AgentOutcome)(0),             // 5: agbox.v1.AgentOutcome
 	(KillMode)(0),                 // 6: agbox.v1.KillMode
-	(CheckpointKind)(0),           // 7: agbox.v1.CheckpointKind
-	(IncarnationEndKind)(0),       // 8: agbox.v1.IncarnationEndKind
-	(AgentReady)(0),               // 9: agbox.v1.AgentReady
-	(AgentRevival)(0),             // 10: agbox.v1.AgentRevival
-	(AgentEventType)(0),           // 11: agbox.v1.AgentEventType
-	(AgentApproval)(0),            // 12: agbox.v1.AgentApproval
-	(LeaseMode)(0),                // 13: agbox.v1.LeaseMode
-	(LeaseVerdict)(0),             // 14: agbox.v1.LeaseVerdict
-	(MessageKind)(0),              // 15: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 16: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 17: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 18: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 19: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 20: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 21: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 22: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 23: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 24: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 25: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 26: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 27: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 28: agbox.v1.AgentSpawned
-	(*AgentMoved)(nil),            // 29: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 30: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 31: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 32: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 33: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 34: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 35: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 36: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 37: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 38: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 39: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 40: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 41: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 42: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 43: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 44: agbox.v1.Agent
-	nil,                           // 45: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 46: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 47: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(KillCascade)(0),              // 7: agbox.v1.KillCascade
+	(CheckpointKind)(0),           // 8: agbox.v1.CheckpointKind
+	(IncarnationEndKind)(0),       // 9: agbox.v1.IncarnationEndKind
+	(AgentReady)(0),               // 10: agbox.v1.AgentReady
+	(AgentRevival)(0),             // 11: agbox.v1.AgentRevival
+	(AgentEventType)(0),           // 12: agbox.v1.AgentEventType
+	(AgentApproval)(0),            // 13: agbox.v1.AgentApproval
+	(LeaseMode)(0),                // 14: agbox.v1.LeaseMode
+	(LeaseVerdict)(0),             // 15: agbox.v1.LeaseVerdict
+	(MessageKind)(0),              // 16: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 17: agbox.v1.AgentSpec
+	(*AgentProbes)(nil),           // 18: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 19: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 20: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 21: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 22: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 23: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 24: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 25: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 26: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 27: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 28: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 29: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 30: agbox.v1.AgentReparented
+	(*AgentMoved)(nil),            // 31: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 32: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 33: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 34: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 35: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 36: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 37: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 38: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 39: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 40: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 41: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 42: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 43: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 44: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 45: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 46: agbox.v1.Agent
+	nil,                           // 47: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 48: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 49: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	9,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
-	10, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	45, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	19, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	20, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	21, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	22, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	24, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	26, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	17, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	25, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	48, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	48, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	48, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	18, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	18, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	18, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	48, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	48, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	48, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	48, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	48, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	48, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	48, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	48, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	48, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	48, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	48, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	48, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	48, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	23, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	46, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	48, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	48, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	48, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	48, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	48, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	47, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	48, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	48, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	11, // 40: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	49, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	10, // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
+	11, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
+	47, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	20, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	21, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	22, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	23, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	25, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	27, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	18, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	26, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	50, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	50, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	50, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	19, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	19, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	19, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	50, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	50, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	50, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	50, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	50, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	50, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	50, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	50, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	50, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	50, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	50, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	50, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	50, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	24, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	48, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	50, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	50, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	50, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	50, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	50, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	49, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	50, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	50, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	12, // 40: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	51, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,  // 42: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	28, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	30, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	32, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	33, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	34, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	35, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	36, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	38, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	39, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	40, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	41, // 53: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	42, // 54: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	29, // 55: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	35, // 56: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	8,  // 57: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	31, // 58: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 59: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 60: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 61: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	49, // 62: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	12, // 63: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	7,  // 64: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	31, // 65: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	31, // 66: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	31, // 67: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	13, // 68: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	37, // 69: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	14, // 70: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,  // 71: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 72: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	4,  // 73: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 74: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	48, // 75: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	49, // 76: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	15, // 77: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	49, // 78: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,  // 79: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 80: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	49, // 81: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	49, // 82: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	49, // 83: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	49, // 84: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	36, // 85: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	35, // 86: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 87: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 88: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 89: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	49, // 90: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	12, // 91: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	16, // 92: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	32, // 93: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	48, // 94: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	29, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	32, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	34, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	35, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	36, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	37, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	38, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	40, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	41, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	42, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	30, // 53: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	43, // 54: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	44, // 55: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	31, // 56: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	37, // 57: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	9,  // 58: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	33, // 59: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,  // 60: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,  // 61: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,  // 62: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	51, // 63: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	13, // 64: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	8,  // 65: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	33, // 66: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	33, // 67: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	33, // 68: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	14, // 69: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	39, // 70: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	15, // 71: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,  // 72: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,  // 73: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,  // 74: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,  // 75: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,  // 76: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	50, // 77: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	51, // 78: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	16, // 79: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	51, // 80: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,  // 81: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,  // 82: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	51, // 83: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	51, // 84: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	51, // 85: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	51, // 86: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	38, // 87: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	37, // 88: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,  // 89: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,  // 90: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,  // 91: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	51, // 92: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	13, // 93: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	17, // 94: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	34, // 95: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	50, // 96: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	97, // [97:97] is the sub-list for method output_type
+	97, // [97:97] is the sub-list for method input_type
+	97, // [97:97] is the sub-list for extension type_name
+	97, // [97:97] is the sub-list for extension extendee
+	0,  // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -4702,19 +4894,20 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Lease)(nil),
 		(*AgentEvent_Done)(nil),
 		(*AgentEvent_Kill)(nil),
+		(*AgentEvent_Reparent)(nil),
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[16].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[28].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[17].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      16,
-			NumMessages:   32,
+			NumEnums:      17,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

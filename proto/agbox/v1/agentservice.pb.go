@@ -318,7 +318,9 @@ type ListAgentsRequest struct {
 	// Only agents of this class. Empty means all.
 	Class string `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
 	// Also agents that have ended.
-	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	All bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	// Only children of this agent. Empty means all.
+	Parent        string `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -374,6 +376,13 @@ func (x *ListAgentsRequest) GetAll() bool {
 	return false
 }
 
+func (x *ListAgentsRequest) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
 type ListAgentsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Agents        []*Agent               `protobuf:"bytes,1,rep,name=agents,proto3" json:"agents,omitempty"`
@@ -419,9 +428,11 @@ func (x *ListAgentsResponse) GetAgents() []*Agent {
 }
 
 type KillAgentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	Mode          KillMode               `protobuf:"varint,2,opt,name=mode,proto3,enum=agbox.v1.KillMode" json:"mode,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Mode    KillMode               `protobuf:"varint,2,opt,name=mode,proto3,enum=agbox.v1.KillMode" json:"mode,omitempty"`
+	// What becomes of its children.
+	Cascade       KillCascade `protobuf:"varint,3,opt,name=cascade,proto3,enum=agbox.v1.KillCascade" json:"cascade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -468,6 +479,13 @@ func (x *KillAgentRequest) GetMode() KillMode {
 		return x.Mode
 	}
 	return KillMode_KILL_MODE_UNSPECIFIED
+}
+
+func (x *KillAgentRequest) GetCascade() KillCascade {
+	if x != nil {
+		return x.Cascade
+	}
+	return KillCascade_KILL_CASCADE_UNSPECIFIED
 }
 
 // DrainAgentsRequest selects agents in exactly one way.
@@ -692,8 +710,10 @@ func (x *ResumeAgentRequest) GetMessage() string {
 }
 
 type DeleteAgentRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Remove its descendants too. All of them must have ended.
+	Cascade       bool `protobuf:"varint,2,opt,name=cascade,proto3" json:"cascade,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -733,6 +753,13 @@ func (x *DeleteAgentRequest) GetAgentId() string {
 		return x.AgentId
 	}
 	return ""
+}
+
+func (x *DeleteAgentRequest) GetCascade() bool {
+	if x != nil {
+		return x.Cascade
+	}
+	return false
 }
 
 type SendMessageRequest struct {
@@ -1783,18 +1810,20 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"9\n" +
 	"\x10GetAgentResponse\x12%\n" +
-	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"m\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"\x8f\x01\n" +
 	"\x11ListAgentsRequest\x12'\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tsandboxId\x12\x1d\n" +
 	"\x05class\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05class\x12\x10\n" +
-	"\x03all\x18\x03 \x01(\bR\x03all\"=\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x12 \n" +
+	"\x06parent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06parent\"=\n" +
 	"\x12ListAgentsResponse\x12'\n" +
-	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"k\n" +
+	"\x06agents\x18\x01 \x03(\v2\x0f.agbox.v1.AgentR\x06agents\"\xa6\x01\n" +
 	"\x10KillAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x120\n" +
-	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\"\x80\x01\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x12.agbox.v1.KillModeB\b\xbaH\x05\x82\x01\x02\x10\x01R\x04mode\x129\n" +
+	"\acascade\x18\x03 \x01(\x0e2\x15.agbox.v1.KillCascadeB\b\xbaH\x05\x82\x01\x02\x10\x01R\acascade\"\x80\x01\n" +
 	"\x12DrainAgentsRequest\x12/\n" +
 	"\tagent_ids\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\xe8\a\"\ar\x05\x10\x01\x18\xc8\x01R\bagentIds\x12'\n" +
 	"\n" +
@@ -1811,10 +1840,11 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x16.agbox.v1.AgentVerdictB\n" +
 	"\xbaH\a\x82\x01\x04\x10\x01 \x00R\averdict\x12\"\n" +
-	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\amessage\";\n" +
+	"\amessage\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\bR\amessage\"U\n" +
 	"\x12DeleteAgentRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"x\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x18\n" +
+	"\acascade\x18\x02 \x01(\bR\acascade\"x\n" +
 	"\x12SendMessageRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12\x1a\n" +
@@ -1962,13 +1992,14 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*CreateSandboxRequest)(nil),    // 31: agbox.v1.CreateSandboxRequest
 	(*Agent)(nil),                   // 32: agbox.v1.Agent
 	(KillMode)(0),                   // 33: agbox.v1.KillMode
-	(*AgentMessage)(nil),            // 34: agbox.v1.AgentMessage
-	(*AgentCheckpoint)(nil),         // 35: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 36: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 37: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 38: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 39: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 40: agbox.v1.LogEnd
+	(KillCascade)(0),                // 34: agbox.v1.KillCascade
+	(*AgentMessage)(nil),            // 35: agbox.v1.AgentMessage
+	(*AgentCheckpoint)(nil),         // 36: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 37: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 38: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 39: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 40: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 41: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
 	30, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
@@ -1977,58 +2008,59 @@ var file_agbox_v1_agentservice_proto_depIdxs = []int32{
 	32, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
 	32, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
 	33, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	32, // 6: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
-	0,  // 7: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	34, // 8: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	35, // 9: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	35, // 10: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	36, // 11: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	37, // 12: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	23, // 13: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	23, // 14: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	36, // 15: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	38, // 16: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	39, // 17: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	40, // 18: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	32, // 19: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	32, // 20: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 21: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 22: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 23: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 24: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 25: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 26: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
-	11, // 27: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	28, // 28: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	12, // 29: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	13, // 30: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	15, // 31: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	17, // 32: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	19, // 33: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	21, // 34: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	26, // 35: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	24, // 36: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 37: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 38: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 39: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 40: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 41: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 42: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 43: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	29, // 44: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 45: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	14, // 46: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	16, // 47: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	18, // 48: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	20, // 49: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	22, // 50: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	27, // 51: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	25, // 52: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	37, // [37:53] is the sub-list for method output_type
-	21, // [21:37] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	34, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
+	32, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	0,  // 8: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
+	35, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	36, // 10: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	36, // 11: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	37, // 12: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	38, // 13: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	23, // 14: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	23, // 15: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	37, // 16: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	39, // 17: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	40, // 18: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	41, // 19: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	32, // 20: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	32, // 21: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 22: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 23: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 24: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 25: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 26: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 27: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	11, // 28: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	28, // 29: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	12, // 30: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	13, // 31: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	15, // 32: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	17, // 33: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	19, // 34: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	21, // 35: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	26, // 36: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	24, // 37: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 38: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 39: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 40: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 41: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 42: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 43: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 44: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	29, // 45: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 46: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 47: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	16, // 48: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	18, // 49: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	20, // 50: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	22, // 51: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	27, // 52: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	25, // 53: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	38, // [38:54] is the sub-list for method output_type
+	22, // [22:38] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }

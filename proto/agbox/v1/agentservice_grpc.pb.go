@@ -71,7 +71,8 @@ type AgentServiceClient interface {
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
 	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
-	// DeleteAgent removes an agent that has ended. Its id stays taken.
+	// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children is
+	// refused with AGENT_HAS_CHILDREN, unless the request includes them.
 	DeleteAgent(ctx context.Context, in *DeleteAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000
@@ -336,7 +337,8 @@ type AgentServiceServer interface {
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
 	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
-	// DeleteAgent removes an agent that has ended. Its id stays taken.
+	// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children is
+	// refused with AGENT_HAS_CHILDREN, unless the request includes them.
 	DeleteAgent(context.Context, *DeleteAgentRequest) (*GetAgentResponse, error)
 	// SendMessage puts a message into the inbox of an agent. It wakes an agent that is IDLE. A
 	// message with the key of an earlier one changes nothing. An inbox has room for 1,000

@@ -186,6 +186,8 @@ const (
 	ErrorReason_AGENT_NOT_FOUND ErrorReason = 120
 	// The agent's state does not allow the call. FAILED_PRECONDITION.
 	ErrorReason_AGENT_WRONG_STATE ErrorReason = 121
+	// The agent has children; they must be removed before it. FAILED_PRECONDITION.
+	ErrorReason_AGENT_HAS_CHILDREN ErrorReason = 122
 	// The install, the sandbox or the parent has as many agents as it may have.
 	// RESOURCE_EXHAUSTED.
 	ErrorReason_AGENT_LIMIT ErrorReason = 123
@@ -198,6 +200,8 @@ const (
 	ErrorReason_INBOX_FULL ErrorReason = 127
 	// The checkpoint is too large, damaged or not in the format. INVALID_ARGUMENT.
 	ErrorReason_CHECKPOINT_INVALID ErrorReason = 128
+	// An agent that this one was to follow has not completed. In events of agents only.
+	ErrorReason_DEPENDENCY_FAILED ErrorReason = 130
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
 	// ALREADY_EXISTS.
 	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
@@ -291,11 +295,13 @@ var (
 		113: "HOST_FOLDERS_FULL",
 		120: "AGENT_NOT_FOUND",
 		121: "AGENT_WRONG_STATE",
+		122: "AGENT_HAS_CHILDREN",
 		123: "AGENT_LIMIT",
 		124: "CLASS_BREAKER_OPEN",
 		125: "BUDGET_EXHAUSTED",
 		127: "INBOX_FULL",
 		128: "CHECKPOINT_INVALID",
+		130: "DEPENDENCY_FAILED",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		136: "EXEC_DRAINED",
 		134: "SANDBOX_HAS_AGENTS",
@@ -376,11 +382,13 @@ var (
 		"HOST_FOLDERS_FULL":              113,
 		"AGENT_NOT_FOUND":                120,
 		"AGENT_WRONG_STATE":              121,
+		"AGENT_HAS_CHILDREN":             122,
 		"AGENT_LIMIT":                    123,
 		"CLASS_BREAKER_OPEN":             124,
 		"BUDGET_EXHAUSTED":               125,
 		"INBOX_FULL":                     127,
 		"CHECKPOINT_INVALID":             128,
+		"DEPENDENCY_FAILED":              130,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"EXEC_DRAINED":                   136,
 		"SANDBOX_HAS_AGENTS":             134,
@@ -421,7 +429,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf0\x0e\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xa0\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -497,13 +505,15 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12SECRETS_UNREADABLE\x10p\x12\x15\n" +
 	"\x11HOST_FOLDERS_FULL\x10q\x12\x13\n" +
 	"\x0fAGENT_NOT_FOUND\x10x\x12\x15\n" +
-	"\x11AGENT_WRONG_STATE\x10y\x12\x0f\n" +
+	"\x11AGENT_WRONG_STATE\x10y\x12\x16\n" +
+	"\x12AGENT_HAS_CHILDREN\x10z\x12\x0f\n" +
 	"\vAGENT_LIMIT\x10{\x12\x16\n" +
 	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x0e\n" +
 	"\n" +
 	"INBOX_FULL\x10\x7f\x12\x17\n" +
-	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x1c\n" +
+	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x16\n" +
+	"\x11DEPENDENCY_FAILED\x10\x82\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +
 	"\fEXEC_DRAINED\x10\x88\x01\x12\x17\n" +
 	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +

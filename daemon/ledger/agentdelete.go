@@ -1,0 +1,129 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
+)
+
+// DeleteAgent removes an agent that has ended. Its id stays taken. One that has children, or
+// that another agent is to follow, is refused.
+func (l *Ledger) DeleteAgent(ctx context.Context, id string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error { return t.delete(id) })
+}
+
+// DeleteAgentTree removes an agent and its descendants, which must have ended: all or none.
+// It returns them, the agent first.
+func (l *Ledger) DeleteAgentTree(ctx context.Context, id string) (removed []Agent, err error) {
+	err = l.store.Update(ctx, func(tx *store.Tx) error {
+		removed = nil
+		return l.deleteTree(tx, id, &removed)
+	})
+	slices.Reverse(removed)
+	return removed, err
+}
+
+// deleteTree removes the descendants of an agent before the agent.
+func (l *Ledger) deleteTree(tx *store.Tx, id string, removed *[]Agent) error {
+	if a := l.agentIn(tx, id); !a.Exists() || !a.Over() {
+		_, err := l.withinAgent(tx, id, func(t *agentTxn) error { return t.delete(id) })
+		return err // says why it cannot be removed
+	}
+	for _, child := range l.childrenIn(tx, id) {
+		if err := l.deleteTree(tx, child.ID, removed); err != nil {
+			return err
+		}
+	}
+	a, err := l.withinAgent(tx, id, func(t *agentTxn) error { return t.delete(id) })
+	*removed = append(*removed, a)
+	return err
+}
+
+// childrenIn returns the children of an agent at this point of the write order.
+func (l *Ledger) childrenIn(tx *store.Tx, id string) []Agent {
+	list := l.Children(id)
+	spawned, _ := tx.Value(spawnOverlay{}).([]Agent)
+	list = append(list, spawned...)
+	for i, a := range list {
+		list[i] = l.agentIn(tx, a.ID)
+	}
+	list = slices.DeleteFunc(list, func(a Agent) bool { return a.Parent != id || a.Deleted })
+	return slices.CompactFunc(oldestFirst(list), func(a, b Agent) bool { return a.ID == b.ID })
+}
+
+func (t *agentTxn) delete(id string) error {
+	switch {
+	case !t.a.Exists() || t.a.Deleted:
+		return agentNotFound(id)
+	case id == agent.Init:
+		return isRoot()
+	case !t.a.Over():
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+			"Agent %s is %s and cannot be removed; \"agbox agent kill %s\" ends it.", id, t.a.Word(), id).With("agent_id", id)
+	}
+	if err := errors.Join(t.hasNoChildren(id), t.hasNoFollowers(id)); err != nil {
+		return err
+	}
+	if t.a.Owned {
+		if err := t.l.wantDeleted(t.tx, t.a.SandboxID); err != nil {
+			return err
+		}
+	}
+	return t.append(id, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_DELETED})
+}
+
+// wantDeleted requests the removal of a sandbox that was made for an agent, if it still exists.
+func (l *Ledger) wantDeleted(tx *store.Tx, sandboxID string) error {
+	_, err := l.within(tx, sandboxID, func(s *txn) error {
+		if !s.sb.Exists() || wantsDeleted(s.sb.Record) || !machine.Legal(s.sb.Record, agboxv1.EventType_SANDBOX_DELETE_REQUESTED) {
+			return errNothing
+		}
+		return s.append(sandboxID, &agboxv1.SandboxEvent{EventType: agboxv1.EventType_SANDBOX_DELETE_REQUESTED})
+	})
+	return err
+}
+
+// hasNoChildren refuses the removal of a parent: its children are removed before it.
+func (t *agentTxn) hasNoChildren(id string) error {
+	children := t.l.childrenIn(t.tx, id)
+	if len(children) == 0 {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_HAS_CHILDREN,
+		"Agent %s has children: %s. Remove them first, or remove the whole tree with \"agbox agent rm --cascade %s\".",
+		id, naming(children), id).With("agent_id", id)
+}
+
+// hasNoFollowers refuses the removal of an agent whose end another one still has to see.
+func (t *agentTxn) hasNoFollowers(id string) error {
+	followers := slices.DeleteFunc(t.l.Followers(id), func(a Agent) bool { return !follows(t.l.agentIn(t.tx, a.ID)) })
+	if len(followers) == 0 {
+		return nil
+	}
+	return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+		"Agent %s is followed by agents that have not begun: %s. Wait for them, or end them with \"agbox agent kill\".",
+		id, naming(followers)).With("agent_id", id)
+}
+
+// naming lists agents by name or id, at most 10 of them.
+func naming(list []Agent) string {
+	var names []string
+	for _, a := range list[:min(len(list), 10)] {
+		names = append(names, cmp.Or(a.Name, a.ID))
+	}
+	if len(names) < len(list) {
+		names = append(names, "...")
+	}
+	return strings.Join(names, ", ")
+}
