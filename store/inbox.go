@@ -116,6 +116,11 @@ func (t *Tx) RemoveMessages(agentID string, upto uint64, removed func(*agboxv1.A
 	return nil
 }
 
+// RemoveMessage removes one message of an inbox. A missing one is no error.
+func (t *Tx) RemoveMessage(agentID string, seq uint64) error {
+	return t.remove(bucketInbox(agentID), number(seq))
+}
+
 // dropInbox removes the inbox of an agent with its keys.
 func (t *Tx) dropInbox(agentID string) error {
 	return errors.Join(t.drop(bucketInbox(agentID)), t.drop(bucketInboxKeys(agentID)), t.drop(bucketInboxDigests(agentID)))

@@ -150,18 +150,19 @@ func (r *Runner) Exec(ctx context.Context, a ledger.Agent) (*agboxv1.ExecStatus,
 	return r.ledger.Exec(ctx, a.Incarnation.SandboxID, a.Incarnation.ExecID)
 }
 
-// End returns the events that record the end of the agent's incarnation, whose exec has
+// End returns the reports that record the end of the agent's incarnation, whose exec has
 // ended: first what its program reported, then how it ended. They must be recorded
 // together, and then Forget called.
-func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) ([]*agboxv1.AgentEvent, error) {
+func (r *Runner) End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (ledger.Reports, error) {
 	reports := r.reports(a)
 	if err := r.take(a, reports); err != nil {
-		return nil, err
+		return ledger.Reports{}, err
 	}
-	return append(reports.ordered(), &agboxv1.AgentEvent{
+	events := append(reports.ordered(), &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_INCARNATION_ENDED, Incarnation: a.Incarnation.N,
 		Details: &agboxv1.AgentEvent_End{End: r.describe(a, exec, reports)},
-	}), nil
+	})
+	return ledger.Reports{Events: events, Sent: reports.sent}, nil
 }
 
 // describe describes how the agent's incarnation ended.

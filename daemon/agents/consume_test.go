@@ -186,7 +186,7 @@ func TestACrashBetweenCommitAndMemory(t *testing.T) {
 	a := b.agent()
 	found := b.reports(a)
 	for range 2 {
-		if _, err := b.Ledger.RecordReports(t.Context(), "x", found.events); err != nil {
+		if _, err := b.Ledger.RecordReports(t.Context(), "x", ledger.Reports{Events: found.events}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +199,7 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 	b := newBench(t, &agboxv1.AgentSpec{})
 	b.write(used(5), journal.Row{Op: journal.Step, Steps: 1})
 	a := b.agent()
-	events, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
+	reports, err := b.End(t.Context(), a, &agboxv1.ExecStatus{SandboxId: "a", ExecId: "e", ExitCode: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestUsageOfFormerIncarnationsCounts(t *testing.T) {
 	if len(b.desk.read)+len(b.desk.heard) == 0 {
 		t.Error("an incarnation was forgotten whose end is not recorded")
 	}
-	after, err := b.Ledger.EmitAgent(t.Context(), a.Record, events...)
+	after, err := b.Ledger.EmitReports(t.Context(), a.Record, reports)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ type reports struct {
 	events []*agboxv1.AgentEvent
 	// checkpoints are the events of the newest checkpoints, in their order.
 	checkpoints []*agboxv1.AgentEvent
+	// sent are the messages that it has sent.
+	sent []ledger.Sent
 	// unreadable means that there is a journal that cannot be read.
 	unreadable bool
 }
@@ -38,7 +40,7 @@ func (r *Runner) Consume(ctx context.Context, a ledger.Agent) error {
 		return err
 	}
 	if events := found.ordered(); len(events) > 0 {
-		after, err := r.ledger.RecordReports(ctx, a.ID, events)
+		after, err := r.ledger.RecordReports(ctx, a.ID, ledger.Reports{Events: events, Sent: found.sent})
 		if err != nil {
 			return err
 		}
@@ -63,6 +65,9 @@ func (r *Runner) reports(a ledger.Agent) reports {
 	}
 	var err error
 	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
+		if row.Op == journal.Send && sum.Rows > a.Incarnation.JournalUpto {
+			found.sent = append(found.sent, ledger.Sent{Row: sum.Rows, To: row.To, Key: row.Key, Text: row.Text})
+		}
 		if event := rowEvent(row); event != nil {
 			if row.Op == journal.Checkpoint {
 				event.Incarnation, event.JournalUpto = a.Incarnation.N, sum.Rows
@@ -86,7 +91,7 @@ func (r *Runner) reports(a ledger.Agent) reports {
 	if bad := found.at.Bad - at.Bad; err != nil || bad > 0 {
 		r.log.Warn("rows of the journal of an incarnation are left out", "agent_id", a.ID, "exec_id", a.Incarnation.ExecID, "rows", bad, "error", err)
 	}
-	if event := progress(a, found.at.Sum); event != nil {
+	if event := progress(a, found.at.Sum, len(found.sent) > 0); event != nil {
 		found.events = append([]*agboxv1.AgentEvent{event}, found.events...)
 	}
 	return found
@@ -164,9 +169,9 @@ func phaseEvents(before, after string) (events []*agboxv1.AgentEvent) {
 }
 
 // progress returns the event with the new totals of an agent, or nil if they are as
-// recorded.
-func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
-	if sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget && sum.LLMCalls+sum.ToolCalls == 0 {
+// recorded and no rows are consumed with it.
+func progress(a ledger.Agent, sum journal.Summary, consumes bool) *agboxv1.AgentEvent {
+	if !consumes && sum.Used == (journal.Used{}) && sum.Steps == 0 && sum.Said == "" && !sum.OverBudget && sum.LLMCalls+sum.ToolCalls == 0 {
 		return nil
 	}
 	before, used := a.Incarnation.Before, usage(sum.Used)
@@ -183,7 +188,7 @@ func progress(a ledger.Agent, sum journal.Summary) *agboxv1.AgentEvent {
 	if sum.OverBudget {
 		total.Refused = usage(sum.Estimate)
 	}
-	if a.ProgressAt != 0 && proto.Equal(total, a.Progress) {
+	if !consumes && a.ProgressAt != 0 && proto.Equal(total, a.Progress) {
 		return nil
 	}
 	return &agboxv1.AgentEvent{

@@ -51,7 +51,7 @@ func TestEachRowOfAJournalIsRecordedOnce(t *testing.T) {
 	a := spawn(t, l, agentOf("a", "", "s"))
 	emitAgent(t, l, a.Record, begun(1))
 	record := func(events ...*agboxv1.AgentEvent) Agent {
-		a, err := l.RecordReports(t.Context(), "a", events)
+		a, err := l.RecordReports(t.Context(), "a", Reports{Events: events})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,10 +46,19 @@ type spawnOverlay struct{}
 // agent after the commit. What follows for the breaker of its class is committed with it,
 // and so is the wake of an agent that becomes IDLE with unread messages.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
+	return l.updateReports(ctx, id, Reports{}, fn)
+}
+
+// updateReports is updateAgent with messages that the agent has sent, which are delivered if
+// fn changes it.
+func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, fn func(*agentTxn) error) (Agent, error) {
 	var after Agent
 	err := l.store.Update(ctx, func(tx *store.Tx) (err error) {
 		before := l.agentIn(tx, id)
 		if after, err = l.withinAgent(tx, id, fn); err != nil {
+			return err
+		}
+		if err := l.post(tx, before, after, reports.Sent); err != nil {
 			return err
 		}
 		if err := l.wakeForUnread(tx, before, after); err != nil {
@@ -251,21 +260,27 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 // agent has changed since so that another decision is due, it appends nothing. Reports
 // among the events are treated as by RecordReports.
 func (l *Ledger) EmitAgent(ctx context.Context, seen agent.Record, events ...*agboxv1.AgentEvent) (Agent, error) {
-	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
+	return l.EmitReports(ctx, seen, Reports{Events: events})
+}
+
+// EmitReports is EmitAgent with reports, which may have messages.
+func (l *Ledger) EmitReports(ctx context.Context, seen agent.Record, reports Reports) (Agent, error) {
+	return l.updateReports(ctx, seen.ID, reports, func(t *agentTxn) error {
 		refused := func(ev *agboxv1.AgentEvent) bool { return !t.admits(ev) }
-		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(events, refused) {
+		if t.a.decided() != decidedFrom(seen) || slices.ContainsFunc(reports.Events, refused) {
 			return errNothing
 		}
-		return t.appendAll(seen.ID, events)
+		return t.appendAll(seen.ID, reports.Events)
 	})
 }
 
 // RecordReports appends what an incarnation has reported: events with journal_upto, the
 // number of their row in its journal. It leaves out rows that were consumed before, and
 // what is not possible now: reports of an incarnation that has ended, and rows that only
-// somebody else than the supervisor can have written.
-func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports []*agboxv1.AgentEvent) (Agent, error) {
-	return l.updateAgent(ctx, agentID, func(t *agentTxn) error { return t.appendAll(agentID, reports) })
+// somebody else than the supervisor can have written. Messages are delivered together with
+// the event that consumes their rows.
+func (l *Ledger) RecordReports(ctx context.Context, agentID string, reports Reports) (Agent, error) {
+	return l.updateReports(ctx, agentID, reports, func(t *agentTxn) error { return t.appendAll(agentID, reports.Events) })
 }
 
 // appendAll adds events of an agent; of the reports among them, those that RecordReports

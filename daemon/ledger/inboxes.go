@@ -13,14 +13,20 @@ import (
 // inbox says how full the inbox of an agent is.
 type inbox struct {
 	// sent counts the messages of agents and clients, and sentBytes their sizes. own counts
-	// those of agbox.
-	sent, sentBytes, own int
+	// those of agbox. bounces counts those of them that are MESSAGE_KIND_BOUNCE, and
+	// lastBounce is the seq of the newest one.
+	sent, sentBytes, own, bounces int
+	lastBounce                    uint64
 }
 
 // with returns the inbox with one more message, or with one less if sign is -1.
 func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
 	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
 		b.own += sign
+		if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BOUNCE {
+			b.bounces += sign
+			b.lastBounce = max(b.lastBounce, m.GetSeq())
+		}
 		return b
 	}
 	b.sent += sign

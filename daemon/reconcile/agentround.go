@@ -216,11 +216,11 @@ func (l *Loop) startIncarnation(ctx context.Context, a ledger.Agent) error {
 
 // collect records the end of an incarnation, whose exec has ended.
 func (l *Loop) collect(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) error {
-	events, err := l.agents.End(ctx, a, exec)
+	reports, err := l.agents.End(ctx, a, exec)
 	if err != nil {
 		return err
 	}
-	after, err := l.ledger.EmitAgent(ctx, a.Record, events...)
+	after, err := l.ledger.EmitReports(ctx, a.Record, reports)
 	if err == nil {
 		l.agents.Forget(after, a.Incarnation)
 	}

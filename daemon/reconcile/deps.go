@@ -156,7 +156,7 @@ type Agents interface {
 	Answer(ctx context.Context, a ledger.Agent) error
 	// End returns the events that record the end of an incarnation, whose exec has ended.
 	// They must be recorded together, and then Forget called.
-	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) ([]*agboxv1.AgentEvent, error)
+	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (ledger.Reports, error)
 	// Forget drops what is known about an incarnation, if its end is recorded in the agent.
 	Forget(a ledger.Agent, ended *agent.Incarnation)
 	// Metas returns the ids of the agents that have a description.

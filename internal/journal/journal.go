@@ -5,6 +5,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -46,6 +47,8 @@ const (
 	Phase = "phase"
 	// Drain is no report: the supervisor writes it when it begins to drain the incarnation.
 	Drain = "drain"
+	// Send is a message to another agent.
+	Send = "send"
 	// Checkpoint is about a file that is on disk.
 	Checkpoint = "checkpoint"
 )
@@ -116,7 +119,7 @@ type Row struct {
 	Steps uint64 `json:"steps,omitempty"`
 	// Outcome is for Done.
 	Outcome string `json:"outcome,omitempty"`
-	// Text is for Say and Done.
+	// Text is for Say, Done and Send.
 	Text string `json:"text,omitempty"`
 	// Percent is for Turn, Context and Gate: how full the context is. 0 means that the
 	// program did not say so. Context is the word for the context after the row.
@@ -134,6 +137,9 @@ type Row struct {
 	Phase      string `json:"phase,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+	// Of Send: the recipient as the program named it, and the key of the message, if it has one.
+	To  string `json:"to,omitempty"`
+	Key string `json:"key,omitempty"`
 	// Mark is for Checkpoint.
 	Mark *Mark `json:"checkpoint,omitempty"`
 }
@@ -195,11 +201,15 @@ func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(forma
 // Next returns the summary with one more row. The error is a Refusal if the row may not
 // follow.
 func (s Summary) Next(r Row) (_ Summary, err error) {
-	if len(r.Text) > MaxText || !printable(r.Text) {
-		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", MaxText)
+	if len(r.Text) > textBound(r.Op) || !printable(r.Text) {
+		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", textBound(r.Op))
 	}
 	switch r.Op {
 	case Hello, Beat:
+	case Send:
+		if err := checkSend(r); err != nil {
+			return s, err
+		}
 	case State:
 		again := s.Drained && s.Lifecycle == r.State && r.State == Draining // the supervisor said so first
 		if !again && !slices.Contains(follows[s.Lifecycle], r.State) {
@@ -281,8 +291,16 @@ func printable(text string) bool {
 	})
 }
 
-// Encode writes a row as a line.
+// Encode writes a row as a line. The error is a Refusal if it is too long.
 func Encode(r Row) ([]byte, error) {
-	line, err := json.Marshal(r)
-	return append(line, '\n'), err
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // a row must not become longer than the request
+	if err := enc.Encode(r); err != nil {
+		return nil, err
+	}
+	if line.Len() > MaxRow {
+		return nil, refuse("A report has at most %d bytes as JSON, and this one has %d.", MaxRow, line.Len())
+	}
+	return line.Bytes(), nil
 }

@@ -58,6 +58,8 @@ func TestRowsThatMayNotFollow(t *testing.T) {
 		{Op: Usage, Used: &Used{4, 6, 7}}, {Op: Usage, Used: &Used{5, 5, 7}}, {Op: Usage, Used: &Used{5, 6, 6}},
 		{Op: Usage, Used: &Used{maxCount + 1, 6, 7}}, {Op: Step, Steps: 2}, {Op: Step, Steps: maxCount + 1},
 		{Op: Say, Text: strings.Repeat("x", MaxText+1)}, {Op: Say, Text: "\x1b[2J"}, {Op: Say, Text: "\xff"},
+		{Op: Send, Text: "x"}, {Op: Send, To: "x"}, {Op: Send, To: strings.Repeat("x", maxAddress+1), Text: "x"}, {Op: Send, To: "x", Key: "\x1b", Text: "x"},
+		{Op: Send, To: "x", Text: strings.Repeat("x", MaxMessage+1)},
 		{Op: Done, Outcome: Fail}, {Op: Done, Outcome: "perhaps"}, {Op: Done},
 	} {
 		next, err := s.Next(r)

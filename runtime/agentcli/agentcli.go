@@ -55,6 +55,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent hydrate                     print what is needed to go on: the newest checkpoint, the calls since then, and what the
                                           context_hook of the agent adds
   agbox-agent say TEXT                    say what the agent is doing
+  agbox-agent send [--key KEY] TO TEXT    send a message to an agent: its name or id, "parent", or "init" for the operator. With -
+                                          for TEXT, standard input. A second message with the same KEY is not delivered
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent children                    print the agents that this one has spawned, one a line: id, state, name, message
@@ -185,6 +187,8 @@ func parse(args []string, stdin io.Reader) (request map[string]any, body []byte,
 		request, err = parseAPI(args[1:])
 	case "gate":
 		request, err = parseGate(args[1:])
+	case "send":
+		request, err = parseSend(args[1:], stdin)
 	case "checkpoint":
 		return parseCheckpoint(args[1:], stdin)
 	default:

@@ -64,6 +64,8 @@ func TestRequests(t *testing.T) {
 		{[]string{"gate", "--llm"}, `{"kind":"llm","op":"gate","token":"tok"}`, false},
 		{[]string{"gate", "--llm", "--context", "5", "8000", "0.1"}, `{"context_pct":5,"estimate":{"cost_usd":"0.1","input_tokens":8000},"kind":"llm","op":"gate","token":"tok"}`, false},
 		{[]string{"say", "hi\n"}, `{"op":"say","text":"hi\n","token":"tok"}`, false},
+		{[]string{"send", "boss", "hi"}, `{"op":"send","text":"hi","to":"boss","token":"tok"}`, false},
+		{[]string{"send", "--key", "k", "parent", "-"}, `{"key":"k","op":"send","text":"{\"a\": 1}","to":"parent","token":"tok"}`, false},
 		{[]string{"checkpoint", "--kind", "turn", "--turn", "4", "--step", "5", "--resume-point", "x"}, `{"bytes":8,"kind":"turn","op":"checkpoint","resume_point":"x","step":5,"token":"tok","turn":4}`, false},
 		{[]string{"checkpoint", "-"}, `{"bytes":8,"op":"checkpoint","token":"tok"}`, false},
 		{[]string{"done", "fail", "no"}, `{"message":"no","op":"done","outcome":"fail","token":"tok"}`, false},

@@ -111,14 +111,14 @@ func TestReportsAreInTheJournalWhenTheyAreAnswered(t *testing.T) {
 	}
 	for _, body := range []string{
 		`"op":"state","state":"HYDRATING"`, `"op":"beat"`, `"op":"beat"`, `"op":"usage","input_tokens":10,"output_tokens":2,"cost_usd":"1.25"`,
-		`"op":"step"`, `"op":"step","steps":4`, `"op":"step"`, `"op":"say","text":"ä"`, `"op":"done","outcome":"complete","message":"fine"`,
+		`"op":"step"`, `"op":"step","steps":4`, `"op":"step"`, `"op":"say","text":"ä"`, `"op":"send","to":"parent","text":"` + strings.Repeat("<", 60<<10) + `"`, `"op":"done","outcome":"complete","message":"fine"`,
 	} {
 		if r := p.ask(`{%s,"id":7,"token":%q}`, body, a.token); !r.OK || r.ID != 7.0 {
 			t.Errorf("%s: %+v", body, r)
 		}
 	}
 	want := journal.Summary{
-		Rows: 9, Lifecycle: journal.Hydrating, Phase: journal.Executing, Used: journal.Used{InputTokens: 10, OutputTokens: 2, CostMicroUSD: 1_250_000},
+		Rows: 10, Lifecycle: journal.Hydrating, Phase: journal.Executing, Used: journal.Used{InputTokens: 10, OutputTokens: 2, CostMicroUSD: 1_250_000},
 		Steps: 5, Said: "ä", Outcome: journal.Complete, Message: "fine", Context: "HEALTHY",
 	}
 	if got := summary(t, dir, "e"); got != want {
@@ -141,6 +141,8 @@ func TestRefusals(t *testing.T) {
 		{`{"op":"usage","cost_usd":"-1","token":"` + a.token + `"}`, codeBad},
 		{`{"op":"usage","cost_usd":"0.1234567","token":"` + a.token + `"}`, codeBad},
 		{`{"op":"state","state":"EXECUTING","token":"` + a.token + `"}`, codeReport},
+		{`{"op":"send","text":"x","token":"` + a.token + `"}`, codeReport},
+		{`{"op":"send","to":"x","text":"` + strings.Repeat("\u2028", 15<<10) + `","token":"` + a.token + `"}`, codeReport},
 		{`{"op":"done","outcome":"maybe","token":"` + a.token + `"}`, codeReport},
 	} {
 		if r := p.ask("%s", row.line); r.OK || r.Error.Code != row.code || r.Error.Message == "" {

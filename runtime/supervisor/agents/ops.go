@@ -27,8 +27,10 @@ type request struct {
 	CostUSD string `json:"cost_usd"`
 	// Steps is for the op step: how many steps are complete. 0 means one more.
 	Steps uint64 `json:"steps"`
-	// Text is for the op say.
+	// Text is for the ops say and send. To and Key are for the op send.
 	Text string `json:"text"`
+	To   string `json:"to"`
+	Key  string `json:"key"`
 	// Outcome and Message are for the op done.
 	Outcome string `json:"outcome"`
 	Message string `json:"message"`
@@ -240,13 +242,15 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row.Steps = req.Steps
 	case journal.Say:
 		row.Text = req.Text
+	case journal.Send:
+		row.To, row.Key, row.Text = req.To, req.Key, req.Text
 	case journal.Done:
 		row.Outcome, row.Text = req.Outcome, req.Message
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
 		if !isRequest(req.Op) {
-			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, send, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
 		}
 	}
 	return req, row, err
