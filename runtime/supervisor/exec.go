@@ -47,6 +47,7 @@ func (s *Supervisor) start(ctx context.Context, req *guestv1.StartRequest) (*gue
 // count to the goroutine that supervises the process.
 func (s *Supervisor) begin(ctx context.Context, e *execution, req *guestv1.StartRequest) {
 	supervised := false
+	defer s.memory.work()
 	defer func() {
 		if !supervised {
 			s.refillSpares()
@@ -223,6 +224,7 @@ func (s *Supervisor) supervise(r *run) {
 	// acknowledged.
 	s.writeStatus(record, r.asked, logs.StatusOptions{Owner: s.owner()})
 	s.refillSpares()
+	s.memory.work()
 
 	unless := context.AfterFunc(s.collecting, r.streams.out.Close)
 	pumps.Wait()

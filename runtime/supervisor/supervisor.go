@@ -93,9 +93,11 @@ type Supervisor struct {
 	quota *logs.Quota
 	// agents takes the reports of incarnations.
 	agents *agents.Server
+	// memory returns what a burst of work has left.
+	memory *memoryKeeper
 	// refill wakes keepSpares.
 	refill chan struct{}
-	// work counts the goroutines of all execs, and keepSpares.
+	// work counts the goroutines of all execs, keepSpares and memory.
 	work sync.WaitGroup
 	// stopping is closed when all execs are being ended.
 	stopping chan struct{}
@@ -145,16 +147,23 @@ func New(cfg Config) (*Supervisor, error) {
 		disk:     make(gate, diskThreads),
 		files:    make(gate, fileThreads),
 		look:     make(gate, lookThreads),
+		memory:   newMemoryKeeper(),
 		refill:   make(chan struct{}, 1),
 		stopping: make(chan struct{}),
 	}
 	s.output = output.New(s.disk.do)
 	s.agents = agents.New(agents.Config{
-		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.disk.do, Look: s.activityOf,
+		Dir: cfg.RunDir, Helper: cfg.Helper, Logs: dir, Owner: s.owner(), Quota: s.quota, Disk: s.storeReport, Look: s.activityOf,
 		KillCall: s.killCall,
 	})
 	dir.KeepSpares(spareFiles, s.owner())
 	return s, nil
+}
+
+// storeReport runs fn, which stores a report of an agent, when the disk has room.
+func (s *Supervisor) storeReport(fn func()) {
+	s.disk.do(fn)
+	s.memory.work()
 }
 
 // openNull opens the standard input of all execs once, so an exec that removes /dev/null
@@ -212,6 +221,7 @@ func (s *Supervisor) Run(ctx context.Context, ready func()) error {
 	loops.Go(func() { served <- server.Serve(serving, ln) })
 
 	s.work.Go(s.keepSpares)
+	s.work.Go(func() { s.memory.run(s.stopping) })
 
 	if ready != nil {
 		ready()

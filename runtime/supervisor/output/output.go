@@ -124,9 +124,10 @@ func (c *Collector) Terminal(w *logs.Writer, master, slave *os.File) *Output {
 // Run moves output until nobody has it open any more, or until Close.
 func (o *Output) Run() {
 	var running sync.WaitGroup
-	for _, out := range o.outlets {
+	for _, out := range o.outlets[1:] {
 		running.Go(out.run)
 	}
+	o.outlets[0].run()
 	running.Wait()
 }
 
