@@ -47,7 +47,7 @@ type app struct {
 // run executes the command line and returns the exit code of the process.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(withSignalFlags(root, args))
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)

@@ -23,18 +23,19 @@ type killOptions struct {
 func (a *app) killCommand() *cobra.Command {
 	var o killOptions
 	cmd := &cobra.Command{
-		Use:   "kill [-s SIGNAL] EXEC... [flags]",
+		Use:   "kill [-s SIGNAL | -SIGNAL] EXEC... [flags]",
 		Short: "End a command, or send it a signal",
 		Long: `End commands: SIGTERM goes to the process group. After the grace period, SIGKILL
 goes to every remaining process that the command has started, also outside its
 process group. The sandbox does this by itself and agbox does not wait for it;
 "agbox logs -f EXEC" does. A command that has already ended is not an error. With
--s, only that one signal is sent.
+-s, or as in "kill -9", only that one signal is sent.
 
 EXEC is an id, the beginning of an id, or a name, alone or as SANDBOX/NAME.
 SANDBOX/main is the sandbox's own command.`,
 		Example: `  agbox kill demo/main
-  agbox kill -s INT $job`,
+  agbox kill -s INT $job
+  agbox kill -9 $job`,
 		Args:              arguments(1, -1, "an EXEC"),
 		ValidArgsFunction: a.completeExecs(-1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -60,16 +59,12 @@ const (
 // onlyCommands makes cmd a group: without arguments it shows its help; an unknown
 // command is a usage error.
 func onlyCommands(cmd *cobra.Command) {
-	const fewTypos = 2
 	cmd.SuggestionsMinimumDistance = fewTypos
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			return usagef("%s has no command %q. Did you mean %s?", cmd.CommandPath(), args[0], strings.Join(near, " or "))
-		}
-		return usagef("%s has no command %q.", cmd.CommandPath(), args[0])
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -105,7 +100,8 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	root.SetUsageTemplate(usageTemplate)
 	onlyCommands(root)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s.", flagProblem(err)) })
+	root.SetFlagErrorFunc(unknownFlag)
+	a.addVersionFlag(root)
 	root.PersistentFlags().StringVar(&a.socket, "socket", "", "`PATH` of the daemon's Unix socket, instead of this install's")
 	root.PersistentFlags().BoolVar(&a.noAutostart, "no-autostart", false, "do not start the daemon if it is not running")
 	root.AddGroup(
@@ -126,6 +122,7 @@ func (a *app) rootCommand() *cobra.Command {
 	add(groupAgents, append(a.presetCommands(), a.agentCommand())...)
 	add(groupRest, a.toolsCommand(), a.daemonCommand(), a.imageCommand(), a.doctorCommand(), a.versionCommand())
 	root.SetCompletionCommandGroupID(groupRest)
+	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.AddCommand(exitCodesTopic())
 	a.completeFlags(root)

@@ -30,6 +30,20 @@ func (a *app) versionCommand() *cobra.Command {
 	return cmd
 }
 
+// addVersionFlag adds -v and --version, which show the version of agbox alone.
+func (a *app) addVersionFlag(root *cobra.Command) {
+	var show bool
+	root.Flags().BoolVarP(&show, "version", "v", false, "show the version of agbox")
+	help := root.RunE
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if !show {
+			return help(cmd, args)
+		}
+		_, err := fmt.Fprintln(a.stdout, "agbox", version.Version)
+		return err
+	}
+}
+
 func printVersion(ctx context.Context, a *app, out format) error {
 	daemon := a.daemonVersion(ctx)
 	if out == formatJSON {
