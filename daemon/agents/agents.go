@@ -49,6 +49,7 @@ type Runner struct {
 	files   Files
 	log     *slog.Logger
 	desk    *desk
+	holds   *holds
 	// checkpoints are those of all agents.
 	checkpoints *checkpoints.Store
 }
@@ -57,7 +58,7 @@ type Runner struct {
 // are news; it must not block.
 func New(execs Execs, files Files, book *ledger.Ledger, install paths.Install, enqueue func(agentID string), now func() time.Time, log *slog.Logger) *Runner {
 	return &Runner{
-		execs: execs, files: files, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(),
+		execs: execs, files: files, ledger: book, paths: install, enqueue: enqueue, now: now, log: log, desk: newDesk(), holds: newHolds(now()),
 		checkpoints: checkpoints.New(install),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,7 +19,7 @@ import (
 func TestTheFileOfAnAgentSaysWhatItsIncarnationWasBegunWith(t *testing.T) {
 	install := paths.Install{Data: t.TempDir()}
 	log := slog.New(slog.DiscardHandler)
-	r := New(nil, nil, nil, install, nil, nil, log)
+	r := New(nil, nil, nil, install, nil, time.Now, log)
 	a := ledger.Agent{
 		Record: agent.Record{
 			ID: "a", Name: "fixer", SandboxID: "s", Owned: true, Strategy: agent.ReducedFootprint,

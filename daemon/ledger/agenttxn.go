@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
@@ -145,6 +146,10 @@ type NewAgent struct {
 	FromAgent      string
 	FromCheckpoint uint64
 	Checkpoint     *agboxv1.AgentCheckpoint
+	// Holder is its first holder beside its parent, whose hold lingers for Linger. It may be
+	// empty.
+	Holder string
+	Linger time.Duration
 }
 
 // SpawnAgent accepts an agent and, if it gets an own one, its sandbox: both are one
@@ -188,9 +193,13 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
 				Name: n.Name, Class: n.Spec.GetClass(), Parent: cmp.Or(n.Parent, agent.Init), SandboxId: n.SandboxID, Owned: n.Own != nil,
 				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
-				After: after,
+				After:    after,
+				Lifetime: n.Spec.GetLifetime(),
 			}},
 		})
+		if err == nil && n.Holder != "" {
+			err = t.open(n.Holder, n.Linger)
+		}
 		spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
 		t.tx.SetValue(spawnOverlay{}, append(spawned[:len(spawned):len(spawned)], t.a))
 		return err
@@ -309,6 +318,7 @@ type decision struct {
 	state                       agboxv1.AgentState
 	begun, running              uint32
 	undecided, kill, done, woke bool
+	unheld                      bool
 	pause, paused               agboxv1.PauseReason
 	parent                      string
 }
@@ -319,6 +329,7 @@ func decidedFrom(r agent.Record) decision {
 	d := decision{
 		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil,
 		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent,
+		unheld: r.Unheld(),
 	}
 	if r.Incarnation != nil {
 		d.running = r.Incarnation.N

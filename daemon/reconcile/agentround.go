@@ -113,8 +113,11 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		}
 		seen.Gone = sb.ErrorReason == agboxv1.ErrorReason_PRIMARY_MISSING.String()
 	}
+	if !a.Over() {
+		seen.Lost, seen.LostAt = l.agents.LostHolder(a)
+	}
 	if a.Incarnation == nil {
-		seen.BreakerOpen = a.State == agent.Pending && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
+		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil
 	}
 	if _, running := sb.Execs[a.Incarnation.ExecID]; running {
@@ -166,6 +169,8 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		return true, err
 	case agent.Start:
 		return false, l.startIncarnation(ctx, a)
+	case agent.EndHold:
+		return false, l.agents.EndHold(ctx, a, step.Holder)
 	case agent.Consume:
 		return false, l.agents.Consume(ctx, a)
 	case agent.Answer:

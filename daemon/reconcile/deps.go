@@ -159,6 +159,10 @@ type Agents interface {
 	End(ctx context.Context, a ledger.Agent, exec *agboxv1.ExecStatus) (ledger.Reports, error)
 	// Forget drops what is known about an incarnation, if its end is recorded in the agent.
 	Forget(a ledger.Agent, ended *agent.Incarnation)
+	// LostHolder returns a holder of an agent that is gone, and EndHold records that, unless
+	// it has come back. due is when the next one will be gone; zero means never.
+	LostHolder(a ledger.Agent) (holder string, due time.Time)
+	EndHold(ctx context.Context, a ledger.Agent, holder string) error
 	// Metas returns the ids of the agents that have a description.
 	Metas() []string
 	// RemoveMeta removes the description of an agent that is gone. removed means that there

@@ -84,8 +84,10 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 		agboxv1.AgentEventType_AGENT_CONTEXT, agboxv1.AgentEventType_AGENT_LIVENESS, agboxv1.AgentEventType_AGENT_DONE_REPORTED:
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED,
-		agboxv1.AgentEventType_AGENT_REPARENTED:
+		agboxv1.AgentEventType_AGENT_OPENED, agboxv1.AgentEventType_AGENT_REPARENTED:
 		return live
+	case agboxv1.AgentEventType_AGENT_CLOSED:
+		return true
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return r.State == Paused
 	case agboxv1.AgentEventType_AGENT_ENDED:
@@ -149,10 +151,14 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		pause.Woken = true
 		pause.Approval, pause.Answer = ev.GetWake().GetApproval(), ev.GetWake().GetMessage()
 		r.Pause, r.PauseWanted = &pause, nil
+	case agboxv1.AgentEventType_AGENT_OPENED:
+		r = foldOpened(r, ev)
+	case agboxv1.AgentEventType_AGENT_CLOSED:
+		r.Holders = r.without(ev.GetHold().GetHolder())
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		r.Kill = ev.GetKill()
 	case agboxv1.AgentEventType_AGENT_REPARENTED:
-		r.Parent = ev.GetReparent().GetParent()
+		r = foldReparented(r, ev)
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
 		if r.Done == nil {
 			r.DoneAt = at
@@ -190,6 +196,7 @@ func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
 	r.State, r.After = Pending, s.GetAfter()
+	r = foldHeld(r, ev)
 	if c := s.GetCheckpoint(); c != nil {
 		r = r.withCheckpoint(c)
 	}

@@ -35,7 +35,9 @@ func TestAnyInterleavingComesToALegalRest(t *testing.T) {
 		w := &world{t: t, rules: rules(), now: t0, sandbox: SandboxMaking, accepted: map[string]bool{}}
 		w.rules.ReadyStart = rapid.Bool().Draw(t, "ready at start")
 		w.rules.Revival = Revival(rapid.IntRange(0, 2).Draw(t, "revival"))
-		w.emit(&agboxv1.AgentEvent{AgentId: "a", Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{Owned: true, SandboxId: "s", Parent: Init}}})
+		w.emit(&agboxv1.AgentEvent{AgentId: "a", Type: agboxv1.AgentEventType_AGENT_SPAWNED, Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
+			Owned: true, SandboxId: "s", Parent: "p", Lifetime: agboxv1.AgentLifetime(rapid.IntRange(1, 2).Draw(t, "lifetime")),
+		}}})
 		for range rapid.IntRange(0, 80).Draw(t, "moves") {
 			w.interfere()
 			for range rapid.IntRange(0, 6).Draw(t, "steps") {
@@ -151,7 +153,7 @@ func (w *world) interfere() {
 			w.emit(ev)
 		}
 	}
-	switch rapid.IntRange(0, 19).Draw(w.t, "move") {
+	switch rapid.IntRange(0, 21).Draw(w.t, "move") {
 	case 0:
 		w.die(&agboxv1.IncarnationEnd{Kind: exited, ExitCode: int32(rapid.SampledFrom([]int{0, 1, 137, 143}).Draw(w.t, "code")), Spoke: true, ErrorMessage: rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(w.t, "message")})
 	case 1:
@@ -206,12 +208,31 @@ func (w *world) interfere() {
 		if rapid.IntRange(0, 9).Draw(w.t, "kill parent") == 0 {
 			w.kin = Kin{ParentKill: &agboxv1.AgentKill{Cascade: wholeTree}}
 		}
+	case 20:
+		for _, h := range w.r.Holders {
+			w.emit(Closed(h.ID, ""))
+		}
+	case 21:
+		w.open(ClientHolder("c"))
 	case 17:
 		if rapid.IntRange(0, 2).Draw(w.t, "refuse") == 0 {
 			report(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PROGRESS, Details: &agboxv1.AgentEvent_Progress{Progress: &agboxv1.AgentProgress{
 				Steps: w.r.Progress.GetSteps(), Total: w.r.Consumed(), Refused: &agboxv1.AgentUsage{InputTokens: 9000},
 			}}})
 		}
+	}
+}
+
+// open does what the ledger does when somebody opens a hold.
+func (w *world) open(holder string) {
+	if w.r.HeldBy(holder) || !w.emit(Opened(holder, 0)) {
+		return
+	}
+	switch {
+	case w.r.PauseWanted.GetReason() == agboxv1.PauseReason_PAUSE_REASON_UNHELD:
+		w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: agboxv1.PauseReason_PAUSE_REASON_DRAINED}}})
+	case w.r.Suspended():
+		w.emit(&agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{}}})
 	}
 }
 
@@ -256,6 +277,9 @@ func (w *world) settle() bool {
 	case w.running != "": // works, or waits with its process
 		if dead := w.r.Context == contextDead || w.r.Progress.GetRefused() != nil; dead && w.draining == nil {
 			w.t.Fatalf("it works although it may do nothing more: %+v", w.r)
+		}
+		if w.r.Unheld() && w.r.Done == nil && w.draining == nil && !(w.r.State == Paused && !w.r.Pause.Woken) {
+			w.t.Fatalf("it works although nobody holds it: %+v", w.r)
 		}
 		if w.r.Kill != nil || w.r.PauseWanted != nil {
 			w.t.Fatalf("a wish was not carried out: %+v", w.r)

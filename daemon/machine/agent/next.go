@@ -36,13 +36,15 @@ const (
 	RemoveSandbox
 	// Emit: append Step.Event.
 	Emit
+	// EndHold: record that Step.Holder does not hold the agent any more.
+	EndHold
 	// Answer: decide about what the incarnation asks.
 	Answer
 	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
 	Move
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "answer", "move"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "move"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -113,6 +115,10 @@ type Seen struct {
 	// Ending means that the supervisor is killing the incarnation. Draining means that it is
 	// draining it: it ends at the latest when the time of the drain is over.
 	Ending, Draining bool
+	// Lost is a holder that is gone: an agent that has ended, or a client whose hold has
+	// lingered long enough. LostAt is when that of a client will have. Both may be unset.
+	Lost   string
+	LostAt time.Time
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
 	// Kin is what is known about its parent and the agents that it is to follow.
@@ -126,6 +132,8 @@ type Step struct {
 	Event *agboxv1.AgentEvent
 	// Pause is the reason for Drain, which becomes that of the pause.
 	Pause agboxv1.PauseReason
+	// Holder is that of EndHold.
+	Holder string
 	// End is the kind of end for Drain and EndIncarnation.
 	End agboxv1.IncarnationEndKind
 	// Wake is when to call Next again even if nothing has changed. Zero means never.
@@ -152,8 +160,10 @@ const withholdGrace = 30 * time.Second
 // Next again with the new observation, until it returns Rest.
 func Next(r Record, seen Seen, rules Rules, now time.Time) Step {
 	step := next(r, seen, rules, now)
-	if due := leasesExpire(r, rules); step.Do == Rest && !due.IsZero() && (step.Wake.IsZero() || due.Before(step.Wake)) {
-		step.Wake = due
+	for _, due := range []time.Time{leasesExpire(r, rules), seen.LostAt} {
+		if step.Do == Rest && !due.IsZero() && (step.Wake.IsZero() || due.Before(step.Wake)) {
+			step.Wake = due
+		}
 	}
 	return step
 }
@@ -170,6 +180,8 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return emit(ev, why)
 	}
 	switch {
+	case seen.Lost != "":
+		return Step{Do: EndHold, Holder: seen.Lost, Why: "its holder is gone"}
 	case r.Incarnation != nil:
 		return nextRunning(r, seen, rules, now)
 	case r.Undecided:
@@ -188,7 +200,7 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return emit(&agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: r.PauseWanted},
 		}, "a pause was requested")
-	case r.State == Pending:
+	case r.State == Pending, r.Incarnations == 0 && r.Pause.Woken:
 		if seen.BreakerOpen {
 			return emit(failed(agboxv1.ErrorReason_CLASS_BREAKER_OPEN,
 				fmt.Sprintf("FAILED: Agent circuit breaker open. Several agents of class %q have crashed; try again later.", r.Class), 0), "the breaker of its class is open")
@@ -253,6 +265,9 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	}
 	if seen.Ending || seen.Draining || seen.Unknown {
 		return Step{} // its end, or a new link, calls again
+	}
+	if event := suspends(r); event != nil {
+		return emit(event, "nobody holds it")
 	}
 	if step, due := drainDue(r, seen, rules, now); due {
 		return step
@@ -385,6 +400,9 @@ func nextPaused(r Record, seen Seen, rules Rules, now time.Time) Step {
 func nextBegin(r Record, seen Seen, now time.Time, asked bool) Step {
 	if r.Incarnations == 0 && len(seen.Kin.Awaited) > 0 {
 		return Step{} // the end of one of them calls again
+	}
+	if r.Unheld() {
+		return emit(suspended(), "nobody holds it")
 	}
 	switch seen.Sandbox {
 	case SandboxReady:

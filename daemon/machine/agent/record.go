@@ -95,6 +95,9 @@ type Record struct {
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
 
+	// Held means that it goes on only while it has Holders: agents and clients.
+	Held    bool
+	Holders []Holder
 	// Holds are its leases. Wants is the manifest that it has asked for and not got, and Queued
 	// its place in the queue if it waits for that. LeasedAt is when that changed last, by the
 	// event with the sequence LeaseSeq.

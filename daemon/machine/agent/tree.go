@@ -49,7 +49,7 @@ func (k *Kin) Await(id string, r Record) {
 // too, or the nearest living ancestor adopts it.
 func nextOfKin(r Record, kin Kin) (ev *agboxv1.AgentEvent, why string) {
 	switch {
-	case r.Kill == nil && stopsWith(kin):
+	case r.Kill == nil && stopsWith(r, kin):
 		return &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED,
 			Details: &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{
@@ -69,6 +69,12 @@ func nextOfKin(r Record, kin Kin) (ev *agboxv1.AgentEvent, why string) {
 
 // stopsWith reports whether an agent is to end because its parent was killed. Whoever loses
 // its parent otherwise is adopted.
-func stopsWith(kin Kin) bool {
-	return kin.ParentKill.GetCascade() == agboxv1.KillCascade_KILL_CASCADE_TREE
+func stopsWith(r Record, kin Kin) bool {
+	switch kin.ParentKill.GetCascade() {
+	case agboxv1.KillCascade_KILL_CASCADE_TREE:
+		return true
+	case agboxv1.KillCascade_KILL_CASCADE_NONE:
+		return false
+	}
+	return kin.ParentKill != nil && r.HeldOnlyBy(r.Parent)
 }

@@ -688,6 +688,60 @@ func (IncarnationEndKind) EnumDescriptor() ([]byte, []int) {
 	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
+// AgentLifetime says what an agent needs to go on.
+type AgentLifetime int32
+
+const (
+	// Like detached.
+	AgentLifetime_AGENT_LIFETIME_UNSPECIFIED AgentLifetime = 0
+	// It goes on by itself.
+	AgentLifetime_AGENT_LIFETIME_DETACHED AgentLifetime = 1
+	// It goes on as long as somebody holds it: its parent, another agent or a client. Otherwise
+	// its work is saved, and it is SUSPENDED until somebody holds it again.
+	AgentLifetime_AGENT_LIFETIME_HELD AgentLifetime = 2
+)
+
+// Enum value maps for AgentLifetime.
+var (
+	AgentLifetime_name = map[int32]string{
+		0: "AGENT_LIFETIME_UNSPECIFIED",
+		1: "AGENT_LIFETIME_DETACHED",
+		2: "AGENT_LIFETIME_HELD",
+	}
+	AgentLifetime_value = map[string]int32{
+		"AGENT_LIFETIME_UNSPECIFIED": 0,
+		"AGENT_LIFETIME_DETACHED":    1,
+		"AGENT_LIFETIME_HELD":        2,
+	}
+)
+
+func (x AgentLifetime) Enum() *AgentLifetime {
+	p := new(AgentLifetime)
+	*p = x
+	return p
+}
+
+func (x AgentLifetime) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AgentLifetime) Descriptor() protoreflect.EnumDescriptor {
+	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
+}
+
+func (AgentLifetime) Type() protoreflect.EnumType {
+	return &file_agbox_v1_agent_proto_enumTypes[10]
+}
+
+func (x AgentLifetime) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AgentLifetime.Descriptor instead.
+func (AgentLifetime) EnumDescriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
 // AgentReady says when a program counts as working.
 type AgentReady int32
 
@@ -729,11 +783,11 @@ func (x AgentReady) String() string {
 }
 
 func (AgentReady) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[10].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
 }
 
 func (AgentReady) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[10]
+	return &file_agbox_v1_agent_proto_enumTypes[11]
 }
 
 func (x AgentReady) Number() protoreflect.EnumNumber {
@@ -742,7 +796,7 @@ func (x AgentReady) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentReady.Descriptor instead.
 func (AgentReady) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 // AgentRevival is the policy for an agent whose incarnation was lost with its container,
@@ -787,11 +841,11 @@ func (x AgentRevival) String() string {
 }
 
 func (AgentRevival) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[11].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
 }
 
 func (AgentRevival) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[11]
+	return &file_agbox_v1_agent_proto_enumTypes[12]
 }
 
 func (x AgentRevival) Number() protoreflect.EnumNumber {
@@ -800,7 +854,7 @@ func (x AgentRevival) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentRevival.Descriptor instead.
 func (AgentRevival) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 // AgentEventType names what happened. Values are never reused.
@@ -843,6 +897,10 @@ const (
 	AgentEventType_AGENT_LEASES_EXPIRED AgentEventType = 24
 	// Its parent had ended, so the nearest ancestor that had not has adopted it.
 	AgentEventType_AGENT_REPARENTED AgentEventType = 32
+	// Somebody holds it.
+	AgentEventType_AGENT_OPENED AgentEventType = 30
+	// A holder does not hold it any more.
+	AgentEventType_AGENT_CLOSED AgentEventType = 31
 	// Of the agent init only. An agent of the class crashed.
 	AgentEventType_AGENT_CLASS_CRASHED AgentEventType = 40
 	// No new agent of the class is begun until a time.
@@ -880,6 +938,8 @@ var (
 		23: "AGENT_RELEASED",
 		24: "AGENT_LEASES_EXPIRED",
 		32: "AGENT_REPARENTED",
+		30: "AGENT_OPENED",
+		31: "AGENT_CLOSED",
 		40: "AGENT_CLASS_CRASHED",
 		41: "AGENT_BREAKER_OPENED",
 		42: "AGENT_BREAKER_CANARY",
@@ -910,6 +970,8 @@ var (
 		"AGENT_RELEASED":               23,
 		"AGENT_LEASES_EXPIRED":         24,
 		"AGENT_REPARENTED":             32,
+		"AGENT_OPENED":                 30,
+		"AGENT_CLOSED":                 31,
 		"AGENT_CLASS_CRASHED":          40,
 		"AGENT_BREAKER_OPENED":         41,
 		"AGENT_BREAKER_CANARY":         42,
@@ -928,11 +990,11 @@ func (x AgentEventType) String() string {
 }
 
 func (AgentEventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[12].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
 }
 
 func (AgentEventType) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[12]
+	return &file_agbox_v1_agent_proto_enumTypes[13]
 }
 
 func (x AgentEventType) Number() protoreflect.EnumNumber {
@@ -941,7 +1003,7 @@ func (x AgentEventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentEventType.Descriptor instead.
 func (AgentEventType) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 // AgentApproval is a decision about what an agent is about to do.
@@ -980,11 +1042,11 @@ func (x AgentApproval) String() string {
 }
 
 func (AgentApproval) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[13].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
 }
 
 func (AgentApproval) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[13]
+	return &file_agbox_v1_agent_proto_enumTypes[14]
 }
 
 func (x AgentApproval) Number() protoreflect.EnumNumber {
@@ -993,7 +1055,7 @@ func (x AgentApproval) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AgentApproval.Descriptor instead.
 func (AgentApproval) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 // LeaseMode says with whom a lease can be shared.
@@ -1032,11 +1094,11 @@ func (x LeaseMode) String() string {
 }
 
 func (LeaseMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[14].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
 }
 
 func (LeaseMode) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[14]
+	return &file_agbox_v1_agent_proto_enumTypes[15]
 }
 
 func (x LeaseMode) Number() protoreflect.EnumNumber {
@@ -1045,7 +1107,7 @@ func (x LeaseMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseMode.Descriptor instead.
 func (LeaseMode) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 // LeaseVerdict is the answer to a manifest.
@@ -1088,11 +1150,11 @@ func (x LeaseVerdict) String() string {
 }
 
 func (LeaseVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[15].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[16].Descriptor()
 }
 
 func (LeaseVerdict) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[15]
+	return &file_agbox_v1_agent_proto_enumTypes[16]
 }
 
 func (x LeaseVerdict) Number() protoreflect.EnumNumber {
@@ -1101,7 +1163,7 @@ func (x LeaseVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseVerdict.Descriptor instead.
 func (LeaseVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 // MessageKind says what a message is about.
@@ -1156,11 +1218,11 @@ func (x MessageKind) String() string {
 }
 
 func (MessageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_agbox_v1_agent_proto_enumTypes[16].Descriptor()
+	return file_agbox_v1_agent_proto_enumTypes[17].Descriptor()
 }
 
 func (MessageKind) Type() protoreflect.EnumType {
-	return &file_agbox_v1_agent_proto_enumTypes[16]
+	return &file_agbox_v1_agent_proto_enumTypes[17]
 }
 
 func (x MessageKind) Number() protoreflect.EnumNumber {
@@ -1169,7 +1231,7 @@ func (x MessageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MessageKind.Descriptor instead.
 func (MessageKind) EnumDescriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 // AgentSpec says how an agent runs. It is the block "agent" of a sandbox file. Whatever is
@@ -1220,6 +1282,8 @@ type AgentSpec struct {
 	// Ids or names of agents that exist. The agent begins once all of them are COMPLETED. If one
 	// of them ends otherwise, the agent is FAILED with DEPENDENCY_FAILED.
 	After []string `protobuf:"bytes,23,rep,name=after,proto3" json:"after,omitempty"`
+	// How long the agent lives. Unset means detached.
+	Lifetime AgentLifetime `protobuf:"varint,25,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	// How long an agent without a running program keeps its leases. Unset means 5 minutes.
 	LeaseTtl      *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1415,6 +1479,13 @@ func (x *AgentSpec) GetAfter() []string {
 		return x.After
 	}
 	return nil
+}
+
+func (x *AgentSpec) GetLifetime() AgentLifetime {
+	if x != nil {
+		return x.Lifetime
+	}
+	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
 func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
@@ -2219,6 +2290,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Checkpoint
 	//	*AgentEvent_Progress
 	//	*AgentEvent_Lease
+	//	*AgentEvent_Hold
 	//	*AgentEvent_Done
 	//	*AgentEvent_Kill
 	//	*AgentEvent_Reparent
@@ -2409,6 +2481,15 @@ func (x *AgentEvent) GetLease() *AgentLeases {
 	return nil
 }
 
+func (x *AgentEvent) GetHold() *AgentHold {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Hold); ok {
+			return x.Hold
+		}
+	}
+	return nil
+}
+
 func (x *AgentEvent) GetDone() *AgentDone {
 	if x != nil {
 		if x, ok := x.Details.(*AgentEvent_Done); ok {
@@ -2499,6 +2580,10 @@ type AgentEvent_Lease struct {
 	Lease *AgentLeases `protobuf:"bytes,28,opt,name=lease,proto3,oneof"`
 }
 
+type AgentEvent_Hold struct {
+	Hold *AgentHold `protobuf:"bytes,29,opt,name=hold,proto3,oneof"`
+}
+
 type AgentEvent_Done struct {
 	Done *AgentDone `protobuf:"bytes,30,opt,name=done,proto3,oneof"`
 }
@@ -2539,6 +2624,8 @@ func (*AgentEvent_Progress) isAgentEvent_Details() {}
 
 func (*AgentEvent_Lease) isAgentEvent_Details() {}
 
+func (*AgentEvent_Hold) isAgentEvent_Details() {}
+
 func (*AgentEvent_Done) isAgentEvent_Details() {}
 
 func (*AgentEvent_Kill) isAgentEvent_Details() {}
@@ -2568,7 +2655,8 @@ type AgentSpawned struct {
 	// A copy of that checkpoint, which is the first one of this agent.
 	Checkpoint *AgentCheckpoint `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Ids of the agents that must be COMPLETED before it begins.
-	After         []string `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
+	After         []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
+	Lifetime      AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2666,6 +2754,13 @@ func (x *AgentSpawned) GetAfter() []string {
 	return nil
 }
 
+func (x *AgentSpawned) GetLifetime() AgentLifetime {
+	if x != nil {
+		return x.Lifetime
+	}
+	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
+}
+
 // AgentReparented is the adoption of an agent.
 type AgentReparented struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2720,6 +2815,70 @@ func (x *AgentReparented) GetFrom() string {
 	return ""
 }
 
+// AgentHold is a hold on an agent, or its end.
+type AgentHold struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "agent:ID" or "client:ID".
+	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	// Of a client: how long it stays after the connection was lost.
+	Linger *durationpb.Duration `protobuf:"bytes,2,opt,name=linger,proto3" json:"linger,omitempty"`
+	// Why it ended, in words.
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentHold) Reset() {
+	*x = AgentHold{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentHold) ProtoMessage() {}
+
+func (x *AgentHold) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentHold.ProtoReflect.Descriptor instead.
+func (*AgentHold) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AgentHold) GetHolder() string {
+	if x != nil {
+		return x.Holder
+	}
+	return ""
+}
+
+func (x *AgentHold) GetLinger() *durationpb.Duration {
+	if x != nil {
+		return x.Linger
+	}
+	return nil
+}
+
+func (x *AgentHold) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // AgentMoved names the sandbox in which the agent runs from now on.
 type AgentMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2730,7 +2889,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +2901,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +2914,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -2783,7 +2942,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2954,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2967,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -2859,7 +3018,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +3030,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +3043,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -2937,7 +3096,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3108,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3121,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3073,7 +3232,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3244,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3257,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3151,7 +3310,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3163,7 +3322,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3176,7 +3335,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3221,7 +3380,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3392,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3405,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3333,7 +3492,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3345,7 +3504,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3358,7 +3517,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3425,7 +3584,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3596,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3609,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -3493,7 +3652,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3505,7 +3664,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3518,7 +3677,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -3572,7 +3731,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3743,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3756,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -3641,7 +3800,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3653,7 +3812,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3666,7 +3825,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -3704,7 +3863,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3875,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3888,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3775,7 +3934,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3946,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3959,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -3848,7 +4007,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +4019,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +4032,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -3988,14 +4147,16 @@ type Agent struct {
 	// The number of messages in its inbox.
 	Unread uint32 `protobuf:"varint,36,opt,name=unread,proto3" json:"unread,omitempty"`
 	// Ids of the agents that must be COMPLETED before it begins, and are not yet.
-	After         []string `protobuf:"bytes,37,rep,name=after,proto3" json:"after,omitempty"`
+	After []string `protobuf:"bytes,37,rep,name=after,proto3" json:"after,omitempty"`
+	// Who holds it: "agent:ID" or "client:ID".
+	Holders       []string `protobuf:"bytes,35,rep,name=holders,proto3" json:"holders,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4007,7 +4168,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4020,7 +4181,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4261,12 +4422,18 @@ func (x *Agent) GetAfter() []string {
 	return nil
 }
 
+func (x *Agent) GetHolders() []string {
+	if x != nil {
+		return x.Holders
+	}
+	return nil
+}
+
 var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcf\n" +
-	"\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\v\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -4294,7 +4461,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
 	"^[^\\x00]*$R\x04work\x12'\n" +
-	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12@\n" +
+	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12=\n" +
+	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x12@\n" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -4363,7 +4531,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xa4\b\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xcf\b\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -4388,13 +4556,14 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"checkpoint\x125\n" +
 	"\bprogress\x18\x1b \x01(\v2\x17.agbox.v1.AgentProgressH\x00R\bprogress\x12-\n" +
 	"\x05lease\x18\x1c \x01(\v2\x15.agbox.v1.AgentLeasesH\x00R\x05lease\x12)\n" +
+	"\x04hold\x18\x1d \x01(\v2\x13.agbox.v1.AgentHoldH\x00R\x04hold\x12)\n" +
 	"\x04done\x18\x1e \x01(\v2\x13.agbox.v1.AgentDoneH\x00R\x04done\x12)\n" +
 	"\x04kill\x18\x1f \x01(\v2\x13.agbox.v1.AgentKillH\x00R\x04kill\x127\n" +
 	"\breparent\x18  \x01(\v2\x19.agbox.v1.AgentReparentedH\x00R\breparent\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
-	"\adetails\"\x9e\x02\n" +
+	"\adetails\"\xd3\x02\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -4408,10 +4577,15 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\b \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
 	"checkpoint\x12\x14\n" +
-	"\x05after\x18\t \x03(\tR\x05after\"=\n" +
+	"\x05after\x18\t \x03(\tR\x05after\x123\n" +
+	"\blifetime\x18\f \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
-	"\x04from\x18\x02 \x01(\tR\x04from\"+\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"h\n" +
+	"\tAgentHold\x12\x16\n" +
+	"\x06holder\x18\x01 \x01(\tR\x06holder\x121\n" +
+	"\x06linger\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06linger\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"+\n" +
 	"\n" +
 	"AgentMoved\x12\x1d\n" +
 	"\n" +
@@ -4519,7 +4693,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xaa\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc4\n" +
 	"\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
@@ -4560,7 +4734,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x1a\n" +
 	"\bchildren\x18  \x03(\tR\bchildren\x12\x16\n" +
 	"\x06unread\x18$ \x01(\rR\x06unread\x12\x14\n" +
-	"\x05after\x18% \x03(\tR\x05afterB\b\n" +
+	"\x05after\x18% \x03(\tR\x05after\x12\x18\n" +
+	"\aholders\x18# \x03(\tR\aholdersB\b\n" +
 	"\x06_ready*\xae\x02\n" +
 	"\n" +
 	"AgentState\x12\x1b\n" +
@@ -4640,7 +4815,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x1bINCARNATION_END_KIND_BUDGET\x10\b\x12\x1d\n" +
 	"\x19INCARNATION_END_KIND_LOST\x10\t\x12&\n" +
 	"\"INCARNATION_END_KIND_NEVER_STARTED\x10\n" +
-	"*o\n" +
+	"*e\n" +
+	"\rAgentLifetime\x12\x1e\n" +
+	"\x1aAGENT_LIFETIME_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17AGENT_LIFETIME_DETACHED\x10\x01\x12\x17\n" +
+	"\x13AGENT_LIFETIME_HELD\x10\x02*o\n" +
 	"\n" +
 	"AgentReady\x12\x1b\n" +
 	"\x17AGENT_READY_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -4651,7 +4830,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\xf4\x04\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\x98\x05\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -4677,7 +4856,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0eAGENT_CONFLICT\x10\x16\x12\x12\n" +
 	"\x0eAGENT_RELEASED\x10\x17\x12\x18\n" +
 	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x14\n" +
-	"\x10AGENT_REPARENTED\x10 \x12\x17\n" +
+	"\x10AGENT_REPARENTED\x10 \x12\x10\n" +
+	"\fAGENT_OPENED\x10\x1e\x12\x10\n" +
+	"\fAGENT_CLOSED\x10\x1f\x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
 	"\x14AGENT_BREAKER_OPENED\x10)\x12\x18\n" +
 	"\x14AGENT_BREAKER_CANARY\x10*\x12\x18\n" +
@@ -4716,8 +4897,8 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 	return file_agbox_v1_agent_proto_rawDescData
 }
 
-var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 17)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -4729,152 +4910,158 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(KillCascade)(0),              // 7: agbox.v1.KillCascade
 	(CheckpointKind)(0),           // 8: agbox.v1.CheckpointKind
 	(IncarnationEndKind)(0),       // 9: agbox.v1.IncarnationEndKind
-	(AgentReady)(0),               // 10: agbox.v1.AgentReady
-	(AgentRevival)(0),             // 11: agbox.v1.AgentRevival
-	(AgentEventType)(0),           // 12: agbox.v1.AgentEventType
-	(AgentApproval)(0),            // 13: agbox.v1.AgentApproval
-	(LeaseMode)(0),                // 14: agbox.v1.LeaseMode
-	(LeaseVerdict)(0),             // 15: agbox.v1.LeaseVerdict
-	(MessageKind)(0),              // 16: agbox.v1.MessageKind
-	(*AgentSpec)(nil),             // 17: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 18: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 19: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 20: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 21: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 22: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 23: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 24: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 25: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 26: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 27: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 28: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 29: agbox.v1.AgentSpawned
-	(*AgentReparented)(nil),       // 30: agbox.v1.AgentReparented
-	(*AgentMoved)(nil),            // 31: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 32: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 33: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 34: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 35: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 36: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 37: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 38: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 39: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 40: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 41: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 42: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 43: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 44: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 45: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 46: agbox.v1.Agent
-	nil,                           // 47: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 48: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 49: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(AgentLifetime)(0),            // 10: agbox.v1.AgentLifetime
+	(AgentReady)(0),               // 11: agbox.v1.AgentReady
+	(AgentRevival)(0),             // 12: agbox.v1.AgentRevival
+	(AgentEventType)(0),           // 13: agbox.v1.AgentEventType
+	(AgentApproval)(0),            // 14: agbox.v1.AgentApproval
+	(LeaseMode)(0),                // 15: agbox.v1.LeaseMode
+	(LeaseVerdict)(0),             // 16: agbox.v1.LeaseVerdict
+	(MessageKind)(0),              // 17: agbox.v1.MessageKind
+	(*AgentSpec)(nil),             // 18: agbox.v1.AgentSpec
+	(*AgentProbes)(nil),           // 19: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 20: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 21: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 22: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 23: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 24: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 25: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 26: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 27: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 28: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 29: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 30: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 31: agbox.v1.AgentReparented
+	(*AgentHold)(nil),             // 32: agbox.v1.AgentHold
+	(*AgentMoved)(nil),            // 33: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 34: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 35: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 36: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 37: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 38: agbox.v1.AgentWake
+	(*AgentCheckpoint)(nil),       // 39: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 40: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 41: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 42: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 43: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 44: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 45: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 46: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 47: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 48: agbox.v1.Agent
+	nil,                           // 49: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 50: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 51: agbox.v1.AgentCalls.ToolsEntry
+	(*durationpb.Duration)(nil),   // 52: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
-	10, // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
-	11, // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	47, // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	20, // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	21, // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	22, // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	23, // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	25, // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	27, // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	18, // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	26, // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	50, // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	50, // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	50, // 13: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	19, // 14: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	19, // 15: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	19, // 16: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	50, // 17: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	50, // 18: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	50, // 19: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	50, // 20: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	50, // 21: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	50, // 22: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	50, // 23: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	50, // 24: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	50, // 25: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	50, // 26: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	50, // 27: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	50, // 28: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	50, // 29: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	24, // 30: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	48, // 31: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	50, // 32: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	50, // 33: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	50, // 34: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	50, // 35: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	50, // 36: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	49, // 37: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	50, // 38: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	50, // 39: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	12, // 40: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	51, // 41: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,  // 42: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	29, // 43: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	32, // 44: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	34, // 45: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	35, // 46: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	36, // 47: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	37, // 48: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	38, // 49: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	40, // 50: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	41, // 51: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	42, // 52: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	30, // 53: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	43, // 54: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	44, // 55: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	31, // 56: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	37, // 57: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	9,  // 58: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	33, // 59: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,  // 60: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,  // 61: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,  // 62: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	51, // 63: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	13, // 64: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	8,  // 65: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	33, // 66: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	33, // 67: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	33, // 68: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	14, // 69: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	39, // 70: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	15, // 71: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,  // 72: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,  // 73: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,  // 74: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,  // 75: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,  // 76: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	50, // 77: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	51, // 78: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	16, // 79: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	51, // 80: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,  // 81: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,  // 82: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	51, // 83: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	51, // 84: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	51, // 85: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	51, // 86: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	38, // 87: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	37, // 88: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,  // 89: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,  // 90: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,  // 91: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	51, // 92: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	13, // 93: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	17, // 94: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	34, // 95: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	50, // 96: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	97, // [97:97] is the sub-list for method output_type
-	97, // [97:97] is the sub-list for method input_type
-	97, // [97:97] is the sub-list for extension type_name
-	97, // [97:97] is the sub-list for extension extendee
-	0,  // [0:97] is the sub-list for field type_name
+	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
+	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
+	49,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	21,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	22,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	23,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	24,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	26,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	28,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	19,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	27,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	52,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	52,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	10,  // 13: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
+	52,  // 14: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	20,  // 15: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	20,  // 16: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	20,  // 17: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	52,  // 18: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	52,  // 19: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	52,  // 20: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	52,  // 21: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	52,  // 22: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	52,  // 23: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	52,  // 24: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	52,  // 25: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	52,  // 26: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	52,  // 27: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	52,  // 28: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	52,  // 29: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	52,  // 30: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	25,  // 31: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	50,  // 32: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	52,  // 33: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	52,  // 34: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	52,  // 35: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	52,  // 36: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	52,  // 37: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	51,  // 38: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	52,  // 39: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	52,  // 40: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	13,  // 41: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	53,  // 42: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 43: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	30,  // 44: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	34,  // 45: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	36,  // 46: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	37,  // 47: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	38,  // 48: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	39,  // 49: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	40,  // 50: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	42,  // 51: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	32,  // 52: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	43,  // 53: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	44,  // 54: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	31,  // 55: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	45,  // 56: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	46,  // 57: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	33,  // 58: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	39,  // 59: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 60: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	52,  // 61: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	9,   // 62: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	35,  // 63: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 64: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 65: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 66: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	53,  // 67: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 68: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	8,   // 69: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	35,  // 70: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	35,  // 71: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	35,  // 72: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 73: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	41,  // 74: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 75: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 76: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 77: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 78: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 79: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 80: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	52,  // 81: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	53,  // 82: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 83: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	53,  // 84: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 85: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 86: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	53,  // 87: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	53,  // 88: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	53,  // 89: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	53,  // 90: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	40,  // 91: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	39,  // 92: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 93: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 94: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 95: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	53,  // 96: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 97: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	18,  // 98: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	36,  // 99: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	52,  // 100: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	101, // [101:101] is the sub-list for method output_type
+	101, // [101:101] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -4892,6 +5079,7 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Checkpoint)(nil),
 		(*AgentEvent_Progress)(nil),
 		(*AgentEvent_Lease)(nil),
+		(*AgentEvent_Hold)(nil),
 		(*AgentEvent_Done)(nil),
 		(*AgentEvent_Kill)(nil),
 		(*AgentEvent_Reparent)(nil),
@@ -4899,15 +5087,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[17].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[18].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
-			NumEnums:      17,
-			NumMessages:   33,
+			NumEnums:      18,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
