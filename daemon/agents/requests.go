@@ -47,6 +47,7 @@ type handler func(r *Runner, ctx context.Context, a ledger.Agent, q request) (re
 // handlers has the ops of requests.
 var handlers = map[string]handler{
 	"children": (*Runner).children,
+	"recv":     (*Runner).recv,
 }
 
 // openRequests are the requests that a supervisor has told of and that were not answered.

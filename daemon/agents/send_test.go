@@ -13,7 +13,7 @@ import (
 // inbox lists the messages for the operator.
 func (b *bench) inbox() (list []string) {
 	b.t.Helper()
-	messages, _, err := b.Ledger.Messages(b.t.Context(), "init", 0)
+	messages, _, err := b.Ledger.Messages(b.t.Context(), "init", 0, 1<<20)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -114,17 +114,14 @@ func (l *Ledger) SendMessage(ctx context.Context, from, to, key, text string) (s
 	return seq, err
 }
 
-// messagePage and messageBytes bound what is read of an inbox at once.
-const (
-	messagePage  = 100
-	messageBytes = 1 << 20
-)
+// messagePage is how many messages are read at once.
+const messagePage = 100
 
-// Messages returns the oldest messages in the inbox of an agent after a seq. more means
-// that there are further ones.
-func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64) (list []*agboxv1.AgentMessage, more bool, err error) {
+// Messages returns the oldest messages in the inbox of an agent after a seq, of at most
+// maxBytes, but at least one. more means that there are further ones.
+func (l *Ledger) Messages(ctx context.Context, agentID string, after uint64, maxBytes int) (list []*agboxv1.AgentMessage, more bool, err error) {
 	err = l.store.View(ctx, func(tx *store.Tx) error {
-		page := tx.Messages(agentID, after, messagePage, messageBytes)
+		page := tx.Messages(agentID, after, messagePage, maxBytes)
 		list, more = page.Messages, page.More
 		return nil
 	})

@@ -17,7 +17,7 @@ func texts(t *testing.T, l *Ledger, id string) (list []string) {
 	for after, more := uint64(0), true; more; {
 		var page []*agboxv1.AgentMessage
 		var err error
-		if page, more, err = l.Messages(t.Context(), id, after); err != nil {
+		if page, more, err = l.Messages(t.Context(), id, after, 1<<10); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range page {

@@ -85,7 +85,7 @@ func TestAMessageThatCannotBeDeliveredReturns(t *testing.T) {
 		send(t, l, "full", "", "x")
 	}
 	report(t, l, "a", Sent{Row: 1, To: "nobody", Key: "k", Text: "x"}, Sent{Row: 2, To: "gone", Text: "x"}, Sent{Row: 3, To: "full", Text: "x"}, Sent{Row: 4, To: "p", Text: "good"})
-	list, _, err := l.Messages(t.Context(), "a", 0)
+	list, _, err := l.Messages(t.Context(), "a", 0, 1<<20)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("the sender has %v, %v; want three bounces", list, err)
 	}

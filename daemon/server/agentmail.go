@@ -21,6 +21,9 @@ func (s *agentCalls) SendMessage(ctx context.Context, req *agboxv1.SendMessageRe
 	return &agboxv1.SendMessageResponse{Seq: seq}, nil
 }
 
+// inboxBytes bounds the messages of one answer.
+const inboxBytes = 1 << 20
+
 // ReadInbox returns messages of an inbox.
 func (s *agentCalls) ReadInbox(ctx context.Context, req *agboxv1.ReadInboxRequest) (*agboxv1.ReadInboxResponse, error) {
 	of, err := s.mailbox(req.GetAgentId())
@@ -33,7 +36,7 @@ func (s *agentCalls) ReadInbox(ctx context.Context, req *agboxv1.ReadInboxReques
 	if err := s.ledger.Acknowledge(ctx, of, req.GetAck()); err != nil {
 		return nil, err
 	}
-	list, more, err := s.ledger.Messages(ctx, of, req.GetAfter())
+	list, more, err := s.ledger.Messages(ctx, of, req.GetAfter(), inboxBytes)
 	if err != nil {
 		return nil, err
 	}

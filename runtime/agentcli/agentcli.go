@@ -4,6 +4,7 @@ package agentcli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +58,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent say TEXT                    say what the agent is doing
   agbox-agent send [--key KEY] TO TEXT    send a message to an agent: its name or id, "parent", or "init" for the operator. With -
                                           for TEXT, standard input. A second message with the same KEY is not delivered
+  agbox-agent recv [--timeout TIME] [AFTER]
+                                          acknowledge the messages up to number AFTER, wait for one after it, and print those that
+                                          there are, as JSON objects, one a line
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent children                    print the agents that this one has spawned, one a line: id, state, name, message
@@ -265,8 +269,10 @@ type answer struct {
 
 // ask sends a request with its body and returns its answer, also as it came.
 func ask(ctx context.Context, socket string, request map[string]any, body []byte) (got answer, raw []byte, err error) {
-	line, err := json.Marshal(request)
-	if err != nil {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false) // a line is bounded
+	if err := enc.Encode(request); err != nil {
 		return got, nil, err
 	}
 	until := time.Now().Add(timeout)
@@ -286,7 +292,7 @@ func ask(ctx context.Context, socket string, request map[string]any, body []byte
 		return got, nil, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	_, sent := c.Write(append(append(line, '\n'), body...))
+	_, sent := c.Write(append(line.Bytes(), body...))
 	// The supervisor may have refused before it read everything; then its answer says why.
 	if raw, err = bufio.NewReader(c).ReadBytes('\n'); err != nil {
 		return got, nil, errors.Join(sent, err)

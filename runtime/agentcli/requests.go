@@ -18,6 +18,7 @@ type requestCommand struct {
 // requestCommands has these commands by their ops.
 var requestCommands = map[string]requestCommand{
 	"children": {noArguments, showChildren},
+	"recv":     {parseRecv, showMessages},
 }
 
 // noArguments refuses arguments.

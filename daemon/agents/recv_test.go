@@ -1,0 +1,74 @@
+package agents
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+)
+
+// received decodes the only answer, and lists number and text of its messages.
+func received(t *testing.T, got []*guestv1.AnswerRequest) (list []string, more bool) {
+	t.Helper()
+	if len(got) != 1 || got[0].GetCode() != "" {
+		t.Fatalf("answered: %v", got)
+	}
+	var answer struct {
+		Messages []message
+		More     bool
+	}
+	if err := json.Unmarshal(got[0].GetJson(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range answer.Messages {
+		list = append(list, fmt.Sprint(m.Seq, " ", m.Kind, " ", m.From, " ", m.Text))
+	}
+	return list, answer.More
+}
+
+func TestRecvWaitsForAMessageAndAcknowledgesThoseBefore(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	b.Ledger.NotifyAgents(b.enqueue)
+	send := func(text string) {
+		t.Helper()
+		if _, err := b.Ledger.SendMessage(t.Context(), "init", "x", "", text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recv := func(number, after uint64) []*guestv1.AnswerRequest {
+		t.Helper()
+		b.ask(b.link, &guestv1.AgentRequest{Number: number, Op: "recv", Json: fmt.Appendf(nil, `{"after":%d}`, after)})
+		return b.decided(to)
+	}
+	if got := recv(1, 0); len(got) != 0 {
+		t.Fatalf("without a message it answers %v", got)
+	}
+	enqueued := b.enqueued
+	send("one")
+	if b.enqueued == enqueued {
+		t.Error("the message enqueues nobody")
+	}
+	if got, _ := received(t, b.decided(to)); !slices.Equal(got, []string{"1 TEXT init one"}) {
+		t.Errorf("received %q", got)
+	}
+	if got, _ := received(t, recv(2, 0)); !slices.Equal(got, []string{"1 TEXT init one"}) {
+		t.Errorf("before the acknowledgement it received %q", got)
+	}
+	if got := recv(3, 1); len(got) != 0 || b.Ledger.Unread("x") != 0 {
+		t.Errorf("after the acknowledgement there are %d messages, and it answers %v", b.Ledger.Unread("x"), got)
+	}
+	b.ask(b.link) // withdrawn
+	send("two")
+	send(strings.Repeat("x", recvBytes))
+	if got, more := received(t, recv(4, 1)); !slices.Equal(got, []string{"2 TEXT init two"}) || !more {
+		t.Errorf("received %.99q, and more: %v", got, more)
+	}
+	if got, more := received(t, recv(5, 2)); len(got) != 1 || more {
+		t.Errorf("received %d messages, and more: %v", len(got), more)
+	}
+}

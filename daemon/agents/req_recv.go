@@ -1,0 +1,61 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+)
+
+// message is a message as its recipient sees it.
+type message struct {
+	Seq    uint64 `json:"seq"`
+	Kind   string `json:"kind"`
+	From   string `json:"from"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
+	Text   string `json:"text"`
+	// Body has the details of a message of agbox itself.
+	Body json.RawMessage `json:"body,omitempty"`
+	At   string          `json:"at"`
+}
+
+func messageOf(m *agboxv1.AgentMessage) message {
+	return message{
+		Seq: m.GetSeq(), Kind: strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), From: m.GetFrom(), Stream: m.GetStream(),
+		Key: m.GetKey(), Text: m.GetText(), Body: json.RawMessage(m.GetBody()), At: m.GetAt().AsTime().Format(time.RFC3339Nano),
+	}
+}
+
+// recvBytes bounds the messages of one answer. As JSON they can be six times as long.
+const recvBytes = 64 << 10
+
+// recv acknowledges the messages of the agent up to a number, and answers with those after
+// it. Without any it stays open.
+func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	var want struct {
+		After uint64 `json:"after"`
+	}
+	if err := q.decode(&want); err != nil {
+		return nil, false, err
+	}
+	if err := r.ledger.Acknowledge(ctx, a.ID, want.After); err != nil {
+		return nil, false, err
+	}
+	if r.ledger.Unread(a.ID) == 0 {
+		return nil, true, nil
+	}
+	list, more, err := r.ledger.Messages(ctx, a.ID, want.After, recvBytes)
+	if err != nil || len(list) == 0 {
+		return nil, true, err
+	}
+	messages := make([]message, len(list))
+	for i, m := range list {
+		messages[i] = messageOf(m)
+	}
+	return map[string]any{"messages": messages, "more": more}, false, nil
+}
