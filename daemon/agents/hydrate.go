@@ -55,6 +55,9 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 			return nil, err
 		}
 	}
+	if err := r.placeObservation(ctx, a, env); err != nil {
+		return nil, err
+	}
 	if a.Last == nil {
 		return env, nil
 	}
@@ -79,7 +82,7 @@ func (r *Runner) hydrate(ctx context.Context, a ledger.Agent) (map[string]string
 // newest opens the newest checkpoint that is whole. Without one it returns nil.
 func (r *Runner) newest(ctx context.Context, a ledger.Agent) (*agboxv1.AgentCheckpoint, io.ReadCloser, error) {
 	for try := 1; ; try++ {
-		c, file, damaged, err := r.checkpoints.Newest(a.ID, a.Checkpoints)
+		c, file, damaged, err := r.checkpoints.Newest(a.ID, a.UsableCheckpoints())
 		for _, seq := range damaged {
 			r.log.Error("Checkpoint CRC mismatch for job "+a.ID, "agent_id", a.ID, "checkpoint", seq)
 		}

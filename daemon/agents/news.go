@@ -119,6 +119,7 @@ func (r *Runner) See(a ledger.Agent, seen *agent.Seen) {
 		return
 	}
 	seen.Ready, seen.Asked = h.news.GetReady(), len(r.desk.open[a.Incarnation.ExecID].byNumber) > 0
+	seen.Spoke = h.news.GetRows() > 0
 	seen.Unread = h.news.GetRows() > r.desk.read[a.Incarnation.ExecID].tried
 	seen.Silent, seen.Armed, seen.Hung = silence(h.news), h.news.GetArmed(), h.news.GetHung()
 }

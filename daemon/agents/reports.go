@@ -77,7 +77,7 @@ func (r *Runner) reports(a ledger.Agent) reports {
 			}
 		}
 		if sum.Phase != phase {
-			for _, event := range phaseEvents(phase, sum.Phase) {
+			for _, event := range phaseEvents(phase, sum) {
 				add(event, sum)
 			}
 			phase = sum.Phase
@@ -154,7 +154,8 @@ var phaseStates = map[string]agboxv1.AgentState{
 
 // phaseEvents returns the events of a change of the phase. An agent that begins to work is
 // either new, or goes on after a pause; the ledger leaves out the events that do not fit.
-func phaseEvents(before, after string) (events []*agboxv1.AgentEvent) {
+func phaseEvents(before string, sum journal.Summary) (events []*agboxv1.AgentEvent) {
+	after := sum.Phase
 	phase := func(state agboxv1.AgentState) {
 		events = append(events, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: state})
 	}
@@ -163,7 +164,7 @@ func phaseEvents(before, after string) (events []*agboxv1.AgentEvent) {
 	}
 	phase(phaseStates[after])
 	if before == journal.Pending {
-		events = append(events, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: phaseStates[after]})
+		events = append(events, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: phaseStates[after], Observation: sum.Observation})
 	}
 	return events
 }

@@ -114,6 +114,9 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	ev.AgentId, ev.OccurredAt = agentID, timestamppb.New(t.l.now())
 	ev.Sequence = t.a.LastSequence + 1
 	ev.State = agent.Fold(t.a.Record, ev).State
+	if ev.State == agent.Paused && t.a.State != agent.Paused {
+		ev.Picture = t.picture()
+	}
 	if err := t.tx.AppendAgentEvent(ev); err != nil {
 		return err
 	}
@@ -252,10 +255,7 @@ func (t *agentTxn) place(n NewAgent, nonce string, shown *agboxv1.CreateSpec) er
 		_, err := t.l.within(t.tx, n.SandboxID, func(s *txn) error { return s.create(n.SandboxID, nonce, n.Own, shown, RequestKey{}) })
 		return err
 	}
-	sb, ok := t.tx.Value(overlay{n.SandboxID}).(Sandbox)
-	if !ok {
-		sb, ok = t.l.Sandbox(n.SandboxID)
-	}
+	sb, ok := t.l.sandboxIn(t.tx, n.SandboxID)
 	switch {
 	case !ok || !sb.Exists():
 		return notFound(n.SandboxID)

@@ -300,6 +300,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	}
 	if p := a.Pause; p != nil {
 		view.PauseReason, view.Message, view.Approval = p.Reason, p.Message, p.Approval
+		view.Observation = a.PendingObservation()
 		if !p.WakeAt.IsZero() && a.Incarnation == nil {
 			view.WakeAt = timestamppb.New(p.WakeAt)
 		}

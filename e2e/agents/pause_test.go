@@ -43,3 +43,35 @@ func TestAnApprovalComesAfterTheProgramHasEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramLearnsWhatChangedBeforeItGoesOn stops a sandbox under an agent whose program
+// reports when it is ready. The next program is not ready before it has read what changed.
+func TestAProgramLearnsWhatChangedBeforeItGoesOn(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	if _, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{SandboxId: box, Spec: &agboxv1.AgentSpec{
+		Name: "one", Ready: agboxv1.AgentReady_AGENT_READY_REPORT, Command: []string{"sh", "-c", `
+			agbox-agent state HYDRATING
+			if [ "$AGBOX_INCARNATION" = 1 ]; then
+				[ -z "$AGBOX_OBSERVATION" ] && agbox-agent state READY && echo up
+				while agbox-agent drained > /dev/null; do sleep 0.02; done; exit
+			fi
+			agbox-agent state READY; echo "refused with $?"
+			cat "$AGBOX_OBSERVATION"
+			agbox-agent hydrate > h && grep -q '"observation":{"observation":' h && agbox-agent state READY && agbox-agent done complete`},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	up(t, in, "one")
+	in.Must(t, "stop", "demo")
+	in.Must(t, "start", "demo")
+	await(t, in, "one", "COMPLETED")
+	out := in.Agbox(t, "agent", "logs", "one").Want(t, 0)
+	for _, want := range []string{"refused with 4", `"reason":"DRAINED"`, `"container":"restarted"`, `"files":[]`, `"left":{"cost_micro_usd":5000000,"input_tokens":500000}`} {
+		if !strings.Contains(out.Stdout, want) {
+			t.Errorf("the program lacks %s:\n%s", want, out.Stdout)
+		}
+	}
+	wantHistory(t, in, "one", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED DRAINED, PAUSED DRAINED, BEGUN, RESUMED, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
+}

@@ -51,6 +51,8 @@ const (
 	Send = "send"
 	// Checkpoint is about a file that is on disk.
 	Checkpoint = "checkpoint"
+	// Observed is that the program has taken an observation.
+	Observed = "observed"
 )
 
 // The kinds of calls. Gate is only about the first two.
@@ -142,6 +144,8 @@ type Row struct {
 	Key string `json:"key,omitempty"`
 	// Mark is for Checkpoint.
 	Mark *Mark `json:"checkpoint,omitempty"`
+	// Observation is for Observed.
+	Observation uint64 `json:"observation,omitempty"`
 }
 
 // Used is what an incarnation has used since its start.
@@ -182,6 +186,8 @@ type Summary struct {
 	Drained bool
 	// Checkpoints are the newest ones.
 	Checkpoints Marks
+	// Observation is the newest one that the program has taken, or 0.
+	Observation uint64
 }
 
 // Spoke reports whether the program has reported anything.
@@ -244,6 +250,11 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 		s.Steps = r.Steps
 	case Say:
 		s.Said = r.Text
+	case Observed:
+		if r.Observation < s.Observation || r.Observation > maxCount {
+			return s, refuse("Observation %d was taken before; there is no earlier one to take.", s.Observation)
+		}
+		s.Observation = r.Observation
 	case Checkpoint:
 		if s.Checkpoints, err = s.Checkpoints.next(r.Mark); err != nil {
 			return s, err

@@ -26,6 +26,8 @@ type hydrated struct {
 	Pending []call `json:"pending"`
 	// Previous is how the incarnation before ended; null for the first one.
 	Previous json.RawMessage `json:"previous"`
+	// Observation is what changed while the agent was paused; nil if it was not.
+	Observation json.RawMessage `json:"observation,omitempty"`
 	// Work is the path of the file with what to do.
 	Work string `json:"work,omitempty"`
 	// Context is what the context hook has printed.
@@ -60,6 +62,11 @@ func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 	if err := h.previous(previous); err != nil {
 		h.Notices = append(h.Notices, fmt.Sprintf("How the incarnation before ended is not known: %v.", err))
 	}
+	observed, err := h.observation(variable(env, "AGBOX_OBSERVATION"))
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "agbox-agent: What changed while the agent was paused cannot be read:", err)
+		return exitFailed
+	}
 	hook := contextHook{limit: hookLimit, stderr: stderr}
 	if err := h.context(ctx, hook, variable(env, "AGBOX_CONTEXT_HOOK")); err != nil {
 		h.Notices = append(h.Notices, fmt.Sprintf("The context hook has failed (%v): go on without what it would have added.", err))
@@ -67,6 +74,9 @@ func hydrate(ctx context.Context, env []string, stdout, stderr io.Writer) int {
 	if err := json.NewEncoder(stdout).Encode(h); err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
 		return exitFailed
+	}
+	if observed > 0 {
+		return acknowledge(ctx, env, observed, stderr)
 	}
 	return exitOK
 }

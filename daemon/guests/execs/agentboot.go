@@ -19,6 +19,9 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
 		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls), Phase: rules.FirstPhase(),
 	}
+	if rules.Probes.AwaitReport {
+		boot.Observation = a.PendingObservation()
+	}
 	addHeartbeat(boot, rules.Heartbeat)
 	return boot
 }

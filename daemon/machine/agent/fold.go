@@ -72,7 +72,7 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	case agboxv1.AgentEventType_AGENT_INCARNATION_ENDED:
 		return live && r.Incarnation != nil
 	case agboxv1.AgentEventType_AGENT_PHASE, agboxv1.AgentEventType_AGENT_RESUMED:
-		return r.Incarnation != nil && (ev.GetState() != Executing || len(r.Wants) == 0)
+		return r.Incarnation != nil && (ev.GetState() != Executing || len(r.Wants) == 0) && (typ != agboxv1.AgentEventType_AGENT_RESUMED || r.informed(ev))
 	case agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_GRANTED, agboxv1.AgentEventType_AGENT_CONFLICT,
 		agboxv1.AgentEventType_AGENT_RELEASED, agboxv1.AgentEventType_AGENT_LEASES_EXPIRED:
 		return legalLease(r, typ)
@@ -130,6 +130,9 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 		r.State = ev.GetState()
 	case agboxv1.AgentEventType_AGENT_RESUMED:
 		r.State, r.Pause = ev.GetState(), nil
+		if ev.GetResume().GetReplan() {
+			r.Checkpoints = dropDigests(r.Checkpoints)
+		}
 	case agboxv1.AgentEventType_AGENT_PROGRESS:
 		if ev.GetProgress().GetSteps() > r.Progress.GetSteps() {
 			r.Uncounted = 0
@@ -149,6 +152,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		pause := *r.Pause
 		pause.Woken = true
+		pause.Observation = ev.GetSequence()
 		pause.Approval, pause.Answer = ev.GetWake().GetApproval(), ev.GetWake().GetMessage()
 		r.Pause, r.PauseWanted = &pause, nil
 	case agboxv1.AgentEventType_AGENT_OPENED:
@@ -179,6 +183,12 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	}
 	if r.State != before {
 		r.StateChangedAt = at
+		r.Away, r.AwaySince = ev.GetPicture(), at
+	}
+	if r.Incarnation != nil && ev.GetRequest() > r.Incarnation.Request {
+		inc := *r.Incarnation
+		inc.Request = ev.GetRequest()
+		r.Incarnation = &inc
 	}
 	if r.Incarnation != nil && ev.GetJournalUpto() > 0 {
 		inc := *r.Incarnation
@@ -209,7 +219,7 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 	r.Incarnation = &Incarnation{
 		N: ev.GetIncarnation(), ExecID: b.GetExecId(), SandboxID: b.GetSandboxId(),
 		BegunAt: ev.GetOccurredAt().AsTime(), Attempt: b.GetAttempt(), Checkpoint: b.GetCheckpoint(),
-		Before: r.Progress,
+		Before: r.Progress, Begun: ev.GetSequence(),
 	}
 	r.ProgressAt = 0
 	r.Context = agboxv1.AgentContext_AGENT_CONTEXT_HEALTHY
@@ -217,6 +227,7 @@ func foldBegun(r Record, ev *agboxv1.AgentEvent) Record {
 	if r.Pause != nil {
 		pause := *r.Pause
 		pause.Woken = true // what it waited for has come: its time, its sandbox
+		pause.Observation = ev.GetSequence()
 		r.Pause = &pause
 	}
 	return r

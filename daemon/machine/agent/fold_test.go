@@ -122,6 +122,8 @@ func exampleEvent(typ agboxv1.AgentEventType, r Record) *agboxv1.AgentEvent {
 		if r.Incarnation != nil {
 			ev.Incarnation = r.Incarnation.N
 		}
+	case agboxv1.AgentEventType_AGENT_RESUMED:
+		ev.Observation = r.PendingObservation()
 	}
 	return ev
 }

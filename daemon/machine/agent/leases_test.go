@@ -72,7 +72,7 @@ func TestAnAgentThatWaitsKeepsWhatItHoldsAndOneThatDiesDoesNot(t *testing.T) {
 
 func TestNobodyExecutesWhoseManifestWasNotGranted(t *testing.T) {
 	resume := func(r Record, to agboxv1.AgentState) bool {
-		return Legal(r, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: to, Incarnation: r.Incarnation.N})
+		return Legal(r, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: to, Incarnation: r.Incarnation.N, Observation: r.PendingObservation()})
 	}
 	asked := working(t).asks("db").conflict(die).woken().r
 	if resume(asked, Executing) || !resume(asked, Planning) {

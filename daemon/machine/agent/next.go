@@ -100,6 +100,8 @@ type Seen struct {
 	// Asked means that the incarnation has requests about which nothing was decided in this
 	// round.
 	Asked bool
+	// Spoke means that its program has used the agent socket.
+	Spoke bool
 	// Ready means that the readiness probe of the incarnation succeeds.
 	Ready bool
 	// Services means that a service still runs that the incarnation must be without.
@@ -339,7 +341,8 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 		ev.State = Planning
 	case r.State == Planning && !r.Incarnation.Phased:
 		ev.State = Executing
-	case r.State == Paused && r.Pause.Woken:
+	case r.State == Paused && r.Pause.Woken && (r.Pause.Observation == r.Incarnation.Begun || !seen.Spoke):
+		ev.Observation = r.Pause.Observation // it got that as a file, or uses nothing of agbox
 		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.Pause.goesOn()
 		if len(r.Wants) > 0 { // it has to ask again
 			ev.State = Planning

@@ -64,8 +64,11 @@ type Record struct {
 	// Undecided means that Last has not been answered yet by a pause or an end.
 	Undecided bool
 
-	// Pause is set while State is PAUSED.
-	Pause *Pause
+	// Pause is set while State is PAUSED. Away is how things were when it became so, at
+	// AwaySince; it is nil if that is not known.
+	Pause     *Pause
+	Away      *agboxv1.AgentPicture
+	AwaySince time.Time
 	// PauseWanted is a wish for a pause that has not happened yet, or nil.
 	PauseWanted *agboxv1.AgentPause
 	// Kill is the wish to end the agent, or nil.
@@ -126,6 +129,11 @@ type Incarnation struct {
 	JournalUpto uint64
 	// Phased means that its program has reported a state of the agent itself.
 	Phased bool
+	// Begun is the sequence of its AGENT_BEGUN. If the agent was paused then, it is also the
+	// observation that its program has got as a file.
+	Begun uint64
+	// Request is the number of its newest request that an event answers.
+	Request uint64
 	// Before has the totals when it began, or is nil.
 	Before *agboxv1.AgentProgress
 }
@@ -139,6 +147,9 @@ type Pause struct {
 	WakeAt time.Time
 	// Woken means that the reason for the pause is gone.
 	Woken bool
+	// Observation is that which the agent must take before it goes on: the sequence of the
+	// event that has woken it, or of the begin of its incarnation if that was later.
+	Observation uint64
 	// Approval is the decision that ended a wait for one, and Answer what the person who
 	// decided said about it.
 	Approval agboxv1.AgentApproval

@@ -2280,6 +2280,12 @@ type AgentEvent struct {
 	// Rows of that incarnation's journal that are consumed with this event. The events that
 	// follow from a row and this number are committed together.
 	JournalUpto uint64 `protobuf:"varint,10,opt,name=journal_upto,json=journalUpto,proto3" json:"journal_upto,omitempty"`
+	// The number of the request of the incarnation that it answers. 0 if none.
+	Request uint64 `protobuf:"varint,11,opt,name=request,proto3" json:"request,omitempty"`
+	// The observation that the agent has taken before. 0 if none.
+	Observation uint64 `protobuf:"varint,12,opt,name=observation,proto3" json:"observation,omitempty"`
+	// Of the event with which a pause begins: how things are then.
+	Picture *AgentPicture `protobuf:"bytes,13,opt,name=picture,proto3" json:"picture,omitempty"`
 	// Types that are valid to be assigned to Details:
 	//
 	//	*AgentEvent_Spawned
@@ -2287,6 +2293,7 @@ type AgentEvent struct {
 	//	*AgentEvent_End
 	//	*AgentEvent_Pause
 	//	*AgentEvent_Wake
+	//	*AgentEvent_Resume
 	//	*AgentEvent_Checkpoint
 	//	*AgentEvent_Progress
 	//	*AgentEvent_Lease
@@ -2402,6 +2409,27 @@ func (x *AgentEvent) GetJournalUpto() uint64 {
 	return 0
 }
 
+func (x *AgentEvent) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *AgentEvent) GetObservation() uint64 {
+	if x != nil {
+		return x.Observation
+	}
+	return 0
+}
+
+func (x *AgentEvent) GetPicture() *AgentPicture {
+	if x != nil {
+		return x.Picture
+	}
+	return nil
+}
+
 func (x *AgentEvent) GetDetails() isAgentEvent_Details {
 	if x != nil {
 		return x.Details
@@ -2449,6 +2477,15 @@ func (x *AgentEvent) GetWake() *AgentWake {
 	if x != nil {
 		if x, ok := x.Details.(*AgentEvent_Wake); ok {
 			return x.Wake
+		}
+	}
+	return nil
+}
+
+func (x *AgentEvent) GetResume() *AgentResume {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Resume); ok {
+			return x.Resume
 		}
 	}
 	return nil
@@ -2568,6 +2605,10 @@ type AgentEvent_Wake struct {
 	Wake *AgentWake `protobuf:"bytes,24,opt,name=wake,proto3,oneof"`
 }
 
+type AgentEvent_Resume struct {
+	Resume *AgentResume `protobuf:"bytes,25,opt,name=resume,proto3,oneof"`
+}
+
 type AgentEvent_Checkpoint struct {
 	Checkpoint *AgentCheckpoint `protobuf:"bytes,26,opt,name=checkpoint,proto3,oneof"`
 }
@@ -2617,6 +2658,8 @@ func (*AgentEvent_End) isAgentEvent_Details() {}
 func (*AgentEvent_Pause) isAgentEvent_Details() {}
 
 func (*AgentEvent_Wake) isAgentEvent_Details() {}
+
+func (*AgentEvent_Resume) isAgentEvent_Details() {}
 
 func (*AgentEvent_Checkpoint) isAgentEvent_Details() {}
 
@@ -3359,6 +3402,134 @@ func (x *AgentWake) GetMessage() string {
 	return ""
 }
 
+// AgentResume says how an agent goes on after a pause.
+type AgentResume struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it had assumed does not hold any more: it plans anew, and the digest of its pause
+	// is dropped.
+	Replan        bool `protobuf:"varint,1,opt,name=replan,proto3" json:"replan,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentResume) Reset() {
+	*x = AgentResume{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentResume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentResume) ProtoMessage() {}
+
+func (x *AgentResume) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
+func (*AgentResume) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AgentResume) GetReplan() bool {
+	if x != nil {
+		return x.Replan
+	}
+	return false
+}
+
+// AgentPicture is how the surroundings of an agent are at a time. What changes until another
+// time is found by comparing two of them.
+type AgentPicture struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SandboxId string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	// When the container was started last.
+	ReadyAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=ready_at,json=readyAt,proto3" json:"ready_at,omitempty"`
+	Image   string                 `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	// How often each service was started.
+	Services map[string]uint32 `protobuf:"bytes,4,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Limits of the sandbox by their names in its spec.
+	Limits        map[string]string `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentPicture) Reset() {
+	*x = AgentPicture{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentPicture) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentPicture) ProtoMessage() {}
+
+func (x *AgentPicture) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
+func (*AgentPicture) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AgentPicture) GetSandboxId() string {
+	if x != nil {
+		return x.SandboxId
+	}
+	return ""
+}
+
+func (x *AgentPicture) GetReadyAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ReadyAt
+	}
+	return nil
+}
+
+func (x *AgentPicture) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *AgentPicture) GetServices() map[string]uint32 {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+func (x *AgentPicture) GetLimits() map[string]string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // AgentCheckpoint is a checkpoint that is on disk.
 type AgentCheckpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3373,14 +3544,16 @@ type AgentCheckpoint struct {
 	Step        uint64 `protobuf:"varint,7,opt,name=step,proto3" json:"step,omitempty"`
 	ResumePoint string `protobuf:"bytes,8,opt,name=resume_point,json=resumePoint,proto3" json:"resume_point,omitempty"`
 	// Version of the file's format.
-	Format        uint32 `protobuf:"varint,9,opt,name=format,proto3" json:"format,omitempty"`
+	Format uint32 `protobuf:"varint,9,opt,name=format,proto3" json:"format,omitempty"`
+	// The digest of a pause after which the agent plans anew: no incarnation begins with it.
+	Dropped       bool `protobuf:"varint,10,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3565,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3578,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3471,6 +3644,13 @@ func (x *AgentCheckpoint) GetFormat() uint32 {
 	return 0
 }
 
+func (x *AgentCheckpoint) GetDropped() bool {
+	if x != nil {
+		return x.Dropped
+	}
+	return false
+}
+
 // AgentProgress has totals, so the newest one is enough.
 type AgentProgress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3492,7 +3672,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3684,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3697,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3584,7 +3764,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3776,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3789,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -3652,7 +3832,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3844,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3857,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -3731,7 +3911,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3923,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3936,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -3800,7 +3980,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3992,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +4005,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -3863,7 +4043,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4055,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4068,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -3934,7 +4114,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4126,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4139,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4007,7 +4187,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4019,7 +4199,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4032,7 +4212,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4137,6 +4317,9 @@ type Agent struct {
 	// The newest beat of the running incarnation. If its supervisor cannot be asked, the one
 	// that was written to disk last. Only in GetAgent.
 	LastBeat *timestamppb.Timestamp `protobuf:"bytes,28,opt,name=last_beat,json=lastBeat,proto3" json:"last_beat,omitempty"`
+	// While PAUSED: the observation that the agent must take before it goes on, once it is
+	// woken. 0 if it is not.
+	Observation uint64 `protobuf:"varint,38,opt,name=observation,proto3" json:"observation,omitempty"`
 	// While PAUSED: the decision that it has waited for. It has not gone on yet.
 	Approval AgentApproval `protobuf:"varint,39,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
 	// Only in GetAgent.
@@ -4156,7 +4339,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4351,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4364,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4380,6 +4563,13 @@ func (x *Agent) GetLastBeat() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Agent) GetObservation() uint64 {
+	if x != nil {
+		return x.Observation
+	}
+	return 0
+}
+
 func (x *Agent) GetApproval() AgentApproval {
 	if x != nil {
 		return x.Approval
@@ -4531,7 +4721,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xcf\b\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xee\t\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -4545,12 +4735,16 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bposition\x18\b \x01(\x04R\bposition\x12 \n" +
 	"\vincarnation\x18\t \x01(\rR\vincarnation\x12!\n" +
 	"\fjournal_upto\x18\n" +
-	" \x01(\x04R\vjournalUpto\x122\n" +
+	" \x01(\x04R\vjournalUpto\x12\x18\n" +
+	"\arequest\x18\v \x01(\x04R\arequest\x12 \n" +
+	"\vobservation\x18\f \x01(\x04R\vobservation\x120\n" +
+	"\apicture\x18\r \x01(\v2\x16.agbox.v1.AgentPictureR\apicture\x122\n" +
 	"\aspawned\x18\x14 \x01(\v2\x16.agbox.v1.AgentSpawnedH\x00R\aspawned\x12,\n" +
 	"\x05begun\x18\x15 \x01(\v2\x14.agbox.v1.AgentBegunH\x00R\x05begun\x12,\n" +
 	"\x03end\x18\x16 \x01(\v2\x18.agbox.v1.IncarnationEndH\x00R\x03end\x12,\n" +
 	"\x05pause\x18\x17 \x01(\v2\x14.agbox.v1.AgentPauseH\x00R\x05pause\x12)\n" +
-	"\x04wake\x18\x18 \x01(\v2\x13.agbox.v1.AgentWakeH\x00R\x04wake\x12;\n" +
+	"\x04wake\x18\x18 \x01(\v2\x13.agbox.v1.AgentWakeH\x00R\x04wake\x12/\n" +
+	"\x06resume\x18\x19 \x01(\v2\x15.agbox.v1.AgentResumeH\x00R\x06resume\x12;\n" +
 	"\n" +
 	"checkpoint\x18\x1a \x01(\v2\x19.agbox.v1.AgentCheckpointH\x00R\n" +
 	"checkpoint\x125\n" +
@@ -4634,7 +4828,22 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tAgentWake\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x123\n" +
 	"\bapproval\x18\x02 \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x85\x02\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"%\n" +
+	"\vAgentResume\x12\x16\n" +
+	"\x06replan\x18\x01 \x01(\bR\x06replan\"\xf0\x02\n" +
+	"\fAgentPicture\x12\x1d\n" +
+	"\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
+	"\bready_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\areadyAt\x12\x14\n" +
+	"\x05image\x18\x03 \x01(\tR\x05image\x12@\n" +
+	"\bservices\x18\x04 \x03(\v2$.agbox.v1.AgentPicture.ServicesEntryR\bservices\x12:\n" +
+	"\x06limits\x18\x05 \x03(\v2\".agbox.v1.AgentPicture.LimitsEntryR\x06limits\x1a;\n" +
+	"\rServicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1a9\n" +
+	"\vLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x02\n" +
 	"\x0fAgentCheckpoint\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12#\n" +
 	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\x12,\n" +
@@ -4644,7 +4853,9 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04turn\x18\x06 \x01(\x04R\x04turn\x12\x12\n" +
 	"\x04step\x18\a \x01(\x04R\x04step\x12!\n" +
 	"\fresume_point\x18\b \x01(\tR\vresumePoint\x12\x16\n" +
-	"\x06format\x18\t \x01(\rR\x06format\"\x98\x02\n" +
+	"\x06format\x18\t \x01(\rR\x06format\x12\x18\n" +
+	"\adropped\x18\n" +
+	" \x01(\bR\adropped\"\x98\x02\n" +
 	"\rAgentProgress\x126\n" +
 	"\vincarnation\x18\x01 \x01(\v2\x14.agbox.v1.AgentUsageR\vincarnation\x12*\n" +
 	"\x05total\x18\x02 \x01(\v2\x14.agbox.v1.AgentUsageR\x05total\x12\x14\n" +
@@ -4693,7 +4904,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xc4\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xe6\n" +
 	"\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
@@ -4728,7 +4939,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rlast_sequence\x18\x19 \x01(\x04R\flastSequence\x12\x19\n" +
 	"\x05ready\x18\x1a \x01(\bH\x00R\x05ready\x88\x01\x01\x126\n" +
 	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
-	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x123\n" +
+	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12 \n" +
+	"\vobservation\x18& \x01(\x04R\vobservation\x123\n" +
 	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x1a\n" +
@@ -4898,7 +5110,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -4939,26 +5151,30 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*IncarnationEnd)(nil),        // 36: agbox.v1.IncarnationEnd
 	(*AgentPause)(nil),            // 37: agbox.v1.AgentPause
 	(*AgentWake)(nil),             // 38: agbox.v1.AgentWake
-	(*AgentCheckpoint)(nil),       // 39: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 40: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 41: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 42: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 43: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 44: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 45: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 46: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 47: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 48: agbox.v1.Agent
-	nil,                           // 49: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 50: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 51: agbox.v1.AgentCalls.ToolsEntry
-	(*durationpb.Duration)(nil),   // 52: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 53: google.protobuf.Timestamp
+	(*AgentResume)(nil),           // 39: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 40: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 41: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 42: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 43: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 44: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 45: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 46: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 47: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 48: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 49: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 50: agbox.v1.Agent
+	nil,                           // 51: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 52: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 53: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 54: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 55: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	49,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	51,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	21,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	22,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
 	23,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
@@ -4967,101 +5183,106 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	28,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
 	19,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
 	27,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	52,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	52,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	56,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	56,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
 	10,  // 13: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
-	52,  // 14: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	56,  // 14: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
 	20,  // 15: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
 	20,  // 16: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
 	20,  // 17: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	52,  // 18: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	52,  // 19: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	52,  // 20: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	52,  // 21: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	52,  // 22: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	52,  // 23: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	52,  // 24: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	52,  // 25: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	52,  // 26: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	52,  // 27: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	52,  // 28: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	52,  // 29: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	52,  // 30: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	56,  // 18: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	56,  // 19: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	56,  // 20: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	56,  // 21: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	56,  // 22: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	56,  // 23: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	56,  // 24: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	56,  // 25: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	56,  // 26: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	56,  // 27: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	56,  // 28: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	56,  // 29: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	56,  // 30: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
 	25,  // 31: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	50,  // 32: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	52,  // 33: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	52,  // 34: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	52,  // 35: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	52,  // 36: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	52,  // 37: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	51,  // 38: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	52,  // 39: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	52,  // 40: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	52,  // 32: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	56,  // 33: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	56,  // 34: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	56,  // 35: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	56,  // 36: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	56,  // 37: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	53,  // 38: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	56,  // 39: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	56,  // 40: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	13,  // 41: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	53,  // 42: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	57,  // 42: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 43: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	30,  // 44: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	34,  // 45: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	36,  // 46: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	37,  // 47: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	38,  // 48: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	39,  // 49: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	40,  // 50: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	42,  // 51: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	32,  // 52: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	43,  // 53: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	44,  // 54: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	31,  // 55: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	45,  // 56: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	46,  // 57: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	33,  // 58: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	39,  // 59: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 60: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	52,  // 61: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	9,   // 62: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	35,  // 63: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 64: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 65: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,   // 66: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	53,  // 67: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 68: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	8,   // 69: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	35,  // 70: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	35,  // 71: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	35,  // 72: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 73: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	41,  // 74: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 75: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 76: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 77: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 78: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 79: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 80: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	52,  // 81: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	53,  // 82: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 83: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	53,  // 84: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 85: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 86: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	53,  // 87: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	53,  // 88: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	53,  // 89: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	53,  // 90: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	40,  // 91: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	39,  // 92: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 93: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 94: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 95: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	53,  // 96: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 97: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	18,  // 98: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	36,  // 99: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	52,  // 100: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	101, // [101:101] is the sub-list for method output_type
-	101, // [101:101] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	40,  // 44: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	30,  // 45: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	34,  // 46: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	36,  // 47: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	37,  // 48: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	38,  // 49: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	39,  // 50: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	41,  // 51: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	42,  // 52: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	44,  // 53: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	32,  // 54: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	45,  // 55: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	46,  // 56: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	31,  // 57: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	47,  // 58: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	48,  // 59: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	33,  // 60: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	41,  // 61: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 62: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	56,  // 63: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	9,   // 64: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	35,  // 65: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 66: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 67: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 68: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	57,  // 69: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 70: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	57,  // 71: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	54,  // 72: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	55,  // 73: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	8,   // 74: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	35,  // 75: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	35,  // 76: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	35,  // 77: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 78: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	43,  // 79: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 80: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 81: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 82: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 83: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 84: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 85: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	56,  // 86: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	57,  // 87: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 88: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	57,  // 89: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 90: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 91: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	57,  // 92: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	57,  // 93: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	57,  // 94: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	57,  // 95: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	42,  // 96: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	41,  // 97: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 98: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 99: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 100: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	57,  // 101: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 102: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	18,  // 103: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	36,  // 104: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	56,  // 105: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	106, // [106:106] is the sub-list for method output_type
+	106, // [106:106] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5076,6 +5297,7 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_End)(nil),
 		(*AgentEvent_Pause)(nil),
 		(*AgentEvent_Wake)(nil),
+		(*AgentEvent_Resume)(nil),
 		(*AgentEvent_Checkpoint)(nil),
 		(*AgentEvent_Progress)(nil),
 		(*AgentEvent_Lease)(nil),
@@ -5088,14 +5310,14 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Moved)(nil),
 	}
 	file_agbox_v1_agent_proto_msgTypes[18].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[30].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
-			NumMessages:   34,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

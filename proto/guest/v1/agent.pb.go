@@ -456,8 +456,11 @@ type AgentBoot struct {
 	Probes  *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
 	// What the agent has to do, at most 64 KiB. The supervisor puts it into a file, whose path
 	// is AGBOX_WORK. Unset means that there is none.
-	Work          []byte      `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
-	Calls         *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
+	Work  []byte      `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
+	Calls *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
+	// The observation that the program must take before it reports that it is ready. 0 if there
+	// is none, or the program need not report.
+	Observation   uint64 `protobuf:"varint,41,opt,name=observation,proto3" json:"observation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -644,6 +647,13 @@ func (x *AgentBoot) GetCalls() *CallLimits {
 		return x.Calls
 	}
 	return nil
+}
+
+func (x *AgentBoot) GetObservation() uint64 {
+	if x != nil {
+		return x.Observation
+	}
+	return 0
 }
 
 // CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
@@ -1083,7 +1093,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xbf\x06\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xe1\x06\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1111,7 +1121,8 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\acrashes\x18  \x01(\rR\acrashes\x12(\n" +
 	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\x12\x17\n" +
 	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01\x12*\n" +
-	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05callsB\a\n" +
+	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05calls\x12 \n" +
+	"\vobservation\x18) \x01(\x04R\vobservationB\a\n" +
 	"\x05_work\"\xa3\x02\n" +
 	"\n" +
 	"CallLimits\x12\x1d\n" +

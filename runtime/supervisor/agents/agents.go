@@ -137,6 +137,9 @@ type Boot struct {
 	Work []byte
 	// Calls are how long calls may take.
 	Calls calls.Limits
+	// Observation is that which the program must take before it reports that it is ready. 0
+	// if there is none.
+	Observation uint64
 	// Checkpoint is the number of the agent's newest checkpoint.
 	Checkpoint uint64
 	// Model is the one that the agent was given. OutputTokens are those of earlier
@@ -150,7 +153,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, sum: journal.Start()}
+	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, sum: journal.Start()}
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
 	in.checkpoints = checkpoints{before: b.Checkpoint, model: b.Model, outputTokens: b.OutputTokens}
@@ -266,6 +269,7 @@ type incarnation struct {
 	execID, agentID string
 	number          uint32
 	bounds          Bounds
+	observation     uint64 // Boot.Observation
 	calls           openCalls
 
 	// mu guards the fields below.
@@ -314,6 +318,9 @@ func (in *incarnation) report(r journal.Row, now time.Time) (journal.Summary, er
 	if r.Op == journal.Step && r.Steps == 0 {
 		r.Steps = in.sum.Steps + 1
 	}
+	if r.Op == journal.State && in.unobserved(r.State) {
+		return in.sum, refused(codeObservation)
+	}
 	context, no, write := in.decide(&r)
 	if write {
 		if err := in.write(r, now, nil); err != nil {
@@ -360,7 +367,7 @@ func (in *incarnation) write(r journal.Row, now time.Time, first func() error) e
 }
 
 // durable has the reports that are on disk before they are answered.
-var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send}
+var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Checkpoint, journal.Send, journal.Observed}
 
 // append writes a row. mu is held.
 func (in *incarnation) append(line []byte, durable bool) (err error) {

@@ -27,6 +27,8 @@ type request struct {
 	CostUSD string `json:"cost_usd"`
 	// Steps is for the op step: how many steps are complete. 0 means one more.
 	Steps uint64 `json:"steps"`
+	// Observation is for the op observed.
+	Observation uint64 `json:"observation"`
 	// Text is for the ops say and send. To and Key are for the op send.
 	Text string `json:"text"`
 	To   string `json:"to"`
@@ -105,21 +107,24 @@ const (
 	codeJournal = "NOT_STORED"
 	codeLarge   = "TOO_LARGE"
 	codeSaving  = "CHECKPOINT_IN_PROGRESS"
-	codeMany    = "TOO_MANY_REQUESTS"
-	codeBig     = "REQUEST_TOO_LARGE"
-	codeLate    = "NO_ANSWER_IN_TIME"
+
+	codeObservation = "OBSERVATION_PENDING"
+	codeMany        = "TOO_MANY_REQUESTS"
+	codeBig         = "REQUEST_TOO_LARGE"
+	codeLate        = "NO_ANSWER_IN_TIME"
 )
 
 // sentences has what to do about a code.
 var sentences = map[string]string{
-	codeBusy:   fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
-	codeLong:   fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
-	codeToken:  "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
-	codeLarge:  fmt.Sprintf("The state of a checkpoint has at most %d bytes: save less, for example names of files. The connection is closed.", checkpoint.MaxState),
-	codeMany:   fmt.Sprintf("The program has %d open requests, which is the limit: wait for an answer.", maxOpen),
-	codeBig:    fmt.Sprintf("A request has at most %d bytes: send less, for example names of files.", maxAsked),
-	codeLate:   "There was no answer in the time that the request allows. It may be repeated.",
-	codeSaving: "Another checkpoint of this incarnation is being saved: save one after the other.",
+	codeBusy:        fmt.Sprintf("The program has %d connections to the agent socket, which is the limit: close some, or try again.", maxOwned),
+	codeLong:        fmt.Sprintf("A request is one line of at most %d bytes. The connection is closed.", maxLine),
+	codeToken:       "The token belongs to no running incarnation: use AGBOX_TOKEN from the environment of the agent's program.",
+	codeLarge:       fmt.Sprintf("The state of a checkpoint has at most %d bytes: save less, for example names of files. The connection is closed.", checkpoint.MaxState),
+	codeMany:        fmt.Sprintf("The program has %d open requests, which is the limit: wait for an answer.", maxOpen),
+	codeBig:         fmt.Sprintf("A request has at most %d bytes: send less, for example names of files.", maxAsked),
+	codeLate:        "There was no answer in the time that the request allows. It may be repeated.",
+	codeObservation: "Things may have changed while the agent was paused: read the file AGBOX_OBSERVATION and report its observation with the op observed, or call \"agbox-agent hydrate\", which does both.",
+	codeSaving:      "Another checkpoint of this incarnation is being saved: save one after the other.",
 }
 
 // refusal is the answer to a request that was refused.
@@ -244,13 +249,15 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 		row.Text = req.Text
 	case journal.Send:
 		row.To, row.Key, row.Text = req.To, req.Key, req.Text
+	case journal.Observed:
+		row.Observation = req.Observation
 	case journal.Done:
 		row.Outcome, row.Text = req.Outcome, req.Message
 	case journal.Turn, journal.Context, journal.Gate:
 		row, err = rowOfContext(req)
 	default:
 		if !isRequest(req.Op) {
-			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, send, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
+			err = &refusal{codeOp, fmt.Sprintf("There is no op %.32q. There are: hello, state, phase, beat, usage, step, turn, checkpoint, context, gate, call, say, send, observed, done, health, drained, %s.", req.Op, strings.Join(requestOps[:], ", "))}
 		}
 	}
 	return req, row, err

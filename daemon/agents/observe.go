@@ -1,0 +1,80 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/gate"
+)
+
+// observation is what an agent must know about a pause before it goes on. It is computed when
+// it is asked for, from what was recorded when the pause began and from how things are now.
+type observation struct {
+	Observation uint64 `json:"observation"`
+	AgentID     string `json:"agent_id"`
+	// PausedAt is when the agent stopped working, AwayMs how long ago that is.
+	PausedAt time.Time `json:"paused_at"`
+	AwayMs   int64     `json:"away_ms"`
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message"`
+	// Approval is "APPROVED" or "DENIED" if it waited for one, and Answer what the person says.
+	Approval string `json:"approval,omitempty"`
+	Answer   string `json:"answer,omitempty"`
+	agent.Changes
+	// Messages is the number of messages that wait.
+	Messages int `json:"messages"`
+	// Left is what is left of the budget; it lacks what has no bound.
+	Left map[string]uint64 `json:"left"`
+	// Notices say what is not known.
+	Notices []string `json:"notices"`
+}
+
+// observe makes the observation that the agent, which is woken, must take.
+func (r *Runner) observe(a ledger.Agent) observation {
+	p, now := a.Pause, r.now()
+	o := observation{
+		Observation: a.PendingObservation(), AgentID: a.ID, PausedAt: a.AwaySince.UTC(), AwayMs: now.Sub(a.AwaySince).Milliseconds(),
+		Reason: strings.TrimPrefix(p.Reason.String(), "PAUSE_REASON_"), Message: p.Message, Answer: p.Answer,
+		Messages: r.ledger.Unread(a.ID), Left: left(agent.RulesOf(a.Spec).Budget, a.Consumed()), Notices: []string{},
+	}
+	if p.Approval != agboxv1.AgentApproval_AGENT_APPROVAL_UNSPECIFIED {
+		o.Approval = strings.TrimPrefix(p.Approval.String(), "AGENT_APPROVAL_")
+	}
+	before, after := agent.Picture{Surroundings: a.Away}, agent.Picture{Surroundings: r.ledger.Picture(a)}
+	if a.Away == nil {
+		o.Notices = append(o.Notices, "How the sandbox and its services were before the pause is not known.")
+	}
+	o.Changes = agent.Compare(before, after)
+	return o
+}
+
+// left returns what is left of a budget.
+func left(b agent.Budget, used *agboxv1.AgentUsage) map[string]uint64 {
+	bound, is := gate.Budget(b), map[string]uint64{}
+	if bound.InputTokens > 0 {
+		is["input_tokens"] = bound.InputTokens - min(bound.InputTokens, used.GetInputTokens())
+	}
+	if bound.CostMicroUSD > 0 {
+		is["cost_micro_usd"] = bound.CostMicroUSD - min(bound.CostMicroUSD, used.GetCostMicroUsd())
+	}
+	return is
+}
+
+// placeObservation gives an incarnation that begins after a pause the observation as a file.
+func (r *Runner) placeObservation(ctx context.Context, a ledger.Agent, env map[string]string) error {
+	if a.PendingObservation() == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(r.observe(a))
+	if err == nil {
+		env["AGBOX_OBSERVATION"], err = r.place(ctx, a, "observation.json", bytes.NewReader(raw))
+	}
+	return err
+}
