@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,8 +37,8 @@ func (a *app) createCommand() *cobra.Command {
 		Use:   "create [NAME] [flags] [-- COMMAND ARGS...]",
 		Short: "Create a sandbox and wait until it is ready",
 		Long: `Create a sandbox and wait until commands can run in it. Only the sandbox id goes
-to stdout; progress goes to stderr. A sandbox that does not become ready is
-removed.
+to stdout; progress and the output of post_create go to stderr. A sandbox that does
+not become ready is removed.
 
 A file, flags, or both describe the sandbox. The file is agbox.yaml in this
 folder, unless --image is given or -f names another file. Flags override the file:
@@ -160,7 +161,9 @@ func accepted[T any](ctx context.Context, bound time.Duration, request func(cont
 // interrupted.
 func (o *createOptions) wait(ctx context.Context, a *app, c *client.Client, h *agboxv1.SandboxHandle) error {
 	id := h.GetSandboxId()
-	p := &progress{app: a}
+	p := &progress{app: a, logs: func(exec string, o client.LogOptions) iter.Seq2[client.LogItem, error] {
+		return c.FollowLogs(ctx, exec, o)
+	}}
 	_, err := c.WaitReady(ctx, id, client.OnEvent(h.GetLastEventSequence(), p.show))
 	p.clear()
 	// Do not remove a sandbox that an earlier command created with the same --id.

@@ -10,7 +10,9 @@ import (
 // progress shows on stderr how a sandbox starts. On a terminal it overwrites one line.
 // Elsewhere it prints a line for each phase that may take long.
 type progress struct {
-	app   *app
+	app *app
+	// logs reads the output of hooks; nil shows none.
+	logs  logReader
 	phase string
 	// services is the last line about services: failing services are restarted often,
 	// and the same line is not printed twice.
@@ -38,12 +40,11 @@ func (p *progress) show(ev *agboxv1.SandboxEvent) {
 		p.put("service "+name, "starting service "+name, false)
 	case agboxv1.EventType_EXEC_STARTED:
 		if hook := ev.GetExec().GetHook(); hook != nil {
-			list := "post_create"
-			if hook.GetService() != "" {
-				list = "post_start_on_primary of service " + printable(hook.GetService())
-			}
-			id := printable(ev.GetExec().GetExecId())
-			p.put(id, fmt.Sprintf("running command %d of %s: agbox logs -f %s", hook.GetIndex()+1, list, id), true)
+			p.hookStarted(ev.GetExec().GetExecId(), hook)
+		}
+	case agboxv1.EventType_EXEC_FINISHED, agboxv1.EventType_EXEC_FAILED:
+		if ev.GetExec().GetHook() != nil {
+			p.hookEnded(ev.GetExec())
 		}
 	}
 }
