@@ -276,12 +276,14 @@ func build(ctx context.Context, cfg Config, db *store.Store, from origin) (*room
 		r.close()
 		return nil, err
 	}
+	admits := admission.New(admission.Options{
+		Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
+	})
+	incarnations.AdmitChildren(admits.ChildIn)
 	r.server, err = server.New(server.Options{
-		Rules: rules,
-		Admission: admission.New(admission.Options{
-			Engine: engine, Sandboxes: book, Probe: r.loop.Probe, Host: host, Paths: cfg.Paths, Rules: rules, Log: cfg.Log,
-		}),
-		Ledger: book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: incarnations, Logs: notifier, Paths: cfg.Paths,
+		Rules:     rules,
+		Admission: admits,
+		Ledger:    book, Engine: engine, Loop: r.loop, Room: r.room, Execs: runner, Files: guestFiles, Agents: incarnations, Logs: notifier, Paths: cfg.Paths,
 		Examiner: doctor.New(doctor.Options{
 			Engine: engine, Loop: r.loop, Links: r.links, Greet: greet(cfg.Paths, r.links.Check), Polling: notifier.Polling, Ledger: book,
 			Paths: cfg.Paths, InstallID: db.InstallID(), Log: cfg.Log,

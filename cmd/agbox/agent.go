@@ -56,6 +56,7 @@ type agentSpawnOptions struct {
 	failures         uint32
 	window, cooldown time.Duration
 	attach           bool
+	maySpawn         []string
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -109,6 +110,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.work, "work", "", "`FILE` that says what to do, at most 64 KiB; the program finds a copy at the path in AGBOX_WORK")
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
+	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS` in its sandbox (repeatable)")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
 	f.DurationSliceVar(&o.delays, "retry-delay", nil, "`TIME` before the first, second, ... retry (default 5s,1m,5m,30m)")
@@ -197,6 +199,9 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 		for _, d := range o.delays {
 			spec.Retry.Delays = append(spec.Retry.Delays, durationpb.New(d))
 		}
+	}
+	if len(o.maySpawn) > 0 {
+		spec.MaySpawn = &agboxv1.AgentMaySpawn{Classes: o.maySpawn}
 	}
 	spec.Breaker = o.breakerLimits()
 	return spec, nil

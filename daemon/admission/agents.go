@@ -15,6 +15,12 @@ func (c *Controller) AgentIn(sandbox *agboxv1.CreateSpec, fields *agboxv1.AgentS
 	return resolved.GetAgent(), err
 }
 
+// ChildIn checks the spec of an agent that another one in the sandbox spawns. The sandbox's
+// own agent adds nothing to it. The error has all problems.
+func (c *Controller) ChildIn(sandbox *agboxv1.CreateSpec, child *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) {
+	return c.AgentIn(&agboxv1.CreateSpec{Security: sandbox.GetSecurity(), Services: sandbox.GetServices()}, child)
+}
+
 // AgentOf returns the spec of the agent that a request for its own sandbox describes. It
 // looks neither at the engine nor at the host, so for the same request it is the same.
 func (c *Controller) AgentOf(req *agboxv1.CreateSandboxRequest) *agboxv1.AgentSpec {

@@ -52,6 +52,8 @@ type Runner struct {
 	holds   *holds
 	// checkpoints are those of all agents.
 	checkpoints *checkpoints.Store
+	// admit checks the spec of a child, see AdmitChildren.
+	admit Admit
 }
 
 // New makes a Runner. enqueue schedules a round of an agent, about whose incarnation there

@@ -61,6 +61,7 @@ func newBench(t *testing.T, spec *agboxv1.AgentSpec) *bench {
 // restart makes a Runner that knows nothing yet, as in a new daemon.
 func (b *bench) restart() {
 	b.Runner = New(nil, nil, b.Ledger, b.Install, func(string) { b.enqueued++ }, time.Now, b.Log)
+	b.Ledger.NotifyAgents(func(string) { b.enqueued++ })
 }
 
 func (b *bench) agent() ledger.Agent {

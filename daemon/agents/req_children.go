@@ -39,7 +39,7 @@ func cut(text string) string {
 // children answers which agents the agent has spawned, oldest first.
 func (r *Runner) children(_ context.Context, a ledger.Agent, _ request) (any, bool, error) {
 	list := []child{}
-	for _, c := range r.ledger.Agents(func(c ledger.Agent) bool { return c.Parent == a.ID }) {
+	for _, c := range r.ledger.Children(a.ID) {
 		list = append(list, childOf(c))
 	}
 	return map[string]any{"children": list}, false, nil

@@ -46,8 +46,11 @@ type handler func(r *Runner, ctx context.Context, a ledger.Agent, q request) (re
 
 // handlers has the ops of requests.
 var handlers = map[string]handler{
+	"spawn":    (*Runner).spawn,
 	"children": (*Runner).children,
 	"recv":     (*Runner).recv,
+	"wait":     (*Runner).wait,
+	"kill":     (*Runner).kill,
 }
 
 // openRequests are the requests that a supervisor has told of and that were not answered.

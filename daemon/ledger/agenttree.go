@@ -143,8 +143,19 @@ func (t *agentTxn) toFollow(refs []string) (ids []string, err error) {
 	return ids, nil
 }
 
-// mayHaveChild refuses a child of an agent that has ended or does not exist.
-func (t *agentTxn) mayHaveChild(parent string) error {
+// The bounds of agents that have not ended. Those of the tree do not bound the children of
+// init.
+const (
+	maxAgents          = 1000
+	maxAgentsInSandbox = 256
+	maxChildren        = 256
+	maxDepth           = 8
+)
+
+// mayHaveChild refuses a child of an agent that has ended or does not exist, one too many,
+// and one too deep in the tree.
+func (t *agentTxn) mayHaveChild(n NewAgent) error {
+	parent := n.Parent
 	if parent == "" || parent == agent.Init {
 		return nil
 	}
@@ -154,6 +165,23 @@ func (t *agentTxn) mayHaveChild(parent string) error {
 	case p.Over():
 		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
 			"Agent %s is %s and can have no more children.", parent, p.Word()).With("agent_id", parent)
+	case p.Depth >= maxDepth:
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s is %d levels below the root, and no agent may be deeper: let its parent spawn the child.", parent, maxDepth).With("agent_id", parent)
+	}
+	most, living := maxChildren, 0
+	if n.MaxChildren > 0 {
+		most = min(most, n.MaxChildren)
+	}
+	spawned, _ := t.tx.Value(spawnOverlay{}).([]Agent)
+	for _, c := range append(t.l.Children(parent), spawned...) {
+		if c.Parent == parent && !t.l.agentIn(t.tx, c.ID).Over() {
+			living++
+		}
+	}
+	if living >= most {
+		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s has %d children that have not ended, which is the limit: wait for one, or end one.", parent, living).With("agent_id", parent)
 	}
 	return nil
 }

@@ -21,12 +21,6 @@ import (
 	"github.com/agbox/agbox/store"
 )
 
-// The bounds of agents that have not ended.
-const (
-	maxAgents          = 1000
-	maxAgentsInSandbox = 256
-)
-
 // agentTxn is one change of one agent. The function that gets it may run more than once
 // and must have no effect outside the transaction.
 type agentTxn struct {
@@ -66,6 +60,9 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 			return err
 		}
 		after = l.agentIn(tx, id)
+		if after.Over() && !before.Over() {
+			l.stir(tx, after.Parent) // it may wait for this
+		}
 		return l.tellBreaker(tx, before, after)
 	})
 	return after, err
@@ -138,7 +135,10 @@ type NewAgent struct {
 	ID, Name string
 	// Parent is the agent that spawns it, which must live. Empty means agent.Init.
 	Parent string
-	Spec   *agboxv1.AgentSpec
+	// MaxChildren bounds the children of the parent that have not ended, with this one. 0 means
+	// only the bound of all agents.
+	MaxChildren int
+	Spec        *agboxv1.AgentSpec
 	// SandboxID is an existing sandbox or, if Own is set, the id for a new one.
 	SandboxID string
 	Own       *agboxv1.CreateSpec
@@ -169,7 +169,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if n.ID != agent.Init && t.tx.AgentReserved(n.ID) {
 			return t.sameAgent(n)
 		}
-		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n.Parent)); err != nil {
+		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n)); err != nil {
 			return err
 		}
 		if err := t.place(n, nonce, shown); err != nil {
@@ -198,6 +198,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 				FromAgent: n.FromAgent, FromCheckpoint: n.FromCheckpoint, Checkpoint: n.Checkpoint,
 				After:    after,
 				Lifetime: n.Spec.GetLifetime(),
+				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
 			}},
 		})
 		if err == nil && n.Holder != "" {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -115,6 +116,9 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	}
 	if !a.Over() {
 		seen.Lost, seen.LostAt = l.agents.LostHolder(a)
+	}
+	if a.Over() && a.Owned {
+		seen.Shared = slices.ContainsFunc(l.ledger.AgentsIn(a.SandboxID), func(other ledger.Agent) bool { return !other.Over() })
 	}
 	if a.Incarnation == nil {
 		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())

@@ -63,6 +63,14 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           there are, as JSON objects, one a line
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
+  agbox-agent spawn [--name NAME] [--class CLASS] [--title TEXT] [--model MODEL] [--env NAME=VALUE] [--work FILE]
+                    [--ready start|report] [--lifetime detached|held] [--after AGENT] [--input-tokens N] [--cost USD] [--key KEY] -- COMMAND ARGS...
+                                          spawn an agent in this sandbox, and print its id. A request with the same key
+                                          makes no other one, also from a later incarnation. --after: it begins when that
+                                          agent, which this one has spawned, is COMPLETED
+  agbox-agent wait [--any] [AGENT...]     wait until these agents, or all children, have ended, and print them as children
+                                          does. --any: until one has
+  agbox-agent kill [--mode MODE] AGENT    end an agent that this one, or one below it, has spawned. MODE is terminate or now
   agbox-agent children                    print the agents that this one has spawned, one a line: id, state, name, message
   agbox-agent serve-health [--port PORT]  answer GET /healthz and /readyz on 127.0.0.1:8086 from what was reported, until
                                           this incarnation ends

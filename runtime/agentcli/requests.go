@@ -17,8 +17,11 @@ type requestCommand struct {
 
 // requestCommands has these commands by their ops.
 var requestCommands = map[string]requestCommand{
+	"spawn":    {parseSpawn, showSpawned},
 	"children": {noArguments, showChildren},
 	"recv":     {parseRecv, showMessages},
+	"wait":     {parseWait, showChildren},
+	"kill":     {parseKill, showNothing},
 }
 
 // noArguments refuses arguments.

@@ -10,10 +10,9 @@ import (
 
 // addWork adds the work of an agent, if it has one, to what its supervisor gets.
 func (r *Runner) addWork(ctx context.Context, a ledger.Agent, boot *guestv1.AgentBoot) error {
-	if a.Spec.GetWork() == "" {
-		return nil
-	}
 	work, err := r.ledger.AgentWork(ctx, a.ID)
-	boot.Work = append([]byte{}, work...) // an empty file is a work too
+	if work != nil || a.Spec.GetWork() != "" { // its parent may have given it
+		boot.Work = append([]byte{}, work...) // an empty file is a work too
+	}
 	return err
 }

@@ -202,7 +202,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 func foldSpawned(r Record, ev *agboxv1.AgentEvent) Record {
 	s := ev.GetSpawned()
 	r.ID, r.Name, r.Class, r.Parent = ev.GetAgentId(), s.GetName(), s.GetClass(), s.GetParent()
-	r.SandboxID, r.Owned = s.GetSandboxId(), s.GetOwned()
+	r.SandboxID, r.Owned, r.Depth = s.GetSandboxId(), s.GetOwned(), s.GetDepth()
 	r.FromAgent, r.FromCheckpoint = s.GetFromAgent(), s.GetFromCheckpoint()
 	r.CreatedAt, r.Position = ev.GetOccurredAt().AsTime(), ev.GetPosition()
 	r.State, r.After = Pending, s.GetAfter()

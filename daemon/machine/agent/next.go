@@ -102,6 +102,8 @@ type Seen struct {
 	Asked bool
 	// Spoke means that its program has used the agent socket.
 	Spoke bool
+	// Shared means that other agents in its sandbox have not ended.
+	Shared bool
 	// Ready means that the readiness probe of the incarnation succeeds.
 	Ready bool
 	// Services means that a service still runs that the incarnation must be without.
@@ -213,7 +215,7 @@ func next(r Record, seen Seen, rules Rules, now time.Time) Step {
 }
 
 func nextOver(r Record, seen Seen, rules Rules, now time.Time) Step {
-	if !r.Owned || seen.Sandbox == SandboxMissing {
+	if !r.Owned || seen.Sandbox == SandboxMissing || seen.Shared {
 		return Step{}
 	}
 	if due := r.EndedAt.Add(rules.CleanupAfter); !refused(r) && now.Before(due) {

@@ -33,6 +33,9 @@ type Record struct {
 	Class string
 	// Parent is the id of the agent that spawned it, or Init.
 	Parent string
+	// Depth is 1 for an agent that a user has spawned, and 1 more than that of its parent for
+	// one that an agent has spawned. Adoption does not change it.
+	Depth uint32
 	// SandboxID is where its incarnations run. An owned sandbox was made for the agent.
 	SandboxID string
 	Owned     bool

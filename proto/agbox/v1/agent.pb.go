@@ -1284,6 +1284,8 @@ type AgentSpec struct {
 	After []string `protobuf:"bytes,23,rep,name=after,proto3" json:"after,omitempty"`
 	// How long the agent lives. Unset means detached.
 	Lifetime AgentLifetime `protobuf:"varint,25,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	// Which agents its program may spawn. Unset means none.
+	MaySpawn *AgentMaySpawn `protobuf:"bytes,24,opt,name=may_spawn,json=maySpawn,proto3" json:"may_spawn,omitempty"`
 	// How long an agent without a running program keeps its leases. Unset means 5 minutes.
 	LeaseTtl      *durationpb.Duration `protobuf:"bytes,27,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1488,11 +1490,84 @@ func (x *AgentSpec) GetLifetime() AgentLifetime {
 	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
+func (x *AgentSpec) GetMaySpawn() *AgentMaySpawn {
+	if x != nil {
+		return x.MaySpawn
+	}
+	return nil
+}
+
 func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
 	if x != nil {
 		return x.LeaseTtl
 	}
 	return nil
+}
+
+// AgentMaySpawn bounds what an agent may spawn from inside its sandbox. Its children run in the
+// same sandbox, and have no more of the host than it has.
+type AgentMaySpawn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Classes of its children. Empty means that they have none.
+	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
+	// The number of its children that have not ended. 0 means 16.
+	Children uint32 `protobuf:"varint,2,opt,name=children,proto3" json:"children,omitempty"`
+	// How deep the tree of its descendants may be. 1, as 0, means that its children may spawn
+	// none; with more, they may spawn the same classes.
+	Depth         uint32 `protobuf:"varint,3,opt,name=depth,proto3" json:"depth,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentMaySpawn) Reset() {
+	*x = AgentMaySpawn{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentMaySpawn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentMaySpawn) ProtoMessage() {}
+
+func (x *AgentMaySpawn) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentMaySpawn.ProtoReflect.Descriptor instead.
+func (*AgentMaySpawn) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentMaySpawn) GetClasses() []string {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *AgentMaySpawn) GetChildren() uint32 {
+	if x != nil {
+		return x.Children
+	}
+	return 0
+}
+
+func (x *AgentMaySpawn) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
 }
 
 // AgentProbes says which checks of the program the supervisor makes, also without a daemon.
@@ -1519,7 +1594,7 @@ type AgentProbes struct {
 
 func (x *AgentProbes) Reset() {
 	*x = AgentProbes{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1606,7 @@ func (x *AgentProbes) String() string {
 func (*AgentProbes) ProtoMessage() {}
 
 func (x *AgentProbes) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1619,7 @@ func (x *AgentProbes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbes.ProtoReflect.Descriptor instead.
 func (*AgentProbes) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentProbes) GetLiveness() *AgentProbe {
@@ -1591,7 +1666,7 @@ type AgentProbe struct {
 
 func (x *AgentProbe) Reset() {
 	*x = AgentProbe{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1603,7 +1678,7 @@ func (x *AgentProbe) String() string {
 func (*AgentProbe) ProtoMessage() {}
 
 func (x *AgentProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1616,7 +1691,7 @@ func (x *AgentProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbe.ProtoReflect.Descriptor instead.
 func (*AgentProbe) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentProbe) GetHttp() string {
@@ -1684,7 +1759,7 @@ type AgentHeartbeat struct {
 
 func (x *AgentHeartbeat) Reset() {
 	*x = AgentHeartbeat{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1771,7 @@ func (x *AgentHeartbeat) String() string {
 func (*AgentHeartbeat) ProtoMessage() {}
 
 func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1784,7 @@ func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHeartbeat.ProtoReflect.Descriptor instead.
 func (*AgentHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentHeartbeat) GetInterval() *durationpb.Duration {
@@ -1777,7 +1852,7 @@ type AgentContextLimits struct {
 
 func (x *AgentContextLimits) Reset() {
 	*x = AgentContextLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1864,7 @@ func (x *AgentContextLimits) String() string {
 func (*AgentContextLimits) ProtoMessage() {}
 
 func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1877,7 @@ func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
 func (*AgentContextLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentContextLimits) GetAging() uint32 {
@@ -1846,7 +1921,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1933,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1946,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentDrain) GetPreStop() *durationpb.Duration {
@@ -1922,7 +1997,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2009,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2022,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -1998,7 +2073,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2085,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2098,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -2054,7 +2129,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2141,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2154,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -2122,7 +2197,7 @@ type AgentCalls struct {
 
 func (x *AgentCalls) Reset() {
 	*x = AgentCalls{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2209,7 @@ func (x *AgentCalls) String() string {
 func (*AgentCalls) ProtoMessage() {}
 
 func (x *AgentCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2222,7 @@ func (x *AgentCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCalls.ProtoReflect.Descriptor instead.
 func (*AgentCalls) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentCalls) GetConnect() *durationpb.Duration {
@@ -2207,7 +2282,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2294,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2307,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -2311,7 +2386,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2398,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2411,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -2698,15 +2773,17 @@ type AgentSpawned struct {
 	// A copy of that checkpoint, which is the first one of this agent.
 	Checkpoint *AgentCheckpoint `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Ids of the agents that must be COMPLETED before it begins.
-	After         []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
-	Lifetime      AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	After    []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
+	Lifetime AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	// 1 for a child of init, and 1 more than the parent for all others.
+	Depth         uint32 `protobuf:"varint,11,opt,name=depth,proto3" json:"depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2718,7 +2795,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2731,7 +2808,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -2804,6 +2881,13 @@ func (x *AgentSpawned) GetLifetime() AgentLifetime {
 	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
+func (x *AgentSpawned) GetDepth() uint32 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
 // AgentReparented is the adoption of an agent.
 type AgentReparented struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2816,7 +2900,7 @@ type AgentReparented struct {
 
 func (x *AgentReparented) Reset() {
 	*x = AgentReparented{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +2912,7 @@ func (x *AgentReparented) String() string {
 func (*AgentReparented) ProtoMessage() {}
 
 func (x *AgentReparented) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +2925,7 @@ func (x *AgentReparented) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReparented.ProtoReflect.Descriptor instead.
 func (*AgentReparented) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentReparented) GetParent() string {
@@ -2873,7 +2957,7 @@ type AgentHold struct {
 
 func (x *AgentHold) Reset() {
 	*x = AgentHold{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +2969,7 @@ func (x *AgentHold) String() string {
 func (*AgentHold) ProtoMessage() {}
 
 func (x *AgentHold) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +2982,7 @@ func (x *AgentHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHold.ProtoReflect.Descriptor instead.
 func (*AgentHold) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentHold) GetHolder() string {
@@ -2932,7 +3016,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3028,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3041,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -2985,7 +3069,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2997,7 +3081,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3010,7 +3094,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -3061,7 +3145,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3073,7 +3157,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3086,7 +3170,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -3139,7 +3223,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3235,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3248,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3275,7 +3359,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3287,7 +3371,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3300,7 +3384,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3353,7 +3437,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3449,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3462,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3414,7 +3498,7 @@ type AgentResume struct {
 
 func (x *AgentResume) Reset() {
 	*x = AgentResume{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3510,7 @@ func (x *AgentResume) String() string {
 func (*AgentResume) ProtoMessage() {}
 
 func (x *AgentResume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3523,7 @@ func (x *AgentResume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
 func (*AgentResume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentResume) GetReplan() bool {
@@ -3467,7 +3551,7 @@ type AgentPicture struct {
 
 func (x *AgentPicture) Reset() {
 	*x = AgentPicture{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3563,7 @@ func (x *AgentPicture) String() string {
 func (*AgentPicture) ProtoMessage() {}
 
 func (x *AgentPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3576,7 @@ func (x *AgentPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
 func (*AgentPicture) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentPicture) GetSandboxId() string {
@@ -3553,7 +3637,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3649,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3662,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3672,7 +3756,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3768,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3781,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3764,7 +3848,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3776,7 +3860,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3789,7 +3873,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -3832,7 +3916,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3844,7 +3928,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3857,7 +3941,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -3911,7 +3995,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3923,7 +4007,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3936,7 +4020,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -3980,7 +4064,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4076,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4089,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -4043,7 +4127,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +4139,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +4152,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -4114,7 +4198,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4210,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4223,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4187,7 +4271,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4283,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4296,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4339,7 +4423,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4435,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4448,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4623,7 +4707,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\v\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\v\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -4652,11 +4736,16 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
 	"^[^\\x00]*$R\x04work\x12'\n" +
 	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12=\n" +
-	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x12@\n" +
+	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x124\n" +
+	"\tmay_spawn\x18\x18 \x01(\v2\x17.agbox.v1.AgentMaySpawnR\bmaySpawn\x12@\n" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa3\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\x01\n" +
+	"\rAgentMaySpawn\x12C\n" +
+	"\aclasses\x18\x01 \x03(\tB)\xbaH&\x92\x01#\x10@\"\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\aclasses\x12$\n" +
+	"\bchildren\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\bchildren\x12\x1d\n" +
+	"\x05depth\x18\x03 \x01(\rB\a\xbaH\x04*\x02\x18\bR\x05depth\"\xa3\x01\n" +
 	"\vAgentProbes\x120\n" +
 	"\bliveness\x18\x01 \x01(\v2\x14.agbox.v1.AgentProbeR\bliveness\x122\n" +
 	"\treadiness\x18\x02 \x01(\v2\x14.agbox.v1.AgentProbeR\treadiness\x12.\n" +
@@ -4757,7 +4846,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
-	"\adetails\"\xd3\x02\n" +
+	"\adetails\"\xe9\x02\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -4772,7 +4861,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"checkpoint\x18\b \x01(\v2\x19.agbox.v1.AgentCheckpointR\n" +
 	"checkpoint\x12\x14\n" +
 	"\x05after\x18\t \x03(\tR\x05after\x123\n" +
-	"\blifetime\x18\f \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\"=\n" +
+	"\blifetime\x18\f \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\x12\x14\n" +
+	"\x05depth\x18\v \x01(\rR\x05depth\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\"h\n" +
@@ -5110,7 +5200,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -5131,158 +5221,160 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(LeaseVerdict)(0),             // 16: agbox.v1.LeaseVerdict
 	(MessageKind)(0),              // 17: agbox.v1.MessageKind
 	(*AgentSpec)(nil),             // 18: agbox.v1.AgentSpec
-	(*AgentProbes)(nil),           // 19: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 20: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 21: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 22: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 23: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 24: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 25: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 26: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 27: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 28: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 29: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 30: agbox.v1.AgentSpawned
-	(*AgentReparented)(nil),       // 31: agbox.v1.AgentReparented
-	(*AgentHold)(nil),             // 32: agbox.v1.AgentHold
-	(*AgentMoved)(nil),            // 33: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 34: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 35: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 36: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 37: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 38: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 39: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 40: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 41: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 42: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 43: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 44: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 45: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 46: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 47: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 48: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 49: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 50: agbox.v1.Agent
-	nil,                           // 51: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 52: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 53: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 54: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 55: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 56: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 57: google.protobuf.Timestamp
+	(*AgentMaySpawn)(nil),         // 19: agbox.v1.AgentMaySpawn
+	(*AgentProbes)(nil),           // 20: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 21: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 22: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 23: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 24: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 25: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 26: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 27: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 28: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 29: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 30: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 31: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 32: agbox.v1.AgentReparented
+	(*AgentHold)(nil),             // 33: agbox.v1.AgentHold
+	(*AgentMoved)(nil),            // 34: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 35: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 36: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 37: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 38: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 39: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 40: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 41: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 42: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 43: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 44: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 45: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 46: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 47: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 48: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 49: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 50: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 51: agbox.v1.Agent
+	nil,                           // 52: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 53: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 54: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 55: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 56: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	51,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	21,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	22,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	23,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	24,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	26,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	28,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	19,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	27,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	56,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	56,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	52,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	22,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	23,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	24,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	25,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	27,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	29,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	20,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	28,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	57,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	57,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
 	10,  // 13: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
-	56,  // 14: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	20,  // 15: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	20,  // 16: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	20,  // 17: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	56,  // 18: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	56,  // 19: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	56,  // 20: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	56,  // 21: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	56,  // 22: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	56,  // 23: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	56,  // 24: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	56,  // 25: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	56,  // 26: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	56,  // 27: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	56,  // 28: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	56,  // 29: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	56,  // 30: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	25,  // 31: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	52,  // 32: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	56,  // 33: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	56,  // 34: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	56,  // 35: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	56,  // 36: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	56,  // 37: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	53,  // 38: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	56,  // 39: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	56,  // 40: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	13,  // 41: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	57,  // 42: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 43: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	40,  // 44: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
-	30,  // 45: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	34,  // 46: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	36,  // 47: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	37,  // 48: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	38,  // 49: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	39,  // 50: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	41,  // 51: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	42,  // 52: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	44,  // 53: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	32,  // 54: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	45,  // 55: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	46,  // 56: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	31,  // 57: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	47,  // 58: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	48,  // 59: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	33,  // 60: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	41,  // 61: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 62: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	56,  // 63: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	9,   // 64: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	35,  // 65: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 66: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 67: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,   // 68: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	57,  // 69: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 70: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	57,  // 71: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	54,  // 72: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	55,  // 73: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	8,   // 74: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	35,  // 75: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	35,  // 76: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	35,  // 77: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 78: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	43,  // 79: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 80: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 81: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 82: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 83: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 84: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 85: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	56,  // 86: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	57,  // 87: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 88: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	57,  // 89: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 90: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 91: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	57,  // 92: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	57,  // 93: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	57,  // 94: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	57,  // 95: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	42,  // 96: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	41,  // 97: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 98: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 99: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 100: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	57,  // 101: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 102: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	18,  // 103: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	36,  // 104: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	56,  // 105: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	106, // [106:106] is the sub-list for method output_type
-	106, // [106:106] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	19,  // 14: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
+	57,  // 15: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	21,  // 16: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	21,  // 17: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	21,  // 18: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	57,  // 19: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	57,  // 20: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	57,  // 21: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	57,  // 22: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	57,  // 23: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	57,  // 24: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	57,  // 25: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	57,  // 26: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	57,  // 27: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	57,  // 28: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	57,  // 29: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	57,  // 30: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	57,  // 31: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	26,  // 32: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	53,  // 33: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	57,  // 34: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	57,  // 35: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	57,  // 36: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	57,  // 37: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	57,  // 38: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	54,  // 39: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	57,  // 40: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	57,  // 41: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	13,  // 42: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	58,  // 43: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 44: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	41,  // 45: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	31,  // 46: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	35,  // 47: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	37,  // 48: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	38,  // 49: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	39,  // 50: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	40,  // 51: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	42,  // 52: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	43,  // 53: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	45,  // 54: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	33,  // 55: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	46,  // 56: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	47,  // 57: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	32,  // 58: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	48,  // 59: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	49,  // 60: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	34,  // 61: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	42,  // 62: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 63: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	57,  // 64: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	9,   // 65: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	36,  // 66: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 67: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 68: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 69: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	58,  // 70: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 71: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	58,  // 72: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	55,  // 73: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	56,  // 74: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	8,   // 75: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	36,  // 76: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	36,  // 77: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	36,  // 78: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 79: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	44,  // 80: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 81: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 82: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 83: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 84: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 85: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 86: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	57,  // 87: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	58,  // 88: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 89: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	58,  // 90: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 91: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 92: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	58,  // 93: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	58,  // 94: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	58,  // 95: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	58,  // 96: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	43,  // 97: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	42,  // 98: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 99: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 100: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 101: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	58,  // 102: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 103: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	18,  // 104: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	37,  // 105: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	57,  // 106: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	107, // [107:107] is the sub-list for method output_type
+	107, // [107:107] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5290,8 +5382,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[8].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[11].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -5309,15 +5401,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[18].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[32].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[19].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

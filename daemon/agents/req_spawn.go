@@ -1,0 +1,231 @@
+package agents
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/ids"
+)
+
+// Admit checks the spec of an agent that is to run in a sandbox. The error has all problems.
+type Admit func(sandbox *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error)
+
+// AdmitChildren sets the check of the specs of children. It must be called before the first
+// request.
+func (r *Runner) AdmitChildren(admit Admit) { r.admit = admit }
+
+// maxWork bounds the work that a parent gives, in bytes. maxKey bounds the key of a request.
+const (
+	maxWork = 64 << 10
+	maxKey  = 256
+)
+
+// spawnFields is what a parent may say about a child. It runs in the sandbox of its parent.
+// What is not here is as for the parent, or as in a new agent.
+type spawnFields struct {
+	Key     string            `json:"key"`
+	Name    string            `json:"name"`
+	Class   string            `json:"class"`
+	Title   string            `json:"title"`
+	Command []string          `json:"command"`
+	Model   string            `json:"model"`
+	Envs    map[string]string `json:"envs"`
+	// Work is what it has to do.
+	Work *string `json:"work"`
+	// Ready is start or report.
+	Ready string `json:"ready"`
+	// Lifetime is detached or held, by the parent.
+	Lifetime string `json:"lifetime"`
+	// After has ids or names of agents below the parent that must be COMPLETED before.
+	After  []string     `json:"after"`
+	Budget *budgetField `json:"budget"`
+}
+
+type budgetField struct {
+	InputTokens *uint64 `json:"input_tokens"`
+	CostUSD     string  `json:"cost_usd"`
+}
+
+// spawn makes a child of the agent. Its id follows from the parent and the key, so a repeated
+// request makes no other one, also from a later incarnation.
+func (r *Runner) spawn(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
+	f, err := spawnFieldsOf(a, q)
+	if err != nil {
+		return nil, false, err
+	}
+	rules, may := agent.SpawnRulesOf(a.Spec)
+	if !may || !rules.Allows(f.Class) {
+		return nil, false, notAllowed(a, rules, may, f.Class)
+	}
+	n := ledger.NewAgent{
+		ID: childID(a, f.Key, q), Name: f.Name, Parent: a.ID, MaxChildren: rules.Children,
+		Spec: specOfChild(a, rules, f), SandboxID: a.Incarnation.SandboxID,
+	}
+	if f.Work != nil {
+		n.Work = []byte(*f.Work)
+	}
+	for _, ref := range f.After {
+		other, err := r.descendant(a, ref)
+		if err != nil {
+			return nil, false, err
+		}
+		n.Spec.After = append(n.Spec.After, other.ID)
+	}
+	if known, again := r.ledger.Agent(n.ID); again {
+		return spawned(known, n)
+	}
+	if n.Spec, err = r.admitChild(a, n, f); err != nil {
+		return nil, false, err
+	}
+	made, err := r.ledger.SpawnAgent(ctx, n)
+	if err != nil {
+		return nil, false, err
+	}
+	r.enqueue(made.ID)
+	return childOf(made), false, nil
+}
+
+// childID is made of the parent and the key. A request without a key has its number instead.
+func childID(a ledger.Agent, key string, q request) string {
+	if key == "" {
+		key = fmt.Sprintf("%d/%d", a.Incarnation.N, q.number)
+	} else {
+		key = "key " + key
+	}
+	return ids.OfKey("child of " + a.ID + ": " + key)
+}
+
+// spawned answers a request whose child exists.
+func spawned(known ledger.Agent, n ledger.NewAgent) (any, bool, error) {
+	before, now := proto.CloneOf(known.Spec), proto.CloneOf(n.Spec)
+	before.Budget, now.Budget = nil, nil // it may have been decided from what was left then
+	if known.Name != n.Name || !proto.Equal(before, now) {
+		return nil, false, fault.New(errdefs.ErrAlreadyExists, agboxv1.ErrorReason_REQUEST_KEY_REUSED,
+			"The key was used to spawn agent %s, which is another one: use a new key.", known.ID).With("agent_id", known.ID)
+	}
+	return childOf(known), false, nil
+}
+
+// spawnFieldsOf reads a request. Fields that a child may not have are refused.
+func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
+	var all map[string]json.RawMessage
+	if err := q.decode(&all); err != nil {
+		return f, err
+	}
+	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "budget"}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !slices.Contains(allowed, name) {
+			return f, fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
+				"A child runs in the sandbox of its parent, as its parent does, so %.64q cannot be given. These can: %s.", name, strings.Join(allowed, ", ")).With("agent_id", a.ID)
+		}
+	}
+	in := json.NewDecoder(bytes.NewReader(q.body))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&f); err != nil {
+		return f, q.invalid("The fields cannot be read: %v.", err)
+	}
+	switch {
+	case len(f.Command) == 0:
+		return f, q.invalid("An agent needs a command: give the program that it runs, as a list of words.")
+	case len(f.Key) > maxKey:
+		return f, q.invalid("The key has %d bytes and may have %d: use a shorter one.", len(f.Key), maxKey)
+	case f.Work != nil && len(*f.Work) > maxWork:
+		return f, q.invalid("The work has %d bytes and may have %d: write it into a file, and give its name.", len(*f.Work), maxWork)
+	case f.Ready != "" && f.Ready != "start" && f.Ready != "report":
+		return f, q.invalid("ready is start or report, not %.32q.", f.Ready)
+	case f.Lifetime != "" && lifetimes[f.Lifetime] == 0:
+		return f, q.invalid("lifetime is detached or held, not %.32q.", f.Lifetime)
+	}
+	return f, nil
+}
+
+var lifetimes = map[string]agboxv1.AgentLifetime{
+	"detached": agboxv1.AgentLifetime_AGENT_LIFETIME_DETACHED,
+	"held":     agboxv1.AgentLifetime_AGENT_LIFETIME_HELD,
+}
+
+// invalid refuses a request.
+func (q request) invalid(format string, args ...any) error {
+	return fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST, format, args...)
+}
+
+// notAllowed refuses a child, and says what is allowed.
+func notAllowed(a ledger.Agent, rules agent.SpawnRules, may bool, class string) error {
+	advice := "write the block may_spawn into the description of the agent"
+	switch {
+	case may && len(rules.Classes) == 0:
+		advice = "leave the class out, or name it in may_spawn: {classes: [...]}"
+	case may:
+		advice = "its may_spawn allows the classes " + strings.Join(rules.Classes, ", ")
+	}
+	return fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
+		"Agent %s may not spawn an agent of class %.64q: %s.", a.ID, class, advice).With("agent_id", a.ID)
+}
+
+// specOfChild makes the spec of a child without its budget. It has the user, the folder and
+// the limits of its parent. Probes are of a program, so it has none.
+func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1.AgentSpec {
+	p := a.Spec
+	envs := maps.Clone(p.GetEnvs())
+	if envs == nil {
+		envs = make(map[string]string, len(f.Envs))
+	}
+	maps.Copy(envs, f.Envs)
+	spec := &agboxv1.AgentSpec{
+		Name: f.Name, Class: f.Class, Title: f.Title, Command: f.Command, Model: f.Model, Envs: envs,
+		User: p.GetUser(), WorkingDir: p.GetWorkingDir(), Heartbeat: p.GetHeartbeat(), Context: p.GetContext(), Drain: p.GetDrain(),
+		Retry: p.GetRetry(), Breaker: p.GetBreaker(), Calls: p.GetCalls(), Revival: p.GetRevival(),
+		IdleTimeout: p.GetIdleTimeout(), LeaseTtl: p.GetLeaseTtl(), MaySpawn: rules.OfChild(),
+	}
+	if spec.Model == "" {
+		spec.Model = p.GetModel()
+	}
+	if f.Lifetime != "" {
+		spec.Lifetime = lifetimes[f.Lifetime]
+	}
+	if f.Ready == "report" {
+		spec.Ready = agboxv1.AgentReady_AGENT_READY_REPORT
+	}
+	return proto.CloneOf(spec)
+}
+
+// admitChild adds the budget to the spec of a child and checks it.
+func (r *Runner) admitChild(a ledger.Agent, n ledger.NewAgent, f spawnFields) (*agboxv1.AgentSpec, error) {
+	var wanted *agboxv1.AgentBudget
+	if f.Budget != nil {
+		wanted = &agboxv1.AgentBudget{InputTokens: f.Budget.InputTokens, CostUsd: f.Budget.CostUSD}
+	}
+	sb, exists := r.ledger.Sandbox(n.SandboxID)
+	if !exists {
+		return nil, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_SANDBOX_NOT_FOUND, "The sandbox is being removed.")
+	}
+	spec := proto.CloneOf(n.Spec)
+	spec.Budget = wanted
+	spec, err := r.admit(sb.Spec, spec)
+	if err != nil {
+		return nil, err
+	}
+	used := []*agboxv1.AgentUsage{a.Consumed()}
+	for _, c := range r.ledger.Children(a.ID) {
+		used = append(used, c.Consumed())
+	}
+	budget, problem := agent.ChildBudget(agent.RulesOf(a.Spec).Budget, used, spec.GetBudget())
+	if problem != "" {
+		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", a.ID, problem).With("agent_id", a.ID)
+	}
+	spec.Budget = budget
+	return spec, nil
+}

@@ -1,0 +1,216 @@
+package agents
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+)
+
+// requests is a bench whose agent asks.
+type requests struct {
+	*bench
+	to     *answers
+	number uint64
+}
+
+func asking(t *testing.T, spec *agboxv1.AgentSpec) *requests {
+	b, to := newBench(t, spec), new(answers)
+	b.execs = to
+	b.AdmitChildren(func(_ *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) { return a, nil })
+	return &requests{bench: b, to: to}
+}
+
+// make asks for something. The result is nil if there is none yet, and code is that of a
+// refusal.
+func (r *requests) make(op, body string) (result map[string]any, code string) {
+	r.t.Helper()
+	r.number++
+	r.ask(r.link, &guestv1.AgentRequest{Number: r.number, Op: op, Json: []byte(body)})
+	return r.again()
+}
+
+// again offers the request again.
+func (r *requests) again() (result map[string]any, code string) {
+	r.t.Helper()
+	got := r.decided(r.to)
+	if len(got) == 0 {
+		return nil, ""
+	}
+	if got[0].GetCode() != "" {
+		return nil, got[0].GetCode()
+	}
+	if err := json.Unmarshal(got[0].GetJson(), &result); err != nil {
+		r.t.Fatal(err)
+	}
+	return result, ""
+}
+
+func (r *requests) want(what, code, wanted string) {
+	r.t.Helper()
+	if code != wanted {
+		r.t.Errorf("%s: %q; want %q", what, code, wanted)
+	}
+}
+
+func (r *requests) child(id string) ledger.Agent {
+	r.t.Helper()
+	a, ok := r.Ledger.Agent(id)
+	if !ok {
+		r.t.Fatalf("there is no agent %q", id)
+	}
+	return a
+}
+
+// end ends an agent that has not begun.
+func (r *requests) end(id string) {
+	r.t.Helper()
+	r.emit(r.child(id), &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_ENDED, State: agboxv1.AgentState_AGENT_STATE_ABORTED,
+		Details: &agboxv1.AgentEvent_Done{Done: &agboxv1.AgentDone{Outcome: agboxv1.AgentOutcome_AGENT_OUTCOME_ABORT, Message: "enough"}},
+	})
+}
+
+func TestAChildHasWhatItsParentMayGive(t *testing.T) {
+	tokens := uint64(1000)
+	r := asking(t, &agboxv1.AgentSpec{
+		Model: "m", Envs: map[string]string{"A": "1", "B": "1"}, User: "1000", Budget: &agboxv1.AgentBudget{InputTokens: &tokens, CostUsd: "1"},
+		MaySpawn: &agboxv1.AgentMaySpawn{Classes: []string{"worker"}, Children: 2, Depth: 2},
+		Probes:   &agboxv1.AgentProbes{Liveness: new(agboxv1.AgentProbe)}, Command: []string{"p"}, Title: "parent", Name: "p",
+	})
+	const one = `{"class":"worker","command":["true","x"],"key":"k","name":"one","envs":{"B":"2"},"work":"do it","ready":"report","budget":{"input_tokens":600,"cost_usd":"0.5"}}`
+	got, code := r.make("spawn", one)
+	r.want("a child", code, "")
+	c := r.child(got["agent_id"].(string))
+	s := c.Spec
+	if c.Parent != "x" || c.SandboxID != "a" || c.Owned || c.Depth != 2 || c.Name != "one" || c.Class != "worker" {
+		t.Errorf("the child is %+v", c.Record)
+	}
+	if s.GetModel() != "m" || s.GetEnvs()["A"] != "1" || s.GetEnvs()["B"] != "2" || s.GetUser() != "1000" || s.GetProbes() != nil || s.GetTitle() != "" ||
+		s.GetMaySpawn().GetDepth() != 1 || s.GetReady() != agboxv1.AgentReady_AGENT_READY_REPORT || s.GetBudget().GetInputTokens() != 600 {
+		t.Errorf("its spec is %v", s)
+	}
+	if work, err := r.Ledger.AgentWork(t.Context(), c.ID); string(work) != "do it" || err != nil {
+		t.Errorf("its work is %q, %v", work, err)
+	}
+	again, code := r.make("spawn", one)
+	r.want("the same key", code, "")
+	if again["agent_id"] != c.ID {
+		t.Errorf("the same key makes %v", again)
+	}
+	_, code = r.make("spawn", `{"class":"worker","command":["false"],"key":"k","name":"one"}`)
+	r.want("the key of another child", code, "REQUEST_KEY_REUSED")
+	_, code = r.make("spawn", `{"class":"worker","command":["x"],"budget":{"input_tokens":1001}}`)
+	r.want("more than is left", code, "BUDGET_EXHAUSTED")
+	second, code := r.make("spawn", `{"class":"worker","command":["x"]}`)
+	r.want("what is left", code, "")
+	if b := r.child(second["agent_id"].(string)).Spec.GetBudget(); b.GetInputTokens() != 1000 || b.GetCostUsd() != "1.000000" {
+		t.Errorf("the rest of the budget is %v", b)
+	}
+	_, code = r.make("spawn", `{"class":"worker","command":["x"]}`)
+	r.want("one too many", code, "AGENT_LIMIT")
+	r.end(second["agent_id"].(string))
+	_, code = r.make("spawn", `{"class":"worker","command":["x"]}`)
+	r.want("after one has ended", code, "")
+}
+
+func TestWhatAParentMayNotSpawn(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{Classes: []string{"worker"}}})
+	for _, row := range []struct{ body, code string }{
+		{`{"class":"admin","command":["x"]}`, "SPAWN_NOT_ALLOWED"},
+		{`{"command":["x"]}`, "SPAWN_NOT_ALLOWED"},
+		{`{"class":"worker","command":["x"],"mounts":[{"source":"/"}]}`, "SPAWN_NOT_ALLOWED"},
+		{`{"class":"worker","command":["x"],"image":"x"}`, "SPAWN_NOT_ALLOWED"},
+		{`{"class":"worker","command":["x"],"user":"0"}`, "SPAWN_NOT_ALLOWED"},
+		{`{"class":"worker","command":["x"],"Sandbox_id":"b"}`, "SPAWN_NOT_ALLOWED"},
+		{`{"class":"worker","command":["x"],"budget":{"usd":"1"}}`, "INVALID_REQUEST"},
+		{`{"class":"worker","command":[]}`, "INVALID_REQUEST"},
+		{`{"class":"worker","command":"x"}`, "INVALID_REQUEST"},
+		{`{"class":"worker","command":["x"],"ready":"probe"}`, "INVALID_REQUEST"},
+		{`{"class":"worker","command":["x"],"key":"` + strings.Repeat("k", 300) + `"}`, "INVALID_REQUEST"},
+		{`[]`, "INVALID_REQUEST"},
+		{`{"class":"worker","command":["x"],"after":["x"]}`, "AGENT_NOT_FOUND"},
+		{`{"class":"worker","command":["x"],"name":"init"}`, "AGENT_ID_ALREADY_EXISTS"},
+	} {
+		_, code := r.make("spawn", row.body)
+		r.want(row.body, code, row.code)
+	}
+	none := asking(t, &agboxv1.AgentSpec{})
+	_, code := none.make("spawn", `{"command":["x"]}`)
+	none.want("without the block", code, "SPAWN_NOT_ALLOWED")
+	if len(r.Ledger.Children("x"))+len(none.Ledger.Children("x")) != 0 {
+		t.Error("something was spawned")
+	}
+}
+
+func TestNoAgentIsTooDeep(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{Depth: 8}})
+	parent := "x"
+	for depth := uint32(2); ; depth++ {
+		a, err := r.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: parent + "x", Parent: parent, SandboxID: "a", Spec: r.child("x").Spec})
+		if depth == 9 {
+			if err == nil || !strings.Contains(err.Error(), "8 levels below the root") {
+				t.Errorf("level 9: %v", err)
+			}
+			return
+		}
+		if err != nil || a.Depth != depth {
+			t.Fatalf("level %d: %d, %v", depth, a.Depth, err)
+		}
+		parent = a.ID
+	}
+}
+
+func TestWaitAndKillReachOnlyDescendants(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{MaySpawn: &agboxv1.AgentMaySpawn{}})
+	if got, code := r.make("wait", `{}`); code != "" || len(got["children"].([]any)) != 0 {
+		t.Errorf("without children: %v %s", got, code)
+	}
+	spawn := func(name string) string {
+		got, code := r.make("spawn", `{"command":["x"],"name":"`+name+`"}`)
+		r.want("spawn", code, "")
+		return got["agent_id"].(string)
+	}
+	one, two := spawn("one"), spawn("two")
+	grandchild, err := r.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "g", Parent: one, SandboxID: "a", Spec: new(agboxv1.AgentSpec)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: "stranger", SandboxID: "a", Spec: new(agboxv1.AgentSpec)}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"stranger", "x", "init", "nobody", ""} {
+		_, code := r.make("kill", `{"agent":"`+id+`"}`)
+		r.want("kill "+id, code, "AGENT_NOT_FOUND")
+		_, code = r.make("wait", `{"agents":["`+id+`"]}`)
+		r.want("wait "+id, code, "AGENT_NOT_FOUND")
+	}
+	_, code := r.make("kill", `{"agent":"one","mode":"softly"}`)
+	r.want("a mode", code, "INVALID_REQUEST")
+	if _, code := r.make("kill", `{"agent":"g","mode":"now"}`); code != "" || r.child(grandchild.ID).Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW {
+		t.Errorf("the grandchild: %s %v", code, r.child(grandchild.ID).Kill)
+	}
+	if got, code := r.make("wait", `{"agents":["one","`+two+`"],"any":true}`); got != nil || code != "" {
+		t.Errorf("nobody has ended: %v %s", got, code)
+	}
+	enqueued := r.enqueued
+	r.end(two)
+	if r.enqueued == enqueued {
+		t.Error("the end of a child does not enqueue its parent")
+	}
+	if got, _ := r.again(); got == nil || len(got["children"].([]any)) != 2 {
+		t.Errorf("one has ended: %v", got)
+	}
+	if got, code := r.make("wait", `{}`); got != nil || code != "" {
+		t.Errorf("one of two has ended: %v %s", got, code)
+	}
+	r.end(one)
+	got, _ := r.again()
+	if list := got["children"].([]any); len(list) != 2 || list[0].(map[string]any)["state"] != "ABORTED" || list[0].(map[string]any)["message"] != "enough" {
+		t.Errorf("all have ended: %v", got)
+	}
+}

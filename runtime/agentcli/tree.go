@@ -1,0 +1,128 @@
+package agentcli
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// flagSet makes a set of flags that prints nothing.
+func flagSet(name string) *flag.FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	return f
+}
+
+// parseSpawn makes the request for a child. Without a key it makes one, so that a request that
+// is repeated over another link spawns no second agent.
+func parseSpawn(args []string) (map[string]any, error) {
+	f := flagSet("spawn")
+	request, envs := map[string]any{}, map[string]string{}
+	for _, name := range [...]string{"name", "class", "title", "model", "ready", "lifetime", "key"} {
+		f.Func(name, "", func(text string) error { request[name] = text; return nil })
+	}
+	f.Func("env", "", func(text string) error {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return errors.New("write NAME=VALUE")
+		}
+		envs[name] = value
+		return nil
+	})
+	var after []string
+	f.Func("after", "", func(text string) error { after = append(after, text); return nil })
+	work := f.String("work", "", "")
+	tokens, cost := f.Int64("input-tokens", -1, ""), f.String("cost", "", "")
+	if err := f.Parse(args); err != nil {
+		return nil, fmt.Errorf("spawn: %w; \"agbox-agent help\" shows what there is", err)
+	}
+	if f.NArg() == 0 {
+		return nil, errors.New("spawn needs the agent's COMMAND after --")
+	}
+	request["command"] = f.Args()
+	if len(envs) > 0 {
+		request["envs"] = envs
+	}
+	if len(after) > 0 {
+		request["after"] = after
+	}
+	if request["key"] == nil {
+		request["key"] = rand.Text()
+	}
+	if *work != "" {
+		text, err := readWork(*work)
+		if err != nil {
+			return nil, err
+		}
+		request["work"] = text
+	}
+	budget := map[string]any{}
+	if *tokens >= 0 {
+		budget["input_tokens"] = *tokens
+	}
+	if *cost != "" {
+		budget["cost_usd"] = *cost
+	}
+	if len(budget) > 0 {
+		request["budget"] = budget
+	}
+	return request, nil
+}
+
+// readWork reads the file that says what to do.
+func readWork(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxWork+1))
+	if len(text) > maxWork {
+		return "", fmt.Errorf("%s has more than %d bytes", path, maxWork)
+	}
+	return string(text), err
+}
+
+func parseWait(args []string) (map[string]any, error) {
+	f := flagSet("wait")
+	one := f.Bool("any", false, "")
+	if err := f.Parse(args); err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
+	request := map[string]any{"any": *one}
+	if f.NArg() > 0 {
+		request["agents"] = f.Args()
+	}
+	return request, nil
+}
+
+func parseKill(args []string) (map[string]any, error) {
+	f := flagSet("kill")
+	mode := f.String("mode", "", "")
+	if err := f.Parse(args); err != nil {
+		return nil, fmt.Errorf("kill: %w", err)
+	}
+	if f.NArg() != 1 {
+		return nil, errors.New("kill needs one AGENT, an id or a name")
+	}
+	return map[string]any{"agent": f.Arg(0), "mode": *mode}, nil
+}
+
+// showSpawned prints the id of a child.
+func showSpawned(result json.RawMessage, stdout io.Writer) error {
+	var got struct {
+		AgentID string `json:"agent_id"`
+	}
+	if err := json.Unmarshal(result, &got); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(stdout, got.AgentID)
+	return err
+}
+
+func showNothing(json.RawMessage, io.Writer) error { return nil }
