@@ -22,3 +22,27 @@ func TestTheOutputOfPostCreateIsShownAlsoWhenItFails(t *testing.T) {
 	}
 	in.Must(t, "rm", "demo")
 }
+
+func TestASandboxStandsForItsNewestCommand(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	in.Agbox(t, "exec", "--name", "first", "demo", "--", "echo", "one").Want(t, 0)
+	in.Agbox(t, "exec", "--name", "second", "demo", "--", "sh", "-c", "echo two; exit 7").Want(t, 7)
+	r := in.Agbox(t, "logs", "demo").Want(t, 0)
+	harness.WantSame(t, "the newest output", r.Stdout, "two\n")
+	if !strings.Contains(r.Stderr, "demo is a sandbox. Its newest command is ") {
+		t.Errorf("stderr %q", r.Stderr)
+	}
+	harness.WantSame(t, "its exit code", in.Must(t, "wait", "demo"), "7")
+	// Names of ended commands hold within their sandbox.
+	harness.WantSame(t, "the first output", in.Must(t, "logs", "demo/first"), "one")
+	harness.WantSame(t, "both exit codes", in.Must(t, "wait", "demo/second", "demo/first"), "7\n0")
+	job := in.Must(t, "exec", "-d", "--name", "job", "demo", "--", "sleep", "1000")
+	wait := in.Start(t, "wait", "job")
+	in.Must(t, "kill", "-9", job)
+	if r := wait.Wait(t); r.Code != 0 || r.Stdout != "137\n" {
+		t.Errorf("wait: %+v", r)
+	}
+	harness.WantSame(t, "its exit code", in.Must(t, "wait", job), "137")
+}

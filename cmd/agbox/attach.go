@@ -25,11 +25,12 @@ type attachOptions struct {
 func (a *app) attachCommand() *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
-		Use:   "attach EXEC [flags]",
+		Use:   "attach {EXEC | SANDBOX} [flags]",
 		Short: "Connect to a running command: see its output and type into it",
 		Long: `Connect this terminal to a running command, for example one that you detached from
 or that another terminal is connected to. The last screenful of its output is shown
-first. agbox exits with its exit code.
+first. agbox exits with its exit code. SANDBOX means the newest of its running
+commands.
 
 Several terminals may watch, but only one types: the first to connect. Those that
 watch are told who types; Ctrl-C disconnects them. The one that types disconnects
@@ -39,8 +40,8 @@ command; pressing it three times within two seconds, or a second SIGTERM, discon
   agbox attach --look-on job
   agbox attach --take-over job    # type instead of the current typist`,
 		Annotations:       map[string]string{ownExitCodes: "attach"},
-		Args:              arguments(1, 1, "one EXEC"),
-		ValidArgsFunction: a.completeExecs(1),
+		Args:              arguments(1, 1, "one EXEC or SANDBOX"),
+		ValidArgsFunction: a.completeExecsFirst(1),
 		RunE: a.withSignals(func(ctx context.Context, c *client.Client, args []string) error {
 			return o.run(ctx, a, c, args[0])
 		}),
@@ -117,7 +118,7 @@ func (o *attachOptions) run(ctx context.Context, a *app, c *client.Client, ref s
 		return err
 	}
 	// Attach by id: another command may get the name while this one is attached.
-	e, err := c.GetExec(ctx, ref)
+	e, err := a.namedExec(ctx, c, ref, true)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,16 @@ func (a *app) completeBoth(cmd *cobra.Command, args []string, prefix string) ([]
 	return append(boxes, execs...), directive
 }
 
+// completeExecsFirst completes the first most arguments with running commands, then with
+// sandboxes.
+func (a *app) completeExecsFirst(most int) completer {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		execs, _ := a.completeExecs(most)(cmd, args, prefix)
+		boxes, directive := a.completeSandboxes(most)(cmd, args, prefix)
+		return append(execs, boxes...), directive
+	}
+}
+
 // lister returns pairs of a name and a description, one per line, tab between.
 type lister func(context.Context, *client.Client) (string, error)
 

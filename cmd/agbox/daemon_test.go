@@ -323,10 +323,10 @@ func (d *scripted) GetExec(_ context.Context, in *agboxv1.GetExecRequest) (*agbo
 	return &agboxv1.GetExecResponse{Exec: e}, err
 }
 
-func (d *scripted) ListActiveExecs(context.Context, *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
+func (d *scripted) ListActiveExecs(_ context.Context, in *agboxv1.ListActiveExecsRequest) (*agboxv1.ListActiveExecsResponse, error) {
 	out := &agboxv1.ListActiveExecsResponse{}
 	for _, e := range d.execs {
-		if e.State == agboxv1.ExecState_EXEC_STATE_RUNNING {
+		if (in.SandboxId == nil || in.GetSandboxId() == e.SandboxId) && e.State == agboxv1.ExecState_EXEC_STATE_RUNNING {
 			out.Execs = append(out.Execs, e)
 		}
 	}
