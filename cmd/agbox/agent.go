@@ -34,7 +34,7 @@ docs/agents.md explains the rules.`,
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
 		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
-		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentCheckpointsCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentCheckpointsCommand(), a.agentHoldCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 		a.agentPauseCommand(), a.agentApproveCommand(), a.agentDenyCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true
@@ -55,7 +55,7 @@ type agentSpawnOptions struct {
 	delays           []time.Duration
 	failures         uint32
 	window, cooldown time.Duration
-	attach           bool
+	attach, hold     bool
 	maySpawn         []string
 }
 
@@ -118,6 +118,7 @@ DEAD_LETTER.`,
 	f.DurationVar(&o.window, "breaker-window", 0, "within this `TIME` (default 15m)")
 	f.DurationVar(&o.cooldown, "breaker-cooldown", 0, "for this `TIME`; then one new agent is tried (default 30m)")
 	f.BoolVar(&o.attach, "attach", false, "watch the agent until it has ended, as \"agbox agent attach\" does, instead of printing its id")
+	f.BoolVar(&o.hold, "hold", false, "the agent goes on only while it is held: print its id and hold it, as \"agbox agent hold\" does")
 	f.Lookup("attempts").DefValue, f.Lookup("retry-delay").DefValue = "0", ""
 	var own []string
 	f.VisitAll(func(flag *pflag.Flag) { own = append(own, flag.Name) })
@@ -135,6 +136,13 @@ func (o *agentSpawnOptions) run(ctx context.Context, a *app, c *client.Client, n
 	if err != nil {
 		return err
 	}
+	held := client.AgentHold{Name: client.NewID()}
+	if o.hold {
+		if o.attach {
+			return usagef("--hold and --attach exclude each other: run \"agbox agent attach\" beside it.")
+		}
+		req.Hold, req.Spec.Lifetime = held.Name, agboxv1.AgentLifetime_AGENT_LIFETIME_HELD
+	}
 	agent, err := accepted(ctx, acceptBound, func(ctx context.Context) (*agboxv1.Agent, error) { return c.SpawnAgent(ctx, req) })
 	if err != nil {
 		return err
@@ -142,8 +150,11 @@ func (o *agentSpawnOptions) run(ctx context.Context, a *app, c *client.Client, n
 	if o.attach {
 		return new(agentAttachOptions).run(ctx, a, c, agent.GetAgentId(), nil)
 	}
-	_, err = fmt.Fprintln(a.stdout, agent.GetAgentId())
-	return err
+	if _, err = fmt.Fprintln(a.stdout, agent.GetAgentId()); err != nil || !o.hold {
+		return err
+	}
+	held.Agent = agent.GetAgentId()
+	return a.holdAgent(ctx, c, held)
 }
 
 // request makes the request for an agent. Sandbox files that came with a folder need the

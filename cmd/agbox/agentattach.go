@@ -132,6 +132,10 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 		return pauseNews("A pause was requested", ev.GetPause())
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return "It was woken by " + ev.GetWake().GetBy() + "."
+	case agboxv1.AgentEventType_AGENT_OPENED:
+		return "It is held by " + ev.GetHold().GetHolder() + "."
+	case agboxv1.AgentEventType_AGENT_CLOSED:
+		return strings.TrimSuffix("It is not held any more by "+ev.GetHold().GetHolder()+": "+ev.GetHold().GetWhy(), ": ") + "."
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		return "A kill was requested by " + ev.GetKill().GetBy() + "."
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:

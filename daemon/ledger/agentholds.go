@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -16,7 +17,7 @@ const forUnheld = agboxv1.PauseReason_PAUSE_REASON_UNHELD
 
 // OpenHold makes somebody a holder of an agent. An agent that nobody has held goes on. linger
 // is how long the hold of a client stays after its connection was lost; it is 0 for agents.
-// It does nothing if the agent has that holder.
+// It does nothing if the agent has that holder, with that linger.
 func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Duration) (Agent, error) {
 	return l.updateAgent(ctx, id, func(t *agentTxn) error {
 		switch a := t.a; {
@@ -26,7 +27,7 @@ func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Du
 			return isRoot()
 		case a.Over():
 			return cannot(a, "held", "it has ended")
-		case a.HeldBy(holder):
+		case slices.ContainsFunc(a.Holders, func(h agent.Holder) bool { return h.ID == holder && h.Linger == linger }):
 			return errNothing
 		}
 		return t.open(holder, linger)
@@ -36,7 +37,7 @@ func (l *Ledger) OpenHold(ctx context.Context, id, holder string, linger time.Du
 // open adds a holder, and wakes the agent if that is what it waits for.
 func (t *agentTxn) open(holder string, linger time.Duration) error {
 	id := t.a.ID
-	if len(t.a.Holders) >= agent.MaxHolders {
+	if len(t.a.Holders) >= agent.MaxHolders && !t.a.HeldBy(holder) {
 		return fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
 			"Agent %s has %d holders already, which is the limit; close some first.", id, agent.MaxHolders).With("agent_id", id)
 	}

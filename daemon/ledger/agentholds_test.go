@@ -31,6 +31,9 @@ func TestHoldsAreOpenedAndClosedOnce(t *testing.T) {
 			t.Fatalf("opened: %+v, %v", a.Record, err)
 		}
 	}
+	if a, err := l.OpenHold(t.Context(), "a", "client:c", time.Second); err != nil || len(a.Holders) != 2 || a.Holders[1].Linger != time.Second {
+		t.Fatalf("with another linger: %+v, %v", a.Record, err)
+	}
 	if a, err := l.EndHold(t.Context(), "a", "agent:b", "", func(Agent) bool { return false }); err != nil || len(a.Holders) != 2 {
 		t.Fatalf("ended although it came back: %+v, %v", a.Record, err)
 	}
@@ -42,7 +45,7 @@ func TestHoldsAreOpenedAndClosedOnce(t *testing.T) {
 		}
 	}
 	a, _ = l.Agent("a")
-	if !a.Unheld() || a.LastSequence != 5 {
+	if !a.Unheld() || a.LastSequence != 6 {
 		t.Fatalf("closed: %+v", a.Record)
 	}
 	reloaded, err := l.loadAgent(t.Context(), "a")

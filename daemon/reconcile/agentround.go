@@ -276,7 +276,8 @@ func (l *Loop) enqueueAgentsOf(sandboxID string) {
 
 // enqueueKin schedules the agents for which something follows from the end of an agent.
 func (l *Loop) enqueueKin(id string) {
-	for _, a := range append(l.ledger.Children(id), l.ledger.Followers(id)...) {
+	held := l.ledger.Agents(func(a ledger.Agent) bool { return a.HeldBy(agent.AgentHolder(id)) })
+	for _, a := range slices.Concat(l.ledger.Children(id), l.ledger.Followers(id), held) {
 		if !a.Over() {
 			l.EnqueueAgent(a.ID)
 		}

@@ -49,6 +49,9 @@ func (s *agentCalls) SpawnAgent(ctx context.Context, req *agboxv1.SpawnAgentRequ
 		return nil, invalid("An agent needs a command: give the program that it runs, or write it into the sandbox file, as command in the block agent.")
 	}
 	n.Name = n.Spec.GetName()
+	if req.GetHold() != "" {
+		n.Holder, n.Linger = agent.ClientHolder(req.GetHold()), agent.HoldLinger
+	}
 	inherited, err := s.inherit(req, &n)
 	if err != nil {
 		return nil, err
@@ -281,6 +284,9 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
 		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,
 		LastSequence: a.LastSequence, Unread: uint32(s.ledger.Unread(a.ID)),
+	}
+	for _, h := range a.Holders {
+		view.Holders = append(view.Holders, h.ID)
 	}
 	if a.Incarnations == 0 {
 		view.ExecId = ""

@@ -64,6 +64,9 @@ type Agents interface {
 	// Journal calls each with the rows of the journal of an exec after a row, and their
 	// numbers. A journal that does not exist has none. It returns the error of each.
 	Journal(a ledger.Agent, sandboxID, execID string, after uint64, each func(number uint64, row []byte) error) error
+	// Hold says that a client is connected that holds an agent. release must be called at the
+	// end of the connection.
+	Hold(agentID, holder string) (release func())
 	// LastBeat returns its newest beat, or the zero time. It may read a file.
 	LastBeat(a ledger.Agent) time.Time
 }

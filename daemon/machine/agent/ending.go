@@ -35,6 +35,9 @@ func Ending(r Record, rules Rules) *agboxv1.AgentEvent {
 	}
 	switch end.GetKind() {
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_DRAINED:
+		if end.GetDrainedFor() == agboxv1.PauseReason_PAUSE_REASON_UNHELD {
+			return suspended()
+		}
 		return paused(r, end.GetDrainedFor(), "It was drained.")
 	case agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT:
 		return uncountedPause(r, rules, agboxv1.PauseReason_PAUSE_REASON_SUCCESSION, "Its context was used up.")

@@ -13,6 +13,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -103,8 +104,11 @@ type SpawnAgentRequest struct {
 	FromAgent string `protobuf:"bytes,5,opt,name=from_agent,json=fromAgent,proto3" json:"from_agent,omitempty"`
 	// Which checkpoint of from_agent. 0 means its newest one that is whole.
 	FromCheckpoint uint64 `protobuf:"varint,6,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Hold the agent from its start, under this name, for 30 s without HoldAgent. Empty means
+	// that only its parent holds it. See HoldAgentRequest.hold.
+	Hold          string `protobuf:"bytes,7,opt,name=hold,proto3" json:"hold,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SpawnAgentRequest) Reset() {
@@ -177,6 +181,13 @@ func (x *SpawnAgentRequest) GetFromCheckpoint() uint64 {
 		return x.FromCheckpoint
 	}
 	return 0
+}
+
+func (x *SpawnAgentRequest) GetHold() string {
+	if x != nil {
+		return x.Hold
+	}
+	return ""
 }
 
 type SpawnAgentResponse struct {
@@ -985,6 +996,164 @@ func (x *ReadInboxResponse) GetMore() bool {
 	return false
 }
 
+type HoldAgentRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Name of the hold, chosen by the client: a random one for each hold.
+	Hold string `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
+	// How long the hold stays after the connection was lost. Unset means 30 s.
+	Linger        *durationpb.Duration `protobuf:"bytes,3,opt,name=linger,proto3" json:"linger,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldAgentRequest) Reset() {
+	*x = HoldAgentRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldAgentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldAgentRequest) ProtoMessage() {}
+
+func (x *HoldAgentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldAgentRequest.ProtoReflect.Descriptor instead.
+func (*HoldAgentRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *HoldAgentRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *HoldAgentRequest) GetHold() string {
+	if x != nil {
+		return x.Hold
+	}
+	return ""
+}
+
+func (x *HoldAgentRequest) GetLinger() *durationpb.Duration {
+	if x != nil {
+		return x.Linger
+	}
+	return nil
+}
+
+type HoldAgentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldAgentResponse) Reset() {
+	*x = HoldAgentResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldAgentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldAgentResponse) ProtoMessage() {}
+
+func (x *HoldAgentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldAgentResponse.ProtoReflect.Descriptor instead.
+func (*HoldAgentResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HoldAgentResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+type CloseHoldRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Hold          string                 `protobuf:"bytes,2,opt,name=hold,proto3" json:"hold,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseHoldRequest) Reset() {
+	*x = CloseHoldRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseHoldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseHoldRequest) ProtoMessage() {}
+
+func (x *CloseHoldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseHoldRequest.ProtoReflect.Descriptor instead.
+func (*CloseHoldRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CloseHoldRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *CloseHoldRequest) GetHold() string {
+	if x != nil {
+		return x.Hold
+	}
+	return ""
+}
+
 type ListCheckpointsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -994,7 +1163,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1175,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[16]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1188,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListCheckpointsRequest) GetAgentId() string {
@@ -1038,7 +1207,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1219,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[17]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1232,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*AgentCheckpoint {
@@ -1084,7 +1253,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1265,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[18]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1278,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetCheckpointRequest) GetAgentId() string {
@@ -1137,7 +1306,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1318,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[19]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1331,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *AgentCheckpoint {
@@ -1191,7 +1360,7 @@ type WatchAgentsRequest struct {
 
 func (x *WatchAgentsRequest) Reset() {
 	*x = WatchAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1372,7 @@ func (x *WatchAgentsRequest) String() string {
 func (*WatchAgentsRequest) ProtoMessage() {}
 
 func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[20]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1385,7 @@ func (x *WatchAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsRequest.ProtoReflect.Descriptor instead.
 func (*WatchAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchAgentsRequest) GetAfterPosition() uint64 {
@@ -1245,7 +1414,7 @@ type WatchAgentsResponse struct {
 
 func (x *WatchAgentsResponse) Reset() {
 	*x = WatchAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1426,7 @@ func (x *WatchAgentsResponse) String() string {
 func (*WatchAgentsResponse) ProtoMessage() {}
 
 func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[21]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1439,7 @@ func (x *WatchAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchAgentsResponse.ProtoReflect.Descriptor instead.
 func (*WatchAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchAgentsResponse) GetPosition() uint64 {
@@ -1304,7 +1473,7 @@ type AgentCursor struct {
 
 func (x *AgentCursor) Reset() {
 	*x = AgentCursor{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1485,7 @@ func (x *AgentCursor) String() string {
 func (*AgentCursor) ProtoMessage() {}
 
 func (x *AgentCursor) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[22]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1498,7 @@ func (x *AgentCursor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCursor.ProtoReflect.Descriptor instead.
 func (*AgentCursor) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentCursor) GetSequence() uint64 {
@@ -1374,7 +1543,7 @@ type AttachAgentRequest struct {
 
 func (x *AttachAgentRequest) Reset() {
 	*x = AttachAgentRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1555,7 @@ func (x *AttachAgentRequest) String() string {
 func (*AttachAgentRequest) ProtoMessage() {}
 
 func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[23]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1568,7 @@ func (x *AttachAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentRequest.ProtoReflect.Descriptor instead.
 func (*AttachAgentRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AttachAgentRequest) GetAgentId() string {
@@ -1443,7 +1612,7 @@ type AttachAgentResponse struct {
 
 func (x *AttachAgentResponse) Reset() {
 	*x = AttachAgentResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1624,7 @@ func (x *AttachAgentResponse) String() string {
 func (*AttachAgentResponse) ProtoMessage() {}
 
 func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[24]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1637,7 @@ func (x *AttachAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachAgentResponse.ProtoReflect.Descriptor instead.
 func (*AttachAgentResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AttachAgentResponse) GetCursor() *AgentCursor {
@@ -1579,7 +1748,7 @@ type ReadJournalRequest struct {
 
 func (x *ReadJournalRequest) Reset() {
 	*x = ReadJournalRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1760,7 @@ func (x *ReadJournalRequest) String() string {
 func (*ReadJournalRequest) ProtoMessage() {}
 
 func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[25]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1773,7 @@ func (x *ReadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalRequest.ProtoReflect.Descriptor instead.
 func (*ReadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReadJournalRequest) GetAgentId() string {
@@ -1642,7 +1811,7 @@ type ReadJournalResponse struct {
 
 func (x *ReadJournalResponse) Reset() {
 	*x = ReadJournalResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1823,7 @@ func (x *ReadJournalResponse) String() string {
 func (*ReadJournalResponse) ProtoMessage() {}
 
 func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[26]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1836,7 @@ func (x *ReadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadJournalResponse.ProtoReflect.Descriptor instead.
 func (*ReadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReadJournalResponse) GetIncarnation() uint32 {
@@ -1699,7 +1868,7 @@ type ReapAgentsRequest struct {
 
 func (x *ReapAgentsRequest) Reset() {
 	*x = ReapAgentsRequest{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1880,7 @@ func (x *ReapAgentsRequest) String() string {
 func (*ReapAgentsRequest) ProtoMessage() {}
 
 func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[27]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1893,7 @@ func (x *ReapAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReapAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{30}
 }
 
 type ReapAgentsResponse struct {
@@ -1741,7 +1910,7 @@ type ReapAgentsResponse struct {
 
 func (x *ReapAgentsResponse) Reset() {
 	*x = ReapAgentsResponse{}
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1753,7 +1922,7 @@ func (x *ReapAgentsResponse) String() string {
 func (*ReapAgentsResponse) ProtoMessage() {}
 
 func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agentservice_proto_msgTypes[28]
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1766,7 +1935,7 @@ func (x *ReapAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReapAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReapAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReapAgentsResponse) GetAgents() uint32 {
@@ -1794,7 +1963,7 @@ var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\"\xb9\x02\n" +
+	"\x1bagbox/v1/agentservice.proto\x12\bagbox.v1\x1a\x14agbox/v1/agent.proto\x1a\x13agbox/v1/exec.proto\x1a\x16agbox/v1/service.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\"\xfa\x02\n" +
 	"\x11SpawnAgentRequest\x12F\n" +
 	"\bagent_id\x18\x01 \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\aagentId\x12'\n" +
 	"\x04spec\x18\x02 \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x12'\n" +
@@ -1803,7 +1972,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\asandbox\x18\x04 \x01(\v2\x1e.agbox.v1.CreateSandboxRequestR\asandbox\x12'\n" +
 	"\n" +
 	"from_agent\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tfromAgent\x12'\n" +
-	"\x0ffrom_checkpoint\x18\x06 \x01(\x04R\x0efromCheckpoint\";\n" +
+	"\x0ffrom_checkpoint\x18\x06 \x01(\x04R\x0efromCheckpoint\x12?\n" +
+	"\x04hold\x18\a \x01(\tB+\xbaH(r&2$^$|^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\x04hold\";\n" +
 	"\x12SpawnAgentResponse\x12%\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"8\n" +
 	"\x0fGetAgentRequest\x12%\n" +
@@ -1859,7 +2029,18 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\x04R\x05after\"[\n" +
 	"\x11ReadInboxResponse\x122\n" +
 	"\bmessages\x18\x01 \x03(\v2\x16.agbox.v1.AgentMessageR\bmessages\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"?\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xba\x01\n" +
+	"\x10HoldAgentRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
+	"\x04hold\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\x04hold\x12A\n" +
+	"\x06linger\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x052\x00R\x06linger\":\n" +
+	"\x11HoldAgentResponse\x12%\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0f.agbox.v1.AgentR\x05agent\"w\n" +
+	"\x10CloseHoldRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12<\n" +
+	"\x04hold\x18\x02 \x01(\tB(\xbaH%r#2!^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$R\x04hold\"?\n" +
 	"\x16ListCheckpointsRequest\x12%\n" +
 	"\bagent_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\"V\n" +
@@ -1920,7 +2101,8 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
 	"\x14AGENT_VERDICT_RESUME\x10\x03\x12\x19\n" +
 	"\x15AGENT_VERDICT_APPROVE\x10\x04\x12\x16\n" +
-	"\x12AGENT_VERDICT_DENY\x10\x052\xbe\t\n" +
+	"\x12AGENT_VERDICT_DENY\x10\x052\xcb\n" +
+	"\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -1931,7 +2113,9 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\vDrainAgents\x12\x1c.agbox.v1.DrainAgentsRequest\x1a\x1d.agbox.v1.DrainAgentsResponse\x12E\n" +
 	"\n" +
 	"PauseAgent\x12\x1b.agbox.v1.PauseAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
-	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
+	"\vResumeAgent\x12\x1c.agbox.v1.ResumeAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12F\n" +
+	"\tHoldAgent\x12\x1a.agbox.v1.HoldAgentRequest\x1a\x1b.agbox.v1.HoldAgentResponse0\x01\x12C\n" +
+	"\tCloseHold\x12\x1a.agbox.v1.CloseHoldRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12G\n" +
 	"\n" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
@@ -1956,7 +2140,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -1975,92 +2159,102 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*SendMessageResponse)(nil),     // 14: agbox.v1.SendMessageResponse
 	(*ReadInboxRequest)(nil),        // 15: agbox.v1.ReadInboxRequest
 	(*ReadInboxResponse)(nil),       // 16: agbox.v1.ReadInboxResponse
-	(*ListCheckpointsRequest)(nil),  // 17: agbox.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 18: agbox.v1.ListCheckpointsResponse
-	(*GetCheckpointRequest)(nil),    // 19: agbox.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 20: agbox.v1.GetCheckpointResponse
-	(*WatchAgentsRequest)(nil),      // 21: agbox.v1.WatchAgentsRequest
-	(*WatchAgentsResponse)(nil),     // 22: agbox.v1.WatchAgentsResponse
-	(*AgentCursor)(nil),             // 23: agbox.v1.AgentCursor
-	(*AttachAgentRequest)(nil),      // 24: agbox.v1.AttachAgentRequest
-	(*AttachAgentResponse)(nil),     // 25: agbox.v1.AttachAgentResponse
-	(*ReadJournalRequest)(nil),      // 26: agbox.v1.ReadJournalRequest
-	(*ReadJournalResponse)(nil),     // 27: agbox.v1.ReadJournalResponse
-	(*ReapAgentsRequest)(nil),       // 28: agbox.v1.ReapAgentsRequest
-	(*ReapAgentsResponse)(nil),      // 29: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),               // 30: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 31: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 32: agbox.v1.Agent
-	(KillMode)(0),                   // 33: agbox.v1.KillMode
-	(KillCascade)(0),                // 34: agbox.v1.KillCascade
-	(*AgentMessage)(nil),            // 35: agbox.v1.AgentMessage
-	(*AgentCheckpoint)(nil),         // 36: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 37: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 38: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 39: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 40: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 41: agbox.v1.LogEnd
+	(*HoldAgentRequest)(nil),        // 17: agbox.v1.HoldAgentRequest
+	(*HoldAgentResponse)(nil),       // 18: agbox.v1.HoldAgentResponse
+	(*CloseHoldRequest)(nil),        // 19: agbox.v1.CloseHoldRequest
+	(*ListCheckpointsRequest)(nil),  // 20: agbox.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 21: agbox.v1.ListCheckpointsResponse
+	(*GetCheckpointRequest)(nil),    // 22: agbox.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 23: agbox.v1.GetCheckpointResponse
+	(*WatchAgentsRequest)(nil),      // 24: agbox.v1.WatchAgentsRequest
+	(*WatchAgentsResponse)(nil),     // 25: agbox.v1.WatchAgentsResponse
+	(*AgentCursor)(nil),             // 26: agbox.v1.AgentCursor
+	(*AttachAgentRequest)(nil),      // 27: agbox.v1.AttachAgentRequest
+	(*AttachAgentResponse)(nil),     // 28: agbox.v1.AttachAgentResponse
+	(*ReadJournalRequest)(nil),      // 29: agbox.v1.ReadJournalRequest
+	(*ReadJournalResponse)(nil),     // 30: agbox.v1.ReadJournalResponse
+	(*ReapAgentsRequest)(nil),       // 31: agbox.v1.ReapAgentsRequest
+	(*ReapAgentsResponse)(nil),      // 32: agbox.v1.ReapAgentsResponse
+	(*AgentSpec)(nil),               // 33: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 34: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 35: agbox.v1.Agent
+	(KillMode)(0),                   // 36: agbox.v1.KillMode
+	(KillCascade)(0),                // 37: agbox.v1.KillCascade
+	(*AgentMessage)(nil),            // 38: agbox.v1.AgentMessage
+	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
+	(*AgentCheckpoint)(nil),         // 40: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 41: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 42: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 43: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 44: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 45: agbox.v1.LogEnd
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	30, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	31, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	32, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	32, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	32, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	33, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	34, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
-	32, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	33, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	34, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	35, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	35, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	35, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	36, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	37, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
+	35, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
 	0,  // 8: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	35, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	36, // 10: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	36, // 11: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	37, // 12: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	38, // 13: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
-	23, // 14: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
-	23, // 15: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	37, // 16: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	39, // 17: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	40, // 18: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	41, // 19: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	32, // 20: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	32, // 21: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 22: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 23: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 24: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 25: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 26: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 27: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
-	11, // 28: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	28, // 29: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	12, // 30: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	13, // 31: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	15, // 32: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	17, // 33: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	19, // 34: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	21, // 35: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	26, // 36: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	24, // 37: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 38: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 39: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 40: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 41: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 42: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 43: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 44: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	29, // 45: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 46: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	14, // 47: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	16, // 48: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	18, // 49: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	20, // 50: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	22, // 51: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	27, // 52: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	25, // 53: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	38, // [38:54] is the sub-list for method output_type
-	22, // [22:38] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	38, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	39, // 10: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
+	35, // 11: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
+	40, // 12: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	40, // 13: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	41, // 14: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	42, // 15: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	26, // 16: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
+	26, // 17: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
+	41, // 18: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	43, // 19: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	44, // 20: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	45, // 21: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	35, // 22: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	35, // 23: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	1,  // 24: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 25: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 26: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 27: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 28: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 29: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	11, // 30: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	17, // 31: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
+	19, // 32: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
+	31, // 33: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	12, // 34: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	13, // 35: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	15, // 36: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	20, // 37: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	22, // 38: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	24, // 39: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	29, // 40: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	27, // 41: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 42: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 43: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 44: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 45: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 46: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 47: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 48: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	18, // 49: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
+	4,  // 50: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
+	32, // 51: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 52: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 53: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	16, // 54: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	21, // 55: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	23, // 56: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	25, // 57: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	30, // 58: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	28, // 59: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	42, // [42:60] is the sub-list for method output_type
+	24, // [24:42] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -2071,8 +2265,8 @@ func file_agbox_v1_agentservice_proto_init() {
 	file_agbox_v1_agent_proto_init()
 	file_agbox_v1_exec_proto_init()
 	file_agbox_v1_service_proto_init()
-	file_agbox_v1_agentservice_proto_msgTypes[23].OneofWrappers = []any{}
-	file_agbox_v1_agentservice_proto_msgTypes[24].OneofWrappers = []any{
+	file_agbox_v1_agentservice_proto_msgTypes[26].OneofWrappers = []any{}
+	file_agbox_v1_agentservice_proto_msgTypes[27].OneofWrappers = []any{
 		(*AttachAgentResponse_Event)(nil),
 		(*AttachAgentResponse_Chunk)(nil),
 		(*AttachAgentResponse_Batch)(nil),
@@ -2085,7 +2279,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

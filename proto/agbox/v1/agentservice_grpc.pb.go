@@ -29,6 +29,8 @@ const (
 	AgentService_DrainAgents_FullMethodName     = "/agbox.v1.AgentService/DrainAgents"
 	AgentService_PauseAgent_FullMethodName      = "/agbox.v1.AgentService/PauseAgent"
 	AgentService_ResumeAgent_FullMethodName     = "/agbox.v1.AgentService/ResumeAgent"
+	AgentService_HoldAgent_FullMethodName       = "/agbox.v1.AgentService/HoldAgent"
+	AgentService_CloseHold_FullMethodName       = "/agbox.v1.AgentService/CloseHold"
 	AgentService_ReapAgents_FullMethodName      = "/agbox.v1.AgentService/ReapAgents"
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_SendMessage_FullMethodName     = "/agbox.v1.AgentService/SendMessage"
@@ -68,6 +70,13 @@ type AgentServiceClient interface {
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
 	// with AGENT_WRONG_STATE.
 	ResumeAgent(ctx context.Context, in *ResumeAgentRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
+	// HoldAgent holds an agent as long as the stream is open, and for the linger after it was
+	// lost, in which a client can hold it again with the same hold. An agent that is SUSPENDED
+	// goes on. The stream sends the agent once it is held, and ends with the agent after it has
+	// ended, or after the hold was closed.
+	HoldAgent(ctx context.Context, in *HoldAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldAgentResponse], error)
+	// CloseHold ends a hold at once. It does nothing if there is no such hold.
+	CloseHold(ctx context.Context, in *CloseHoldRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
 	ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error)
@@ -180,6 +189,35 @@ func (c *agentServiceClient) ResumeAgent(ctx context.Context, in *ResumeAgentReq
 	return out, nil
 }
 
+func (c *agentServiceClient) HoldAgent(ctx context.Context, in *HoldAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[HoldAgentResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_HoldAgent_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[HoldAgentRequest, HoldAgentResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_HoldAgentClient = grpc.ServerStreamingClient[HoldAgentResponse]
+
+func (c *agentServiceClient) CloseHold(ctx context.Context, in *CloseHoldRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_CloseHold_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) ReapAgents(ctx context.Context, in *ReapAgentsRequest, opts ...grpc.CallOption) (*ReapAgentsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReapAgentsResponse)
@@ -232,7 +270,7 @@ func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckp
 
 func (c *agentServiceClient) GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetCheckpointResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_GetCheckpoint_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_GetCheckpoint_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +289,7 @@ type AgentService_GetCheckpointClient = grpc.ServerStreamingClient[GetCheckpoint
 
 func (c *agentServiceClient) WatchAgents(ctx context.Context, in *WatchAgentsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchAgentsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[1], AgentService_WatchAgents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_WatchAgents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +308,7 @@ type AgentService_WatchAgentsClient = grpc.ServerStreamingClient[WatchAgentsResp
 
 func (c *agentServiceClient) ReadJournal(ctx context.Context, in *ReadJournalRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadJournalResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[2], AgentService_ReadJournal_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_ReadJournal_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +327,7 @@ type AgentService_ReadJournalClient = grpc.ServerStreamingClient[ReadJournalResp
 
 func (c *agentServiceClient) AttachAgent(ctx context.Context, in *AttachAgentRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachAgentResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[3], AgentService_AttachAgent_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[4], AgentService_AttachAgent_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -334,6 +372,13 @@ type AgentServiceServer interface {
 	// It returns once the decision is recorded. An agent that does not wait for it is refused
 	// with AGENT_WRONG_STATE.
 	ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error)
+	// HoldAgent holds an agent as long as the stream is open, and for the linger after it was
+	// lost, in which a client can hold it again with the same hold. An agent that is SUSPENDED
+	// goes on. The stream sends the agent once it is held, and ends with the agent after it has
+	// ended, or after the hold was closed.
+	HoldAgent(*HoldAgentRequest, grpc.ServerStreamingServer[HoldAgentResponse]) error
+	// CloseHold ends a hold at once. It does nothing if there is no such hold.
+	CloseHold(context.Context, *CloseHoldRequest) (*GetAgentResponse, error)
 	// ReapAgents looks at all agents at once, and records what has ended unnoticed. The daemon
 	// does so by itself every few seconds.
 	ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error)
@@ -396,6 +441,12 @@ func (UnimplementedAgentServiceServer) PauseAgent(context.Context, *PauseAgentRe
 }
 func (UnimplementedAgentServiceServer) ResumeAgent(context.Context, *ResumeAgentRequest) (*GetAgentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) HoldAgent(*HoldAgentRequest, grpc.ServerStreamingServer[HoldAgentResponse]) error {
+	return status.Error(codes.Unimplemented, "method HoldAgent not implemented")
+}
+func (UnimplementedAgentServiceServer) CloseHold(context.Context, *CloseHoldRequest) (*GetAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseHold not implemented")
 }
 func (UnimplementedAgentServiceServer) ReapAgents(context.Context, *ReapAgentsRequest) (*ReapAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReapAgents not implemented")
@@ -571,6 +622,35 @@ func _AgentService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_HoldAgent_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(HoldAgentRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AgentServiceServer).HoldAgent(m, &grpc.GenericServerStream[HoldAgentRequest, HoldAgentResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AgentService_HoldAgentServer = grpc.ServerStreamingServer[HoldAgentResponse]
+
+func _AgentService_CloseHold_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseHoldRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).CloseHold(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_CloseHold_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).CloseHold(ctx, req.(*CloseHoldRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_ReapAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReapAgentsRequest)
 	if err := dec(in); err != nil {
@@ -741,6 +821,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AgentService_ResumeAgent_Handler,
 		},
 		{
+			MethodName: "CloseHold",
+			Handler:    _AgentService_CloseHold_Handler,
+		},
+		{
 			MethodName: "ReapAgents",
 			Handler:    _AgentService_ReapAgents_Handler,
 		},
@@ -762,6 +846,11 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "HoldAgent",
+			Handler:       _AgentService_HoldAgent_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "GetCheckpoint",
 			Handler:       _AgentService_GetCheckpoint_Handler,
