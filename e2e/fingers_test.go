@@ -46,3 +46,16 @@ func TestASandboxStandsForItsNewestCommand(t *testing.T) {
 	}
 	harness.WantSame(t, "its exit code", in.Must(t, "wait", job), "137")
 }
+
+func TestRunTakesTheFlagsOfDocker(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	dir := in.write(t, "project", map[string]string{"vars": "A=from file\nB=from file\n"})
+	job := strings.TrimSpace(in.from(t, dir, nil, "run", "-d", "--name", "demo", "--env-file", "vars", "-e", "B=flag", "-v", ".:/src:rw", "-v", "data:/data",
+		"-v", ".:/again", "--entrypoint", "sh -c", harness.ImageBusybox, "sh", "-c", `echo "$A, $B" >/src/out; touch /data/x; touch /again/x; exit 3`).Want(t, 0).Stdout)
+	harness.WantSame(t, "the exit code", in.Must(t, "wait", job), "3")
+	wantFile(t, dir+"/out", "from file, flag\n")
+	in.Must(t, "exec", "demo", "test", "-e", "/data/x", "-a", "!", "-e", "/again/x")
+	in.Must(t, "rm", "demo")
+	refused(t, in.from(t, dir, nil, "run", "--network", "host", harness.ImageBusybox, "true"), 125, "private network")
+}

@@ -123,7 +123,7 @@ func firstOf(name, id string) string {
 
 // fileFlags are the flags whose values are, or begin with, a path of this machine.
 var fileFlags = []string{
-	"binary", "compose", "copy", "device", "devcontainer", "file", "mount", "mount-workspace", "socket", "workspace",
+	"binary", "compose", "copy", "device", "devcontainer", "env-file", "file", "mount", "mount-workspace", "socket", "volume", "workspace",
 }
 
 // completeFlags sets the completion of flag values: images for --image, files only for

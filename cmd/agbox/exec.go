@@ -17,8 +17,7 @@ type execOptions struct {
 	user       string
 	dir        string
 	name       string
-	env        []string
-	secretEnv  []string
+	vars       envFlags
 	stdin      bool
 	tty        bool
 	detachKeys string
@@ -82,8 +81,7 @@ func (o *execOptions) addProcessFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.user, "user", "u", "", "`USER[:GROUP]` to run as (default: the image's)")
 	f.StringVarP(&o.dir, "workdir", "w", "", "absolute `DIR` to run in (default: the image's)")
 	f.StringVar(&o.name, "name", "", "`NAME` for the command while it runs")
-	f.StringArrayVarP(&o.env, "env", "e", nil, "`KEY=VALUE` for the command; KEY alone takes the value from this environment (repeatable)")
-	f.StringArrayVar(&o.secretEnv, "secret-env", nil, "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY (repeatable)")
+	o.vars.add(f, "the command")
 }
 
 func addDetachKeys(cmd *cobra.Command, keys *string) {
@@ -120,7 +118,7 @@ func (o *execOptions) run(ctx context.Context, a *app, c *client.Client, args []
 
 // request makes the request for the command.
 func (o *execOptions) request(a *app, sandbox string, command []string) (*agboxv1.CreateExecRequest, error) {
-	env, secret, err := a.environmentWithSecrets(o.env, o.secretEnv)
+	env, secret, err := o.vars.read(a)
 	if err != nil {
 		return nil, err
 	}

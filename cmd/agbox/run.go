@@ -16,6 +16,7 @@ type runOptions struct {
 	createOptions
 	name       string
 	remove     bool
+	detach     bool
 	stdin, tty bool
 	detachKeys string
 }
@@ -29,14 +30,17 @@ func (a *app) runCommand() *cobra.Command {
 exit with the command's exit code. With --rm the sandbox is always removed at the
 end, also after Ctrl-C, a closed terminal or a failure. If the command keeps
 running, because of the detach keys or because agbox was killed, the sandbox is
-removed one minute (or --idle-ttl) after the command has ended.
+removed one minute (or --idle-ttl) after the command has ended. With -d the id of the
+command is printed and it runs in the background: "agbox logs", "agbox attach" and
+"agbox wait" take the id.
 
 The first argument is the image, unless a sandbox file is used: with -f, or with
 the agbox.yaml of this folder if "--" is the first argument. Flags after IMAGE
 belong to the command.`,
 		Example: `  agbox run --rm debian:12 -- sh -c 'id; uname -a'
   agbox run --rm -it --workspace . debian:12 bash
-  agbox run --rm -f agbox.yaml -- make test`,
+  agbox run --rm -f agbox.yaml -- make test
+  job=$(agbox run -d --rm -v .:/src:rw -w /src golang make); agbox logs -f $job`,
 		Annotations:       map[string]string{ownExitCodes: "run"},
 		ValidArgsFunction: a.completeImages(1),
 	}
@@ -58,6 +62,7 @@ belong to the command.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
+	f.BoolVarP(&o.detach, "detach", "d", false, "print the id of the command and run it in the background")
 	f.BoolVarP(&o.stdin, "interactive", "i", false, "pass standard input to the command")
 	f.BoolVarP(&o.tty, "tty", "t", false, "run the command on a terminal")
 	o.addFlags(cmd)
@@ -77,6 +82,9 @@ func (o *runOptions) addFlags(cmd *cobra.Command) {
 // run creates the sandbox and runs the command. It says so if the sandbox is kept.
 func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command []string) error {
 	left, err := o.session(ctx, a, c, command)
+	if left != "" && o.detach && err == nil && !o.remove && a.width() > 0 {
+		a.say("The command runs in sandbox %s. `agbox rm %[1]s` removes both.", left)
+	}
 	if left != "" && err != nil && a.width() > 0 {
 		// Unlike an exited container, it keeps using memory.
 		a.say("Sandbox %s is kept. Remove it with `agbox rm %[1]s`, or use --rm next time.", left)
@@ -86,8 +94,8 @@ func (o *runOptions) run(ctx context.Context, a *app, c *client.Client, command 
 
 // session does the work of run. It returns the id of the sandbox if it was kept, else "".
 func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, command []string) (left string, err error) {
-	exec := execOptions{stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove}
-	if o.stdin && o.tty && a.terminal() == nil {
+	exec := execOptions{detach: o.detach, stdin: o.stdin, tty: o.tty, detachKeys: o.detachKeys, fleeting: o.remove && !o.detach}
+	if o.stdin && o.tty && !o.detach && a.terminal() == nil {
 		return "", usagef("-it needs a terminal, but standard input is not one. Omit -t to pass a file or a pipe, or omit -i to only watch.")
 	}
 	if _, err := parseDetachKeys(o.detachKeys); err != nil {
@@ -102,7 +110,7 @@ func (o *runOptions) session(ctx context.Context, a *app, c *client.Client, comm
 	}
 	err = exec.run(ctx, a, c, append([]string{id, "--"}, command...))
 	switch {
-	case err == nil: // an exit code is an error too, so the user has detached from the command
+	case err == nil: // an exit code is an error too, so the user has detached from the command, or -d did
 		return id, nil
 	case o.remove:
 		o.discard(ctx, a, c, id)

@@ -32,7 +32,8 @@ type specOptions struct {
 	composePrimary string
 
 	image, platform, pull         string
-	labels, env, secretEnv        []string
+	labels                        []string
+	vars                          envFlags
 	mounts, copies                []string
 	workspace, mountWorkspace     string
 	excludes                      []string
@@ -71,8 +72,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	text(&o.platform, "platform", "", "`PLATFORM` of the image, for example linux/arm64")
 	text(&o.pull, "pull", "", "`WHEN` to pull: if_missing, always or never")
 	list(&o.labels, "label", "", "`KEY=VALUE` to select the sandbox by")
-	list(&o.env, "env", "e", "`KEY=VALUE` for all commands; KEY alone takes the value from this environment")
-	list(&o.secretEnv, "secret-env", "", "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY")
+	o.vars.add(f, "all commands")
 	list(&o.mounts, "mount", "", "bind-mount `SOURCE:TARGET[:rw]`, read-only unless rw")
 	list(&o.copies, "copy", "", "copy SOURCE into the sandbox, `SOURCE:TARGET`")
 	text(&o.workspace, "workspace", "", "copy the project `DIR[:TARGET]` into the sandbox")
@@ -82,7 +82,7 @@ func (o *specOptions) addFlags(cmd *cobra.Command) {
 	list(&o.tools, "tool", "", "`NAME` of a built-in tool to add, for example git")
 	list(&o.ports, "publish", "p", "publish a port, `[[ADDRESS:]PORT:]PORT`[/PROTOCOL]; default: a free port on 127.0.0.1")
 	list(&o.tmpfs, "tmpfs", "", "a folder in memory, `TARGET[:SIZE]`")
-	list(&o.volumes, "volume", "", "a volume of the sandbox, `NAME:TARGET[:ro]`")
+	list(&o.volumes, "volume", "v", "a volume of the sandbox, `NAME:TARGET[:ro]`, or like --mount if it begins with a path")
 	list(&o.services, "service", "", "a service, `NAME=IMAGE` or its YAML; required unless the YAML says otherwise")
 	text(&o.cpus, "cpus", "", "`NUMBER` of processors, for example 1.5")
 	text(&o.memory, "memory", "m", "`SIZE` of the memory, for example 4g, or unlimited (default: the daemon's setting, usually 80 % of the host's)")
@@ -179,7 +179,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	var err error
 	spec.Labels, err = assignments("label", o.labels)
 	keep(err)
-	spec.Envs, spec.SecretEnvs, err = a.environmentWithSecrets(o.env, o.secretEnv)
+	spec.Envs, spec.SecretEnvs, err = o.vars.read(a)
 	keep(err)
 	number, err := enumFlag("revival", o.revival, spec.GetRevival().Descriptor())
 	keep(err)
@@ -198,7 +198,7 @@ func (o *specOptions) fields(a *app) (*agboxv1.CreateSpec, error) {
 	spec.Mounts = eachValue(keep, "mount", o.mounts, notation.Mount)
 	spec.Copies = eachValue(keep, "copy", o.copies, notation.Copy)
 	spec.Tmpfs = eachValue(keep, "tmpfs", o.tmpfs, notation.Tmpfs)
-	spec.Volumes = eachValue(keep, "volume", o.volumes, notation.Volume)
+	a.volumeFlags(spec, o.volumes, keep)
 	spec.Ulimits = eachValue(keep, "ulimit", o.ulimits, notation.Ulimit)
 	spec.Services = eachValue(keep, "service", o.services, serviceFlag)
 	for _, ports := range eachValue(keep, "publish", o.ports, notation.Ports) {

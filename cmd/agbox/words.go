@@ -110,7 +110,7 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 }
 
 // letters are the short forms that Docker has of flags of agbox without one.
-var letters = map[string]string{"l": "label", "h": "hostname", "P": "publish-all", "c": "cpu-shares", "v": "volume", "d": "detach"}
+var letters = map[string]string{"l": "label", "h": "hostname", "P": "publish-all", "c": "cpu-shares"}
 
 // nearFlags are the flags of cmd that are named nearly like name, or begin with it.
 func nearFlags(cmd *cobra.Command, name string) []string {

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// maxEnvFile is the size limit of a file of variables, in bytes.
+const maxEnvFile = 1 << 20
+
+// envFlags are the flags for the variables of a command or of a sandbox.
+type envFlags struct{ files, plain, secret []string }
+
+// add adds the flags. of says whose variables they are.
+func (o *envFlags) add(f *pflag.FlagSet, of string) {
+	f.StringArrayVarP(&o.plain, "env", "e", nil, "`KEY=VALUE` for "+of+"; KEY alone takes the value from this environment (repeatable)")
+	f.StringArrayVar(&o.files, "env-file", nil, "`FILE` with lines as --env has them; # begins a comment line (repeatable)")
+	f.StringArrayVar(&o.secret, "secret-env", nil, "like --env, for a secret `KEY=VALUE`: encrypted and never shown, as with names like API_KEY (repeatable)")
+}
+
+// read returns the variables, and the names of those that --secret-env marks. --env
+// overrides the files, a later file an earlier one.
+func (o *envFlags) read(a *app) (envs map[string]string, marked []string, err error) {
+	var pairs []string
+	for _, path := range o.files {
+		lines, err := envFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		pairs = append(pairs, lines...)
+	}
+	return a.environmentWithSecrets(append(pairs, o.plain...), o.secret)
+}
+
+// envFile reads a file of variables in Docker's format: a line is KEY=VALUE or KEY, the
+// value is taken as it is, with quotes. Empty lines and those that begin with # count for
+// nothing.
+func envFile(path string) ([]string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, usagef("--env-file cannot be read: %s.", err)
+	}
+	defer file.Close()
+	var pairs []string
+	limited := &io.LimitedReader{R: file, N: maxEnvFile + 1}
+	lines := bufio.NewScanner(limited)
+	lines.Buffer(nil, maxEnvFile)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimLeft(strings.TrimPrefix(lines.Text(), "\ufeff"), " \t")
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, _, _ := strings.Cut(line, "=")
+		if key == "" || strings.ContainsAny(key, " \t") {
+			return nil, usagef("--env-file %s is not valid in line %d: write KEY=VALUE, without spaces in KEY and without export.", path, n)
+		}
+		pairs = append(pairs, line)
+	}
+	switch {
+	case limited.N == 0 || lines.Err() == bufio.ErrTooLong:
+		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
+	case lines.Err() != nil:
+		return nil, usagef("--env-file cannot be read: %s.", lines.Err())
+	}
+	return pairs, nil
+}
