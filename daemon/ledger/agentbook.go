@@ -19,6 +19,8 @@ type agentBook struct {
 	// children has the children of each agent, and followers those that it must be COMPLETED
 	// for before they begin.
 	children, followers agentSets
+	// leased has the ids of the agents that hold or ask for resources.
+	leased map[string]struct{}
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
 	changed map[string]chan struct{}
@@ -31,12 +33,17 @@ func (b *agentBook) init() {
 	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
 	b.children, b.followers = make(agentSets), make(agentSets)
+	b.leased = make(map[string]struct{})
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.
 func (b *agentBook) putLocked(a Agent) {
 	before, known := b.all[a.ID]
 	b.placeLocked(before, a)
+	delete(b.leased, a.ID)
+	if len(a.Holds)+len(a.Wants) > 0 && !a.Deleted {
+		b.leased[a.ID] = struct{}{}
+	}
 	if known {
 		if before.Incarnation != nil {
 			delete(b.running, before.Incarnation.ExecID)

@@ -38,8 +38,9 @@ type agentOverlay struct{ agentID string }
 type spawnOverlay struct{}
 
 // updateAgent runs fn with the agent at its point of the write order, and returns the
-// agent after the commit. What follows for the breaker of its class is committed with it,
-// and so is the wake of an agent that becomes IDLE with unread messages.
+// agent after the commit. What follows is committed with it: for the breaker of its class,
+// for those that want leases it no longer has, and the wake of an agent that becomes IDLE
+// with unread messages.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	return l.updateReports(ctx, id, Reports{}, fn)
 }
@@ -54,6 +55,9 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 			return err
 		}
 		if err := l.post(tx, before, after, reports.Sent); err != nil {
+			return err
+		}
+		if err := l.followLeases(tx, before, after); err != nil {
 			return err
 		}
 		if err := l.wakeForUnread(tx, before, after); err != nil {
@@ -322,13 +326,14 @@ type decision struct {
 	unheld                      bool
 	pause, paused               agboxv1.PauseReason
 	parent                      string
+	leased                      uint64
 }
 
 func (a Agent) decided() decision { return decidedFrom(a.Record) }
 
 func decidedFrom(r agent.Record) decision {
 	d := decision{
-		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil,
+		state: r.State, begun: r.Incarnations, undecided: r.Undecided, kill: r.Kill != nil, done: r.Done != nil, leased: r.LeaseSeq,
 		pause: r.PauseWanted.GetReason(), woke: r.Pause != nil && r.Pause.Woken, parent: r.Parent,
 		unheld: r.Unheld(),
 	}

@@ -106,24 +106,39 @@ func Next(table []Party) (id string, ok bool) {
 	return "", false
 }
 
-// Free returns the ids of the parked agents that would be granted their manifest if they
-// asked again now, oldest first. Each alone would; of several only the first that asks may.
-func Free(table []Party) []string {
-	var free []Party
+// Parked returns the ids of the agents that died and have not asked again, oldest first.
+func Parked(table []Party) []string {
+	var parked []Party
 	for _, p := range table {
-		if p.Queued > 0 || len(p.Wants) == 0 {
-			continue
-		}
-		if verdict, _ := Decide(table, p, p.Wants); verdict == Granted {
-			free = append(free, p)
+		if p.Queued == 0 && len(p.Wants) > 0 {
+			parked = append(parked, p)
 		}
 	}
-	slices.SortFunc(free, func(a, b Party) int { return cmp.Compare(a.Age, b.Age) })
+	slices.SortFunc(parked, func(a, b Party) int { return cmp.Compare(a.Age, b.Age) })
 	var ids []string
-	for _, p := range free {
+	for _, p := range parked {
 		ids = append(ids, p.ID)
 	}
 	return ids
+}
+
+// Contested returns the first resource for which the two lists conflict, or "".
+func Contested(a, b []Claim) string {
+	for _, c := range a {
+		if conflict([]Claim{c}, b) {
+			return c.Resource
+		}
+	}
+	return ""
+}
+
+// Claimed returns what is held without the fencing numbers.
+func Claimed(holds []Hold) []Claim {
+	var claims []Claim
+	for _, h := range holds {
+		claims = append(claims, h.Claim)
+	}
+	return claims
 }
 
 // WaitsFor returns the ids of those that an agent has to wait for: the holders of what

@@ -46,19 +46,15 @@ func TestWhatIsFreeIsGrantedInTheOrderOfTheQueue(t *testing.T) {
 	if id, ok := Next(table); ok {
 		t.Errorf("%s is granted what another holds", id)
 	}
-	if free := Free(table); free != nil {
-		t.Errorf("%v are free while another holds what they want", free)
-	}
 	table[2].Holds = nil
 	if id, ok := Next(table); !ok || id != "early" {
 		t.Errorf("%q is granted; want early", id)
 	}
-	if free := Free(table); free != nil {
-		t.Errorf("%v are free while others wait", free)
+	if parked := Parked(table); !slices.Equal(parked, []string{"parked"}) {
+		t.Errorf("%v are parked; want parked", parked)
 	}
-	table[0].Queued, table[0].Wants, table[1].Queued, table[1].Wants = 0, nil, 0, nil
-	if free := Free(table); !slices.Equal(free, []string{"parked"}) {
-		t.Errorf("%v are free; want parked", free)
+	if got := Contested(whole, []Claim{{"a", Shared}, {"db", Shared}}); got != "db" {
+		t.Errorf("%q is contested; want db", got)
 	}
 }
 

@@ -204,6 +204,9 @@ const (
 	ErrorReason_CHECKPOINT_INVALID ErrorReason = 128
 	// An agent that this one was to follow has not completed. In events of agents only.
 	ErrorReason_DEPENDENCY_FAILED ErrorReason = 130
+	// The agent waits for other resources than it now asks for, or it does not hold the lease
+	// that is to be broken. FAILED_PRECONDITION.
+	ErrorReason_LEASE_CONFLICT ErrorReason = 131
 	// The agent id was used before; ids are never reused. Or a living agent has the name.
 	// ALREADY_EXISTS.
 	ErrorReason_AGENT_ID_ALREADY_EXISTS ErrorReason = 133
@@ -305,6 +308,7 @@ var (
 		126: "SPAWN_NOT_ALLOWED",
 		128: "CHECKPOINT_INVALID",
 		130: "DEPENDENCY_FAILED",
+		131: "LEASE_CONFLICT",
 		133: "AGENT_ID_ALREADY_EXISTS",
 		136: "EXEC_DRAINED",
 		134: "SANDBOX_HAS_AGENTS",
@@ -393,6 +397,7 @@ var (
 		"SPAWN_NOT_ALLOWED":              126,
 		"CHECKPOINT_INVALID":             128,
 		"DEPENDENCY_FAILED":              130,
+		"LEASE_CONFLICT":                 131,
 		"AGENT_ID_ALREADY_EXISTS":        133,
 		"EXEC_DRAINED":                   136,
 		"SANDBOX_HAS_AGENTS":             134,
@@ -433,7 +438,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xb7\x0f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xcc\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -518,7 +523,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"INBOX_FULL\x10\x7f\x12\x15\n" +
 	"\x11SPAWN_NOT_ALLOWED\x10~\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x16\n" +
-	"\x11DEPENDENCY_FAILED\x10\x82\x01\x12\x1c\n" +
+	"\x11DEPENDENCY_FAILED\x10\x82\x01\x12\x13\n" +
+	"\x0eLEASE_CONFLICT\x10\x83\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +
 	"\fEXEC_DRAINED\x10\x88\x01\x12\x17\n" +
 	"\x12SANDBOX_HAS_AGENTS\x10\x86\x01\x12\x11\n" +

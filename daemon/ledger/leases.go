@@ -1,0 +1,306 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/store"
+)
+
+// LeaseAnswer is the answer to a manifest.
+type LeaseAnswer struct {
+	Verdict agboxv1.LeaseVerdict
+	// Blockers are the ids of the agents against which a new manifest was decided, oldest
+	// first.
+	Blockers []string
+}
+
+// leasedOverlay is the key of the ids of the agents that have asked for leases in a batch.
+type leasedOverlay struct{}
+
+// leaseTable returns what all agents hold and ask for, as the batch has it so far.
+func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
+	ids, _ := tx.Value(leasedOverlay{}).([]string)
+	ids = slices.Clone(ids)
+	l.agents.mu.RLock()
+	for id := range l.agents.leased {
+		ids = append(ids, id)
+	}
+	l.agents.mu.RUnlock()
+	slices.Sort(ids)
+	var table []lease.Party
+	for _, id := range slices.Compact(ids) {
+		if a := l.agentIn(tx, id); len(a.Holds)+len(a.Wants) > 0 {
+			table = append(table, a.LeaseParty())
+		}
+	}
+	return table
+}
+
+// AcquireLeases asks for a manifest for the incarnation of the agent that was seen. A
+// repeated request changes nothing: what was granted is granted, and who waits or has died
+// still does, until it was woken.
+func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest []lease.Claim) (Agent, LeaseAnswer, error) {
+	var answer LeaseAnswer
+	after, err := l.updateAgent(ctx, seen.ID, func(t *agentTxn) (err error) {
+		answer, err = t.acquire(seen, lease.Normal(manifest))
+		return err
+	})
+	return after, answer, err
+}
+
+func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim) (LeaseAnswer, error) {
+	if err := t.stillRuns(seen); err != nil {
+		return LeaseAnswer{}, err
+	}
+	if answer, known, err := t.standing(manifest); known || err != nil {
+		return answer, cmp.Or(err, errNothing)
+	}
+	if n := len(lease.Merge(t.a.Holds, manifest, 0)); n > agent.MaxLeases {
+		return LeaseAnswer{}, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
+			"Agent %s would hold %d resources, and an agent can hold %d: release some first.", t.a.ID, n, agent.MaxLeases).With("agent_id", t.a.ID)
+	}
+	if err := t.lease(agboxv1.AgentEventType_AGENT_MANIFEST, &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)}); err != nil {
+		return LeaseAnswer{}, err
+	}
+	asked, _ := t.tx.Value(leasedOverlay{}).([]string)
+	t.tx.SetValue(leasedOverlay{}, append(asked[:len(asked):len(asked)], t.a.ID))
+	table := t.l.leaseTable(t.tx)
+	verdict, blockers := lease.Decide(table, t.a.LeaseParty(), manifest)
+	if verdict == lease.Granted {
+		return LeaseAnswer{Verdict: granted}, t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)})
+	}
+	answer := LeaseAnswer{verdicts[verdict], blockers}
+	return answer, t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
+		Leases: agent.Wanted(manifest), Verdict: answer.Verdict, Blockers: blockers[:min(len(blockers), maxBlockers)],
+		Message: t.l.conflictSentence(t.tx, table, manifest, answer),
+	})
+}
+
+// maxBlockers is how many agents an event about a conflict names.
+const maxBlockers = 16
+
+// Short names for the verdicts.
+const (
+	granted = agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED
+	waits   = agboxv1.LeaseVerdict_LEASE_VERDICT_WAIT
+	dies    = agboxv1.LeaseVerdict_LEASE_VERDICT_DIE
+)
+
+var verdicts = map[lease.Verdict]agboxv1.LeaseVerdict{lease.Granted: granted, lease.Wait: waits, lease.Die: dies}
+
+// standing returns the answer to a manifest that was answered before and whose answer still
+// holds.
+func (t *agentTxn) standing(manifest []lease.Claim) (answer LeaseAnswer, known bool, err error) {
+	a := t.a
+	if len(a.Wants) == 0 {
+		return LeaseAnswer{Verdict: granted}, lease.Covers(a.Holds, manifest), nil
+	}
+	if a.Pause != nil && a.Pause.Woken && a.Queued == 0 {
+		return LeaseAnswer{}, false, nil // it asks again
+	}
+	if !slices.Equal(a.Wants, manifest) {
+		return LeaseAnswer{}, false, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_LEASE_CONFLICT,
+			"Agent %s already waits for %s: wait for that, or go back to PLANNING to ask for something else.", a.ID, resourceList(a.Wants)).With("agent_id", a.ID)
+	}
+	answer.Verdict = dies
+	if a.Queued > 0 {
+		answer.Verdict = waits
+	}
+	return answer, true, nil
+}
+
+// stillRuns refuses the request of an incarnation that has ended.
+func (t *agentTxn) stillRuns(seen agent.Record) error {
+	if t.a.Incarnation == nil || seen.Incarnation == nil || t.a.Incarnation.N != seen.Incarnation.N {
+		return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_AGENT_WRONG_STATE,
+			"The incarnation of agent %s that asks has ended.", seen.ID).With("agent_id", seen.ID)
+	}
+	return nil
+}
+
+func (t *agentTxn) lease(typ agboxv1.AgentEventType, of *agboxv1.AgentLeases) error {
+	return t.append(t.a.ID, &agboxv1.AgentEvent{Type: typ, Details: &agboxv1.AgentEvent_Lease{Lease: of}})
+}
+
+// conflictSentence says who has what the agent asks for.
+func (l *Ledger) conflictSentence(tx *store.Tx, table []lease.Party, manifest []lease.Claim, answer LeaseAnswer) string {
+	first := answer.Blockers[0]
+	at := slices.IndexFunc(table, func(p lease.Party) bool { return p.ID == first })
+	does := "waits for"
+	resource := lease.Contested(table[at].Wants, manifest)
+	if held := lease.Contested(lease.Claimed(table[at].Holds), manifest); held != "" {
+		does, resource = "holds", held
+	}
+	name := cmp.Or(l.agentIn(tx, first).Name, first)
+	if more := len(answer.Blockers) - 1; more > 0 {
+		name += fmt.Sprintf(" and %d more", more)
+	}
+	if answer.Verdict == waits {
+		return fmt.Sprintf("It waits for %s, which %s %s.", name, does, resource)
+	}
+	return fmt.Sprintf("It released its leases for %s, which %s %s.", name, does, resource)
+}
+
+// resourceList names the resources of a manifest, at most three of them.
+func resourceList(manifest []lease.Claim) string {
+	var names []string
+	for _, c := range manifest[:min(len(manifest), 3)] {
+		names = append(names, c.Resource)
+	}
+	if len(manifest) > 3 {
+		names = append(names, "...")
+	}
+	return strings.Join(names, ", ")
+}
+
+// ReleaseLeases releases resources that the incarnation seen holds; all if names is empty.
+// Names that it does not hold are ignored.
+func (l *Ledger) ReleaseLeases(ctx context.Context, seen agent.Record, names []string) (Agent, error) {
+	return l.updateAgent(ctx, seen.ID, func(t *agentTxn) error {
+		if err := t.stillRuns(seen); err != nil {
+			return err
+		}
+		return t.release(func(h lease.Hold) bool { return len(names) == 0 || slices.Contains(names, h.Resource) }, "It released them.")
+	})
+}
+
+// BreakLease takes a resource away from an agent.
+func (l *Ledger) BreakLease(ctx context.Context, id, resource string) (Agent, error) {
+	return l.updateAgent(ctx, id, func(t *agentTxn) error {
+		if !t.a.Exists() {
+			return agentNotFound(id)
+		}
+		of := func(h lease.Hold) bool { return h.Resource == resource }
+		if !slices.ContainsFunc(t.a.Holds, of) {
+			return fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_LEASE_CONFLICT,
+				"Agent %s does not hold %q; \"agbox agent leases\" shows who holds what.", id, resource).With("agent_id", id)
+		}
+		return t.release(of, "A user broke the lease.")
+	})
+}
+
+// release appends the release of what the agent holds and fits.
+func (t *agentTxn) release(fits func(lease.Hold) bool, why string) error {
+	gone := slices.DeleteFunc(slices.Clone(t.a.Holds), func(h lease.Hold) bool { return !fits(h) })
+	if len(gone) == 0 {
+		return errNothing
+	}
+	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{Leases: agent.Leases(gone), Message: why})
+}
+
+// followLeases commits what follows from the change of an agent for the leases of all: it
+// loses those that its state does not allow, others get what they wait for, and those that
+// need not die any more are woken or queued.
+func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
+	if after.ForfeitsLeases() {
+		_, err := l.withinAgent(tx, after.ID, func(t *agentTxn) error {
+			return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
+				Leases: agent.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
+			})
+		})
+		if err != nil {
+			return err
+		}
+	} else if after.LeaseSeq == before.LeaseSeq {
+		return nil
+	}
+	if err := l.tellAncestors(tx, before, after); err != nil {
+		return err
+	}
+	for {
+		id, ok := lease.Next(l.leaseTable(tx))
+		if !ok {
+			break
+		}
+		if err := l.grant(tx, id); err != nil {
+			return err
+		}
+	}
+	return l.callParked(tx)
+}
+
+// grant gives an agent what it waits for, and wakes it if it was paused for that alone.
+func (l *Ledger) grant(tx *store.Tx, id string) error {
+	_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
+		if err := t.lease(agboxv1.AgentEventType_AGENT_GRANTED, &agboxv1.AgentLeases{Leases: agent.Wanted(t.a.Wants)}); err != nil {
+			return err
+		}
+		return t.wakeFromConflict("its leases")
+	})
+	l.stir(tx, id)
+	return err
+}
+
+// callParked wakes the agents that died and would be granted their manifest now: they ask
+// again. One that could wait for it now is queued; otherwise younger agents, which do not
+// have to wait for one that is parked, could keep it from its turn for ever.
+func (l *Ledger) callParked(tx *store.Tx) error {
+	table := l.leaseTable(tx)
+	for _, id := range lease.Parked(table) {
+		a := l.agentIn(tx, id)
+		if a.State != agent.Paused || a.Pause.Woken {
+			continue // it will ask by itself
+		}
+		verdict, blockers := lease.Decide(table, a.LeaseParty(), a.Wants)
+		if verdict == lease.Die {
+			continue
+		}
+		_, err := l.withinAgent(tx, id, func(t *agentTxn) error {
+			if verdict == lease.Granted {
+				return t.wakeFromConflict("the end of the conflict")
+			}
+			return t.lease(agboxv1.AgentEventType_AGENT_CONFLICT, &agboxv1.AgentLeases{
+				Leases: agent.Wanted(t.a.Wants), Verdict: waits, Blockers: blockers[:min(len(blockers), maxBlockers)],
+			})
+		})
+		if err != nil {
+			return err
+		}
+		l.stir(tx, id)
+		table = l.leaseTable(tx)
+	}
+	return nil
+}
+
+// wakeFromConflict wakes an agent that is paused because of a conflict.
+func (t *agentTxn) wakeFromConflict(by string) error {
+	if p := t.a.Pause; t.a.State != agent.Paused || p.Woken || p.Reason != agboxv1.PauseReason_PAUSE_REASON_CONFLICT {
+		return nil
+	}
+	return t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{By: by}},
+	})
+}
+
+// tellAncestors tells the ancestors of an agent that it is paused because of what they hold
+// or wait for. One that waits for the end of that agent would otherwise wait for ever.
+func (l *Ledger) tellAncestors(tx *store.Tx, before, after Agent) error {
+	if after.LeaseSeq == before.LeaseSeq || len(after.Wants) == 0 || after.State != agent.Paused {
+		return nil
+	}
+	_, blockers := lease.Decide(l.leaseTable(tx), after.LeaseParty(), after.Wants)
+	for id := after.Parent; id != "" && id != agent.Init; id = l.agentIn(tx, id).Parent {
+		if !slices.Contains(blockers, id) {
+			continue
+		}
+		err := l.deliver(tx, id, &agboxv1.AgentMessage{
+			Kind: agboxv1.MessageKind_MESSAGE_KIND_CHILD, From: after.ID, Key: fmt.Sprintf("conflict-%d", after.LeaseSeq),
+			Text: fmt.Sprintf("Agent %s is PAUSED because of what you hold or wait for. It needs %s.", cmp.Or(after.Name, after.ID), resourceList(after.Wants)),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
