@@ -51,6 +51,8 @@ var handlers = map[string]handler{
 	"recv":     (*Runner).recv,
 	"wait":     (*Runner).wait,
 	"kill":     (*Runner).kill,
+	"acquire":  (*Runner).acquire,
+	"release":  (*Runner).release,
 }
 
 // openRequests are the requests that a supervisor has told of and that were not answered.

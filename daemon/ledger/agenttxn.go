@@ -130,7 +130,7 @@ func (t *agentTxn) put(agentID string, draft *agboxv1.AgentEvent) error {
 	if ev.GetType() == agboxv1.AgentEventType_AGENT_PROGRESS && replaced != 0 {
 		return t.tx.DropAgentProgress(agentID, replaced)
 	}
-	return nil
+	return t.forfeit()
 }
 
 // NewAgent is what SpawnAgent accepts.

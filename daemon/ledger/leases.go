@@ -49,17 +49,18 @@ func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
 
 // AcquireLeases asks for a manifest for the incarnation of the agent that was seen. A
 // repeated request changes nothing: what was granted is granted, and who waits or has died
-// still does, until it was woken.
-func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest []lease.Claim) (Agent, LeaseAnswer, error) {
+// still does, until it was woken. Then observation must be the one that it has taken; 0 if
+// none.
+func (l *Ledger) AcquireLeases(ctx context.Context, seen agent.Record, manifest []lease.Claim, observation uint64) (Agent, LeaseAnswer, error) {
 	var answer LeaseAnswer
 	after, err := l.updateAgent(ctx, seen.ID, func(t *agentTxn) (err error) {
-		answer, err = t.acquire(seen, lease.Normal(manifest))
+		answer, err = t.acquire(seen, lease.Normal(manifest), observation)
 		return err
 	})
 	return after, answer, err
 }
 
-func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim) (LeaseAnswer, error) {
+func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observation uint64) (LeaseAnswer, error) {
 	if err := t.stillRuns(seen); err != nil {
 		return LeaseAnswer{}, err
 	}
@@ -70,7 +71,14 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim) (LeaseAnsw
 		return LeaseAnswer{}, fault.New(errdefs.ErrResourceExhausted, agboxv1.ErrorReason_AGENT_LIMIT,
 			"Agent %s would hold %d resources, and an agent can hold %d: release some first.", t.a.ID, n, agent.MaxLeases).With("agent_id", t.a.ID)
 	}
-	if err := t.lease(agboxv1.AgentEventType_AGENT_MANIFEST, &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)}); err != nil {
+	if pending := t.a.PendingObservation(); pending != observation && pending != 0 {
+		return LeaseAnswer{}, cannot(t.a, "granted anything", fmt.Sprintf("its program must take observation %d first, for example with \"agbox-agent hydrate\", and then ask again", pending))
+	}
+	err := t.append(t.a.ID, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_MANIFEST, Observation: observation,
+		Details: &agboxv1.AgentEvent_Lease{Lease: &agboxv1.AgentLeases{Leases: agent.Wanted(manifest)}},
+	})
+	if err != nil {
 		return LeaseAnswer{}, err
 	}
 	asked, _ := t.tx.Value(leasedOverlay{}).([]string)
@@ -199,20 +207,20 @@ func (t *agentTxn) release(fits func(lease.Hold) bool, why string) error {
 	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{Leases: agent.Leases(gone), Message: why})
 }
 
-// followLeases commits what follows from the change of an agent for the leases of all: it
-// loses those that its state does not allow, others get what they wait for, and those that
-// need not die any more are woken or queued.
+// forfeit appends the release of what the agent's new state does not allow it to have.
+func (t *agentTxn) forfeit() error {
+	if !t.a.ForfeitsLeases() {
+		return nil
+	}
+	return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
+		Leases: agent.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
+	})
+}
+
+// followLeases commits what follows from the change of an agent for the leases of all:
+// others get what they wait for, and those that need not die any more are woken or queued.
 func (l *Ledger) followLeases(tx *store.Tx, before, after Agent) error {
-	if after.ForfeitsLeases() {
-		_, err := l.withinAgent(tx, after.ID, func(t *agentTxn) error {
-			return t.lease(agboxv1.AgentEventType_AGENT_RELEASED, &agboxv1.AgentLeases{
-				Leases: agent.Leases(t.a.Holds), Dropped: true, Message: fmt.Sprintf("It is %s.", t.a.Word()),
-			})
-		})
-		if err != nil {
-			return err
-		}
-	} else if after.LeaseSeq == before.LeaseSeq {
+	if after.LeaseSeq == before.LeaseSeq {
 		return nil
 	}
 	if err := l.tellAncestors(tx, before, after); err != nil {

@@ -58,7 +58,7 @@ func exclusive(names ...string) (manifest []lease.Claim) {
 // acquires asks for resources and checks the verdict.
 func acquires(t *testing.T, l *Ledger, id string, want agboxv1.LeaseVerdict, names ...string) LeaseAnswer {
 	t.Helper()
-	_, answer, err := l.AcquireLeases(t.Context(), now(t, l, id).Record, exclusive(names...))
+	_, answer, err := l.AcquireLeases(t.Context(), now(t, l, id).Record, exclusive(names...), now(t, l, id).PendingObservation())
 	if err != nil || answer.Verdict != want {
 		t.Fatalf("%s asks for %v: %v, %v; want %v", id, names, answer, err, want)
 	}
@@ -138,6 +138,8 @@ func TestTheYoungerDiesAndIsWokenToAskAgain(t *testing.T) {
 	if young := now(t, l, "young"); !young.Pause.Woken || len(young.Holds) > 0 {
 		t.Errorf("the one that died is woken: %v, and holds %v", young.Pause.Woken, young.Holds)
 	}
+	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "young").Record, exclusive("db"), 0)
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE) // what changed meanwhile, it does not know
 	acquires(t, l, "young", granted, "db")
 	if young := now(t, l, "young"); young.State != agent.Executing || young.Holds[0].Fence == 0 {
 		t.Errorf("it is %s with %v", young.Word(), young.Holds)
@@ -172,6 +174,22 @@ func TestPlanningHoldsNothing(t *testing.T) {
 	}
 }
 
+func TestAPlanThatIsSoonMadeReleasesToo(t *testing.T) {
+	l := workers(t, "old", "young")
+	acquires(t, l, "young", granted, "db")
+	acquires(t, l, "old", waits, "db")
+	var reports []*agboxv1.AgentEvent
+	for i, state := range []agboxv1.AgentState{agent.Planning, agent.Executing} {
+		reports = append(reports, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, Incarnation: 1, State: state, JournalUpto: uint64(i + 1)})
+	}
+	if _, err := l.RecordReports(t.Context(), "young", Reports{Events: reports}); err != nil {
+		t.Fatal(err)
+	}
+	if young := now(t, l, "young"); len(young.Holds) > 0 || young.State != agent.Executing || len(now(t, l, "old").Holds) != 1 {
+		t.Errorf("it is %s and holds %v", young.Word(), young.Holds)
+	}
+}
+
 func TestLeasesAreReleasedByNameAndBroken(t *testing.T) {
 	l := workers(t, "a", "b")
 	acquires(t, l, "a", granted, "db", "file:/a", "file:/b")
@@ -203,7 +221,7 @@ func TestWhatAnAgentCanHoldIsBounded(t *testing.T) {
 		names = append(names, fmt.Sprint("r", n))
 	}
 	acquires(t, l, "a", granted, names...)
-	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "a").Record, exclusive("one more"))
+	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "a").Record, exclusive("one more"), 0)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
 }
 
@@ -211,11 +229,11 @@ func TestAnAgentWaitsForOneManifestAtATime(t *testing.T) {
 	l := workers(t, "old", "young")
 	acquires(t, l, "young", granted, "db")
 	acquires(t, l, "old", waits, "db")
-	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "old").Record, exclusive("other"))
+	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "old").Record, exclusive("other"), 0)
 	wantReason(t, err, agboxv1.ErrorReason_LEASE_CONFLICT)
 	stale := now(t, l, "old").Record
 	ends(t, l, "old")
-	_, _, err = l.AcquireLeases(t.Context(), stale, exclusive("db"))
+	_, _, err = l.AcquireLeases(t.Context(), stale, exclusive("db"), 0)
 	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE)
 }
 
@@ -279,7 +297,7 @@ func TestAllAgentsOfARandomScheduleFinish(t *testing.T) {
 			case a.State == agent.Paused && !a.Pause.Woken:
 				continue
 			case a.State == agent.Paused && len(a.Wants) == 0:
-				emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agent.Executing, Incarnation: 1})
+				emitAgent(t, l, a.Record, &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_RESUMED, State: agent.Executing, Incarnation: 1, Observation: a.PendingObservation()})
 				continue
 			case a.State == agent.Executing && todo[id] == 0:
 				ends(t, l, id)
@@ -290,7 +308,7 @@ func TestAllAgentsOfARandomScheduleFinish(t *testing.T) {
 				todo[id]--
 				manifests[id] = someOf(random)
 			}
-			if _, _, err := l.AcquireLeases(t.Context(), a.Record, manifests[id]); err != nil {
+			if _, _, err := l.AcquireLeases(t.Context(), a.Record, manifests[id], a.PendingObservation()); err != nil {
 				t.Fatal(err)
 			}
 			noTwoHold(t, l)

@@ -304,6 +304,7 @@ func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	if a.PauseWanted != nil && a.Incarnation != nil {
 		view.Message = "It saves its work and is PAUSED then."
 	}
+	view.Leases = agent.Leases(a.Holds)
 	if p := a.Pause; p != nil {
 		view.PauseReason, view.Message, view.Approval = p.Reason, p.Message, p.Approval
 		view.Observation = a.PendingObservation()

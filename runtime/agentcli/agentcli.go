@@ -25,6 +25,8 @@ const (
 	exitFenced  = 2
 	exitUnknown = 3
 	exitRefused = 4
+	exitWait    = 10
+	exitDie     = 11
 	exitDrain   = 75
 )
 
@@ -72,14 +74,19 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           does. --any: until one has
   agbox-agent kill [--mode MODE] AGENT    end an agent that this one, or one below it, has spawned. MODE is terminate or now
   agbox-agent children                    print the agents that this one has spawned, one a line: id, state, name, message
+  agbox-agent acquire [--wait] [--shared|--exclusive] RESOURCE...
+                                          ask for all these resources at once: file:/PATH, service:NAME or any other word. Prints
+                                          all that the agent holds, one a line: resource, mode, fencing number. --wait: until granted
+  agbox-agent release [RESOURCE...]       release them, or all; prints what is left
   agbox-agent serve-health [--port PORT]  answer GET /healthz and /readyz on 127.0.0.1:8086 from what was reported, until
                                           this incarnation ends
   agbox-agent api OP [JSON]               send any request, and print the answer
 
 Exit codes: 0 accepted; 1 the supervisor cannot be asked, or the command is wrong; 2 the call may not be made, because the
-context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused; 75 save the work
-and exit: from drained, from a state that may not follow because of that, and from gate and tool once the step has ended or
-should have. The reason is on standard error.
+context is too full or the budget is used up; 3 there is no such request, or this is no agent; 4 refused; 10 the agent waits
+for the resources; 11 it has lost all its resources and asks again when it is woken; 75 save the work and exit: from drained,
+from a state that may not follow because of that, and from gate and tool once the step has ended or should have. The reason is
+on standard error.
 `
 
 // Is reports whether the name that a program was started with is that of this command.
@@ -138,6 +145,9 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	if command, known := requestCommands[args[0]]; known && got.OK {
 		if err := showResult(command, raw, stdout); err != nil {
 			_, _ = fmt.Fprintln(stderr, "agbox-agent:", err)
+			if own := new(exitError); errors.As(err, &own) {
+				return own.code
+			}
 			return exitFailed
 		}
 	}

@@ -11,7 +11,7 @@ import (
 type requestCommand struct {
 	// parse makes the fields of the request of the arguments.
 	parse func(args []string) (map[string]any, error)
-	// show prints the result.
+	// show prints the result. The error may be an exitError.
 	show func(result json.RawMessage, stdout io.Writer) error
 }
 
@@ -22,6 +22,8 @@ var requestCommands = map[string]requestCommand{
 	"recv":     {parseRecv, showMessages},
 	"wait":     {parseWait, showChildren},
 	"kill":     {parseKill, showNothing},
+	"acquire":  {parseAcquire, showAcquired},
+	"release":  {parseRelease, showAcquired},
 }
 
 // noArguments refuses arguments.

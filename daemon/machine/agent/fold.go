@@ -75,7 +75,7 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 		return r.Incarnation != nil && (ev.GetState() != Executing || len(r.Wants) == 0) && (typ != agboxv1.AgentEventType_AGENT_RESUMED || r.informed(ev))
 	case agboxv1.AgentEventType_AGENT_MANIFEST, agboxv1.AgentEventType_AGENT_GRANTED, agboxv1.AgentEventType_AGENT_CONFLICT,
 		agboxv1.AgentEventType_AGENT_RELEASED, agboxv1.AgentEventType_AGENT_LEASES_EXPIRED:
-		return legalLease(r, typ)
+		return legalLease(r, ev)
 	case agboxv1.AgentEventType_AGENT_CHECKPOINT:
 		// The journal of an adopted agent is read again, and has checkpoints that it has.
 		newer := r.Checkpoint() == nil || ev.GetCheckpoint().GetSeq() > r.Checkpoint().GetSeq()

@@ -122,7 +122,7 @@ func exampleEvent(typ agboxv1.AgentEventType, r Record) *agboxv1.AgentEvent {
 		if r.Incarnation != nil {
 			ev.Incarnation = r.Incarnation.N
 		}
-	case agboxv1.AgentEventType_AGENT_RESUMED:
+	case agboxv1.AgentEventType_AGENT_RESUMED, agboxv1.AgentEventType_AGENT_MANIFEST:
 		ev.Observation = r.PendingObservation()
 	}
 	return ev

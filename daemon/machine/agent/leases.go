@@ -13,13 +13,13 @@ import (
 const MaxLeases = 64
 
 // legalLease reports whether an event about leases may follow the record.
-func legalLease(r Record, typ agboxv1.AgentEventType) bool {
-	switch typ {
+func legalLease(r Record, ev *agboxv1.AgentEvent) bool {
+	switch ev.GetType() {
 	case agboxv1.AgentEventType_AGENT_MANIFEST:
 		if r.Incarnation == nil {
 			return false
 		}
-		return r.State == Planning || r.State == Acquiring || r.State == Executing || r.State == Paused && r.Pause.Woken
+		return r.State == Planning || r.State == Acquiring || r.State == Executing || r.State == Paused && r.informed(ev)
 	case agboxv1.AgentEventType_AGENT_GRANTED:
 		return r.State == Acquiring || r.State == Executing || r.State == Verifying || r.State == Paused
 	case agboxv1.AgentEventType_AGENT_CONFLICT:

@@ -4406,6 +4406,8 @@ type Agent struct {
 	Observation uint64 `protobuf:"varint,38,opt,name=observation,proto3" json:"observation,omitempty"`
 	// While PAUSED: the decision that it has waited for. It has not gone on yet.
 	Approval AgentApproval `protobuf:"varint,39,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
+	// What it holds.
+	Leases []*AgentLease `protobuf:"bytes,34,rep,name=leases,proto3" json:"leases,omitempty"`
 	// Only in GetAgent.
 	Spec    *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -4659,6 +4661,13 @@ func (x *Agent) GetApproval() AgentApproval {
 		return x.Approval
 	}
 	return AgentApproval_AGENT_APPROVAL_UNSPECIFIED
+}
+
+func (x *Agent) GetLeases() []*AgentLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
 }
 
 func (x *Agent) GetSpec() *AgentSpec {
@@ -4994,8 +5003,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xe6\n" +
-	"\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x94\v\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5031,7 +5039,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tlifecycle\x18\x1b \x01(\x0e2\x18.agbox.v1.AgentLifecycleR\tlifecycle\x127\n" +
 	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12 \n" +
 	"\vobservation\x18& \x01(\x04R\vobservation\x123\n" +
-	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12'\n" +
+	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12,\n" +
+	"\x06leases\x18\" \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x1a\n" +
 	"\bchildren\x18  \x03(\tR\bchildren\x12\x16\n" +
@@ -5367,14 +5376,15 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	2,   // 101: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
 	58,  // 102: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
 	14,  // 103: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	18,  // 104: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	37,  // 105: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	57,  // 106: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	107, // [107:107] is the sub-list for method output_type
-	107, // [107:107] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	44,  // 104: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 105: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	37,  // 106: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	57,  // 107: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

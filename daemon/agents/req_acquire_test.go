@@ -1,0 +1,65 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	guestv1 "github.com/agbox/agbox/proto/guest/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+func TestResourcesHaveNamesOfThreeKinds(t *testing.T) {
+	for name, good := range map[string]bool{
+		"file:/workspace/main.go": true, "service:db": true, "port-8080": true, "api.example.com:443/v1": true, "ß": true,
+		"": false, "file:main.go": false, "file:/a/../b": false, "file:/a/": false, "file:": false, "service:": false, "service:A B": false,
+		"two words": false, "a\x00": false, "\xff": false, strings.Repeat("x", maxResource): true, strings.Repeat("x", maxResource+1): false,
+	} {
+		if why := badResource(name); (why == "") != good {
+			t.Errorf("%.40q is good: %v (%s)", name, why == "", why)
+		}
+	}
+}
+
+// working makes the agent of the bench EXECUTING.
+func (b *bench) working() {
+	b.t.Helper()
+	for _, state := range []agboxv1.AgentState{agent.Planning, agent.Executing} {
+		ev := &agboxv1.AgentEvent{Type: agboxv1.AgentEventType_AGENT_PHASE, State: state, Incarnation: b.agent().Incarnation.N}
+		if _, err := b.ledger.EmitAgent(b.t.Context(), b.agent().Record, ev); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestAManifestIsAnsweredAndReleased(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	b.working()
+	asks := func(op, body string) *guestv1.AnswerRequest {
+		b.ask(b.link, &guestv1.AgentRequest{Number: 1, Op: op, Json: []byte(body)})
+		got := b.decided(to)
+		if len(got) != 1 {
+			t.Fatalf("%s %s is answered with %v", op, body, got)
+		}
+		return got[0]
+	}
+	for _, bad := range []string{`{}`, `{"manifest":[]}`, `{"manifest":[{"resource":"a b"}]}`, `{"manifest":[{"resource":"a","mode":"mine"}]}`, `{"manifest":7}`} {
+		if got := asks("acquire", bad); got.GetCode() != "INVALID_REQUEST" {
+			t.Errorf("%s is answered with %v", bad, got)
+		}
+	}
+	got := asks("acquire", `{"manifest":[{"resource":"db","mode":"shared"},{"resource":"file:/a"}],"wait":true}`)
+	for _, want := range []string{`{"verdict":"GRANTED","leases":[{"resource":"db","mode":"shared","fence":`, `{"resource":"file:/a","mode":"exclusive","fence":`} {
+		if !strings.Contains(string(got.GetJson()), want) {
+			t.Errorf("the answer is %s; want in it %s", got.GetJson(), want)
+		}
+	}
+	if got := asks("release", `{"resources":["db"]}`); strings.Contains(string(got.GetJson()), "db") || len(b.agent().Holds) != 1 {
+		t.Errorf("after the release it holds %v, answer %s", b.agent().Holds, got.GetJson())
+	}
+	if got := asks("release", `{}`); string(got.GetJson()) != `{"leases":[]}` {
+		t.Errorf("after the second release the answer is %s", got.GetJson())
+	}
+}
