@@ -48,6 +48,8 @@ type handler func(r *Runner, ctx context.Context, a ledger.Agent, q request) (re
 var handlers = map[string]handler{
 	"spawn":    (*Runner).spawn,
 	"children": (*Runner).children,
+	"pause":    (*Runner).pause,
+	"resumed":  (*Runner).resumed,
 	"recv":     (*Runner).recv,
 	"wait":     (*Runner).wait,
 	"kill":     (*Runner).kill,

@@ -75,3 +75,63 @@ func TestAProgramLearnsWhatChangedBeforeItGoesOn(t *testing.T) {
 	}
 	wantHistory(t, in, "one", "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED DRAINED, PAUSED DRAINED, BEGUN, RESUMED, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
 }
+
+// TestAProgramAsksForAnApprovalAndGoesOn has a program wait for a decision while the daemon is
+// killed, and take what changed before it goes on.
+func TestAProgramAsksForAnApprovalAndGoesOn(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `
+		set -e
+		echo '{"checkpoint_id":"c","resume_point":"S4","context":{},"intent_backlog":[],"resolution_strategy":"RETRY"}' > digest.json
+		`+strings.Replace(snippets(t)["pause"], "number=", "cat observation.json; agbox-agent resumed ok 1 || echo \"without it: $?\"; number=", 1)+`
+		agbox-agent escalate "it is done" && agbox-agent pause idle > o
+		agbox-agent resumed replan "$(sed 's/.*"observation":\([0-9]*\).*/\1/' o)" || exit 83
+		agbox-agent phase EXECUTING && agbox-agent done complete`, "--in", "demo")
+	harness.Eventually(t, "it waits for an approval", func() bool {
+		return strings.Contains(in.Must(t, "agent", "ls"), "WAITING_FOR_APPROVAL")
+	})
+	in.KillDaemon(t)
+	in.Must(t, "agent", "approve", "-m", "go on", id)
+	harness.Eventually(t, "it is idle", func() bool { return strings.Contains(in.Must(t, "agent", "ls"), "IDLE") })
+	if mail := in.Must(t, "agent", "inbox", "init"); !strings.Contains(mail, "it is done") {
+		t.Errorf("the operator has got %q", mail)
+	}
+	in.Must(t, "agent", "send", id, "more work")
+	await(t, in, id, "COMPLETED")
+	out := in.Agbox(t, "agent", "logs", id).Want(t, 0)
+	for _, want := range []string{`"approval":"APPROVED","answer":"go on"`, "without it: 4", "EXECUTING", "PLANNING"} {
+		if !strings.Contains(out.Stdout, want) {
+			t.Errorf("the program lacks %s:\n%s", want, out.Stdout)
+		}
+	}
+	if strings.Contains(out.Stdout, `"container"`) {
+		t.Errorf("nothing has changed, but the program was told:\n%s", out.Stdout)
+	}
+	wantHistory(t, in, id, "SPAWNED, BEGUN, PHASE, PHASE, CHECKPOINT, PAUSED APPROVAL, WOKEN, RESUMED, PROGRESS, PAUSED IDLE, WOKEN, RESUMED, PHASE, DONE_REPORTED, INCARNATION_ENDED EXITED, ENDED")
+}
+
+// TestADrainEndsAWaitForAnApproval drains an agent whose program waits. The decision comes
+// later, and the next program begins with the digest.
+func TestADrainEndsAWaitForAnApproval(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `
+		[ "$AGBOX_INCARNATION" = 2 ] && { agbox-agent hydrate; exec agbox-agent done complete; }
+		echo '{"checkpoint_id":"c","resume_point":"S4","context":{"n":7},"intent_backlog":[],"resolution_strategy":"RETRY"}' | agbox-agent checkpoint --kind pause || exit 80
+		agbox-agent pause approval; [ $? = 75 ] && echo "told to drain"`, "--in", "demo")
+	harness.Eventually(t, "it waits for an approval", func() bool {
+		return strings.Contains(in.Must(t, "agent", "ls"), "WAITING_FOR_APPROVAL")
+	})
+	in.Must(t, "stop", "demo")
+	in.Must(t, "agent", "approve", id)
+	await(t, in, id, "COMPLETED")
+	out := in.Must(t, "agent", "logs", id)
+	for _, want := range []string{"told to drain", `"state":{"checkpoint_id":"c"`, `"approval":"APPROVED"`, `"container":"restarted"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the programs lack %s:\n%s", want, out)
+		}
+	}
+}

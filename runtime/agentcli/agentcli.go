@@ -58,6 +58,13 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent hydrate                     print what is needed to go on: the newest checkpoint, the calls since then, and what the
                                           context_hook of the agent adds
   agbox-agent say TEXT                    say what the agent is doing
+  agbox-agent pause approval|idle [MESSAGE]
+                                          pause the agent until somebody approves or denies, or until it has a message; prints
+                                          what changed meanwhile
+  agbox-agent resumed ok|replan OBSERVATION
+                                          go on after a pause, with the number that pause has printed: as planned, or with a new
+                                          plan. Prints EXECUTING or PLANNING
+  agbox-agent escalate [--key KEY] TEXT   send a message to the parent of the agent, at last to the operator
   agbox-agent send [--key KEY] TO TEXT    send a message to an agent: its name or id, "parent", or "init" for the operator. With -
                                           for TEXT, standard input. A second message with the same KEY is not delivered
   agbox-agent recv [--timeout TIME] [AFTER]
@@ -209,6 +216,8 @@ func parse(args []string, stdin io.Reader) (request map[string]any, body []byte,
 		request, err = parseAPI(args[1:])
 	case "gate":
 		request, err = parseGate(args[1:])
+	case "escalate":
+		request, err = parseEscalate(args[1:], stdin)
 	case "send":
 		request, err = parseSend(args[1:], stdin)
 	case "checkpoint":

@@ -19,6 +19,8 @@ type requestCommand struct {
 var requestCommands = map[string]requestCommand{
 	"spawn":    {parseSpawn, showSpawned},
 	"children": {noArguments, showChildren},
+	"pause":    {parsePause, showRaw},
+	"resumed":  {parseResumed, showPhase},
 	"recv":     {parseRecv, showMessages},
 	"wait":     {parseWait, showChildren},
 	"kill":     {parseKill, showNothing},

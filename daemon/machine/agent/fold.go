@@ -188,6 +188,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	if r.Incarnation != nil && ev.GetRequest() > r.Incarnation.Request {
 		inc := *r.Incarnation
 		inc.Request = ev.GetRequest()
+		inc.Phased = inc.Phased || ev.GetType() == agboxv1.AgentEventType_AGENT_RESUMED // its program says itself how it goes on
 		r.Incarnation = &inc
 	}
 	if r.Incarnation != nil && ev.GetJournalUpto() > 0 {

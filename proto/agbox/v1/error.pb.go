@@ -202,6 +202,8 @@ const (
 	ErrorReason_SPAWN_NOT_ALLOWED ErrorReason = 126
 	// The checkpoint is too large, damaged or not in the format. INVALID_ARGUMENT.
 	ErrorReason_CHECKPOINT_INVALID ErrorReason = 128
+	// An agent that was paused has not taken the observation of what changed meanwhile.
+	ErrorReason_OBSERVATION_PENDING ErrorReason = 129
 	// An agent that this one was to follow has not completed. In events of agents only.
 	ErrorReason_DEPENDENCY_FAILED ErrorReason = 130
 	// The agent waits for other resources than it now asks for, or it does not hold the lease
@@ -307,6 +309,7 @@ var (
 		127: "INBOX_FULL",
 		126: "SPAWN_NOT_ALLOWED",
 		128: "CHECKPOINT_INVALID",
+		129: "OBSERVATION_PENDING",
 		130: "DEPENDENCY_FAILED",
 		131: "LEASE_CONFLICT",
 		133: "AGENT_ID_ALREADY_EXISTS",
@@ -396,6 +399,7 @@ var (
 		"INBOX_FULL":                     127,
 		"SPAWN_NOT_ALLOWED":              126,
 		"CHECKPOINT_INVALID":             128,
+		"OBSERVATION_PENDING":            129,
 		"DEPENDENCY_FAILED":              130,
 		"LEASE_CONFLICT":                 131,
 		"AGENT_ID_ALREADY_EXISTS":        133,
@@ -438,7 +442,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xcc\x0f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe6\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -522,7 +526,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"INBOX_FULL\x10\x7f\x12\x15\n" +
 	"\x11SPAWN_NOT_ALLOWED\x10~\x12\x17\n" +
-	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x16\n" +
+	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x18\n" +
+	"\x13OBSERVATION_PENDING\x10\x81\x01\x12\x16\n" +
 	"\x11DEPENDENCY_FAILED\x10\x82\x01\x12\x13\n" +
 	"\x0eLEASE_CONFLICT\x10\x83\x01\x12\x1c\n" +
 	"\x17AGENT_ID_ALREADY_EXISTS\x10\x85\x01\x12\x11\n" +

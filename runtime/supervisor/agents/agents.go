@@ -155,6 +155,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, sum: journal.Start()}
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
+	in.draining = make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
 	in.checkpoints = checkpoints{before: b.Checkpoint, model: b.Model, outputTokens: b.OutputTokens}
 	in.pulse = pulse{begun: time.Now(), lifecycle: in.sum.Lifecycle}
@@ -286,8 +287,8 @@ type incarnation struct {
 
 	checkpoints
 	heartbeat Heartbeat
-	// done is closed at the end.
-	done chan struct{}
+	// done is closed at the end, draining when a drain begins.
+	done, draining chan struct{}
 
 	// The fields below are guarded by Server.mu.
 

@@ -39,6 +39,7 @@ func (s *Server) Drain(execID string, plan func(lifecycle string) (abort time.Ti
 	}
 	abort := plan(in.pulse.lifecycle)
 	in.abort = abort
+	close(in.draining)
 	return true, func() {
 		in.calls.drain(in, abort, time.Now())
 		_, _ = in.report(journal.Row{Op: journal.Drain}, time.Now()) // without a row it is drained all the same

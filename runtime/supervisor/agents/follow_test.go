@@ -14,7 +14,7 @@ import (
 
 // admitted is an incarnation of a server that does not listen.
 func admitted(s *Server, execID string) *incarnation {
-	in := &incarnation{server: s, execID: execID, sum: journal.Start(), done: make(chan struct{})}
+	in := &incarnation{server: s, execID: execID, sum: journal.Start(), done: make(chan struct{}), draining: make(chan struct{})}
 	in.pulse = pulse{begun: time.Now(), lifecycle: journal.Booting}
 	s.mu.Lock()
 	defer s.mu.Unlock()

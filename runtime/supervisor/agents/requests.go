@@ -107,7 +107,10 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 		if d.Code != "" {
 			return nil, &refusal{d.Code, d.Message}
 		}
+		in.align(d.Result)
 		return d.Result, nil
+	case <-in.polls(req.Op):
+		return nil, &refusal{codeDraining, "This incarnation is drained: save the work and exit."}
 	case <-late:
 		return nil, refused(codeLate)
 	case <-in.done:

@@ -29,7 +29,7 @@ func newPatient(t *testing.T, beat Heartbeat) *patient {
 		defer p.mu.Unlock()
 		return p.does
 	}})
-	p.in = &incarnation{server: p.s, execID: "e", sum: journal.Start(), heartbeat: beat, done: make(chan struct{})}
+	p.in = &incarnation{server: p.s, execID: "e", sum: journal.Start(), heartbeat: beat, done: make(chan struct{}), draining: make(chan struct{})}
 	p.in.pulse.begun = time.Now()
 	p.s.mu.Lock()
 	p.s.byToken["token"], p.s.byExec["e"] = p.in, "token"
