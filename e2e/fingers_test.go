@@ -59,3 +59,28 @@ func TestRunTakesTheFlagsOfDocker(t *testing.T) {
 	in.Must(t, "rm", "demo")
 	refused(t, in.from(t, dir, nil, "run", "--network", "host", harness.ImageBusybox, "true"), 125, "private network")
 }
+
+func TestManySandboxesAreStoppedRestartedAndRemoved(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	one := in.Create(t, "one", harness.ImageBusybox, "-p", "127.0.0.1::80")
+	two := in.Create(t, "two", harness.ImageBusybox)
+	in.Must(t, "exec", "one", "touch", "/kept")
+	harness.WantSame(t, "stop --all", in.Must(t, "stop", "--all"), two+"\n"+one)
+	harness.WantSame(t, "stop --all, again", in.Must(t, "stop", "--all"), "")
+	in.Agbox(t, "port", "one", "80").Want(t, 3)
+	harness.WantSame(t, "restart", in.Must(t, "restart", "one"), one)
+	harness.WantSame(t, "restart, again", in.Must(t, "restart", "one"), one)
+	in.Must(t, "exec", "one", "test", "-e", "/kept")
+	if address := in.Must(t, "port", "one", "80"); !strings.HasPrefix(address, "127.0.0.1:") || strings.Contains(address, "\n") {
+		t.Errorf("port: %q", address)
+	}
+	if events := in.Must(t, "events", "one", "--since", "1h"); !strings.Contains(events, "SANDBOX_STOPPED") {
+		t.Errorf("events: %q", events)
+	}
+	harness.WantSame(t, "events to come", in.Must(t, "events", "--since", "2999-01-01"), "")
+	refused(t, in.Agbox(t, "prune"), 2, "Sandboxes to remove: 1")
+	harness.WantSame(t, "prune", in.Must(t, "prune", "-f"), two)
+	harness.WantSame(t, "rm --all", in.Must(t, "rm", "--all"), one)
+	harness.WantSame(t, "ls", in.Must(t, "ls", "-q"), "")
+}

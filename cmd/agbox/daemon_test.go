@@ -26,7 +26,7 @@ import (
 var theTime = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // scripted is a daemon whose sandboxes and commands behave as the names of their images
-// and programs say: image "missing" is not found, image "slow" never becomes ready;
+// and programs say: image "missing" is not found, image "slow" never becomes ready, image "ports" publishes some;
 // program "exit" exits, "say" writes both streams, "wait" waits for a signal, "edit"
 // takes the whole screen and waits, "nope" does not exist.
 type scripted struct {
@@ -196,7 +196,15 @@ func (d *scripted) GetSandbox(_ context.Context, in *agboxv1.GetSandboxRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &agboxv1.GetSandboxResponse{Sandbox: h, CreateSpec: &agboxv1.CreateSpec{Image: h.Image, Labels: h.Labels, Name: h.Name}}, nil
+	out := &agboxv1.GetSandboxResponse{Sandbox: h, CreateSpec: &agboxv1.CreateSpec{Image: h.Image, Labels: h.Labels, Name: h.Name}}
+	if h.Image == "ports" {
+		const tcp, udp = agboxv1.PortProtocol_PORT_PROTOCOL_TCP, agboxv1.PortProtocol_PORT_PROTOCOL_UDP
+		out.Containers = []*agboxv1.ContainerStatus{{Ports: []*agboxv1.PublishedPort{
+			{ContainerPort: 80, Protocol: tcp, HostIp: "127.0.0.1", HostPort: 4080}, {ContainerPort: 80, Protocol: tcp, HostIp: "::1", HostPort: 4080},
+			{ContainerPort: 53, Protocol: udp, HostIp: "127.0.0.1", HostPort: 4053}, {ContainerPort: 99, Protocol: tcp},
+		}}}
+	}
+	return out, nil
 }
 
 func (d *scripted) ListSandboxes(_ context.Context, in *agboxv1.ListSandboxesRequest) (*agboxv1.ListSandboxesResponse, error) {

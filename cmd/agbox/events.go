@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -15,6 +16,9 @@ import (
 type eventsOptions struct {
 	follow bool
 	since  uint64
+	// from is the value of --since; after is its time.
+	from   string
+	after  time.Time
 	format format
 }
 
@@ -25,10 +29,17 @@ func (a *app) eventsCommand() *cobra.Command {
 		Short: "Show what happened to one sandbox or to all",
 		Long: `Show the events of one sandbox, or of all sandboxes in the order in which they were
 recorded, one per line. The number after the sandbox is the sequence number of the
-event within that sandbox.`,
+event within that sandbox.
+
+TIME is a duration before now (10m, 2d), a local date or time (2026-05-04,
+2026-05-04T15:04), or RFC 3339.`,
 		Args:              arguments(0, 1, "one SANDBOX"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			var err error
+			if o.after, err = timeFlag("since", o.from, a.now()); err != nil {
+				return err
+			}
 			if len(args) == 0 {
 				return o.all(ctx, a, c)
 			}
@@ -37,6 +48,7 @@ event within that sandbox.`,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "keep showing new events")
+	f.StringVar(&o.from, "since", "", "only events at or after `TIME`")
 	f.Uint64Var(&o.since, "since-seq", 0, "start after event number `N`; without SANDBOX, N is a position (see -o json)")
 	addFormat(cmd, &o.format)
 	return cmd
@@ -78,6 +90,9 @@ func (o *eventsOptions) all(ctx context.Context, a *app, c *client.Client) error
 }
 
 func (o *eventsOptions) print(a *app, whole proto.Message, ev *agboxv1.SandboxEvent) error {
+	if ev.GetOccurredAt().AsTime().Before(o.after) {
+		return nil
+	}
 	if o.format == formatJSON {
 		return printJSONLine(a.stdout, whole)
 	}

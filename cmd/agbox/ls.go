@@ -55,7 +55,7 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 	case o.format == formatJSON:
 		return printJSONList(a.stdout, list)
 	}
-	head := []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED"}
+	head := sandboxHead
 	served := slices.ContainsFunc(list, func(h *agboxv1.SandboxHandle) bool { return len(h.GetServiceStatus()) > 0 })
 	rows := make([][]string, len(list))
 	for i, h := range list {
@@ -65,7 +65,7 @@ func (o *lsOptions) run(ctx context.Context, a *app, c *client.Client) error {
 		}
 	}
 	if served {
-		head = append(head, "SERVICES")
+		head = append(slices.Clone(head), "SERVICES")
 	}
 	return printTable(a.stdout, head, rows)
 }
@@ -91,6 +91,9 @@ func servicesWord(h *agboxv1.SandboxHandle) string {
 	}
 	return cut(word, 60)
 }
+
+// sandboxHead are the titles of the columns of sandboxRow.
+var sandboxHead = []string{"NAME", "ID", "STATE", "IMAGE", "EXECS", "CREATED"}
 
 func (a *app) sandboxRow(h *agboxv1.SandboxHandle) []string {
 	return []string{

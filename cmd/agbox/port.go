@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 
 	"github.com/agbox/agbox/client"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -15,15 +19,22 @@ import (
 func (a *app) portCommand() *cobra.Command {
 	var out format
 	cmd := &cobra.Command{
-		Use:   "port SANDBOX [flags]",
+		Use:   "port SANDBOX [PORT[/PROTOCOL]] [flags]",
 		Short: "List the ports that a sandbox publishes on this machine",
 		Long: `List the ports that a sandbox and its services publish on this machine. With
 host_port 0 in the spec, the engine picks a free port at each start, so the port may
-change after a stop.`,
-		Args:              arguments(1, 1, "one SANDBOX"),
+change after a stop.
+
+With PORT, a port of the container, only its addresses on this machine are printed, one
+per line. The protocol is tcp unless it is given.`,
+		Example:           `  curl http://$(agbox port demo 80)/`,
+		Args:              arguments(1, 2, "one SANDBOX and one PORT"),
 		ValidArgsFunction: a.completeSandboxes(1),
 		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return listPorts(ctx, a, c, args[0], out)
+			if len(args) == 1 {
+				return listPorts(ctx, a, c, args[0], out)
+			}
+			return showPort(ctx, a, c, args[0], args[1], out)
 		}),
 	}
 	addFormat(cmd, &out)
@@ -39,10 +50,11 @@ type portLine struct {
 	HostPort      uint32 `json:"host_port"`
 }
 
-func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out format) error {
+// publishedPorts are the ports that a sandbox and its services publish.
+func publishedPorts(ctx context.Context, c *client.Client, ref string) ([]portLine, error) {
 	box, err := c.GetSandbox(ctx, ref)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	lines := []portLine{}
 	for _, container := range box.GetContainers() {
@@ -52,6 +64,42 @@ func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out fo
 				Protocol: protocolWord(p.GetProtocol()), HostIP: p.GetHostIp(), HostPort: p.GetHostPort(),
 			})
 		}
+	}
+	return lines, nil
+}
+
+// showPort prints the addresses of one port of a sandbox.
+func showPort(ctx context.Context, a *app, c *client.Client, ref, port string, out format) error {
+	number, protocol, given := strings.Cut(port, "/")
+	wanted, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || wanted == 0 || given && protocol == "" {
+		return usagef("%q is not a port: write a number from 1 to 65535, and /udp behind it for that protocol.", port)
+	}
+	lines, err := publishedPorts(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	lines = slices.DeleteFunc(lines, func(l portLine) bool {
+		return uint64(l.ContainerPort) != wanted || l.HostPort == 0 || !strings.EqualFold(l.Protocol, cmp.Or(protocol, "tcp"))
+	})
+	switch {
+	case len(lines) == 0:
+		return &client.Error{Code: codes.NotFound, Message: fmt.Sprintf("Sandbox %s does not publish port %s now. `agbox port %[1]s` lists its ports.", ref, port)}
+	case out == formatJSON:
+		return printJSON(a.stdout, lines)
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintln(a.stdout, net.JoinHostPort(printable(l.HostIP), strconv.Itoa(int(l.HostPort)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listPorts(ctx context.Context, a *app, c *client.Client, ref string, out format) error {
+	lines, err := publishedPorts(ctx, c, ref)
+	if err != nil {
+		return err
 	}
 	if out == formatJSON {
 		return printJSON(a.stdout, lines)

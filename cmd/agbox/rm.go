@@ -14,18 +14,22 @@ type rmOptions struct {
 	force  bool
 	now    bool
 	noWait bool
+	all    bool
 	labels []string
 }
 
 func (a *app) rmCommand() *cobra.Command {
 	var o rmOptions
 	cmd := &cobra.Command{
-		Use:     "rm {SANDBOX... | --label KEY=VALUE} [flags]",
+		Use:     "rm {SANDBOX... | --label KEY=VALUE | --all} [flags]",
 		Aliases: []string{"delete"},
 		Short:   "Remove sandboxes and everything that runs in them",
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && len(o.labels) == 0 {
-				return usagef("%s needs a SANDBOX or --label.", cmd.CommandPath())
+			switch {
+			case o.all && len(args)+len(o.labels) > 0:
+				return usagef("--all removes every sandbox: omit the names and --label.")
+			case !o.all && len(args)+len(o.labels) == 0:
+				return usagef("%s needs a SANDBOX, --label or --all.", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -36,6 +40,7 @@ func (a *app) rmCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.force, "force", "f", false, "also remove sandboxes with agents that have not ended, and do not fail for sandboxes that do not exist")
+	f.BoolVar(&o.all, "all", false, "remove all sandboxes")
 	f.StringArrayVar(&o.labels, "label", nil, "remove all sandboxes with `KEY=VALUE` (repeatable; all must match)")
 	f.BoolVar(&o.now, "now", false, "with -f, do not wait for agents to save their work")
 	f.BoolVar(&o.noWait, "no-wait", false, "return as soon as the request is accepted")
@@ -55,6 +60,11 @@ func (o *rmOptions) run(ctx context.Context, a *app, c *client.Client, refs []st
 		refs = slices.Clone(refs)
 		for _, h := range list {
 			refs = append(refs, h.GetSandboxId())
+		}
+	}
+	if o.all {
+		if refs, err = sandboxesIn(ctx, c); err != nil {
+			return err
 		}
 	}
 	ch := change{ask: c.DeleteSandboxUnlessAgents}
