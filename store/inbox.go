@@ -42,7 +42,7 @@ func (t *Tx) PutMessage(agentID string, m *agboxv1.AgentMessage) error {
 	if m.GetKey() == "" {
 		return nil
 	}
-	digest := messageDigest(m.GetFrom(), m.GetKey())
+	digest := messageDigest(m)
 	return errors.Join(
 		t.put(bucketInboxKeys(agentID), digest, number(m.GetSeq())),
 		t.put(bucketInboxDigests(agentID), number(m.GetSeq()), digest),
@@ -68,16 +68,20 @@ func (t *Tx) forgetKeys(agentID string, seq uint64) error {
 	return nil
 }
 
-// MessageWithKey returns the seq of the message with which a sender has used a key; 0 if
-// there was none, or too many followed it.
-func (t *Tx) MessageWithKey(agentID, from, key string) uint64 {
-	seq, _ := parseNumber(t.get(bucketInboxKeys(agentID), messageDigest(from, key)))
+// MessageWithKey returns the seq of an earlier message with the sender, the stream and the
+// key of m; 0 if there was none, or too many followed it.
+func (t *Tx) MessageWithKey(agentID string, m *agboxv1.AgentMessage) uint64 {
+	seq, _ := parseNumber(t.get(bucketInboxKeys(agentID), messageDigest(m)))
 	return seq
 }
 
-// messageDigest identifies sender and key with a fixed length.
-func messageDigest(from, key string) []byte {
-	sum := sha256.Sum256(append(binary.BigEndian.AppendUint32(nil, uint32(len(from))), from+key...))
+// messageDigest identifies sender, stream and key with a fixed length.
+func messageDigest(m *agboxv1.AgentMessage) []byte {
+	var text []byte
+	for _, part := range [...]string{m.GetFrom(), m.GetStream(), m.GetKey()} {
+		text = append(binary.BigEndian.AppendUint32(text, uint32(len(part))), part...)
+	}
+	sum := sha256.Sum256(text)
 	return sum[:]
 }
 

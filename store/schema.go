@@ -54,7 +54,7 @@ const SchemaVersion uint32 = 2
 //	agent-inbox:{agent_id}           messages that were not acknowledged
 //	  {seq}                          -> agbox.v1.AgentMessage
 //	agent-inbox-keys:{agent_id}      keys of the newest messages, also of acknowledged ones
-//	  {digest}                       -> uint64, seq; the digest is that of sender and key
+//	  {digest}                       -> uint64, seq; the digest is that of sender, stream and key
 //	agent-inbox-digests:{agent_id}   the same the other way round
 //	  {seq}                          -> digest
 //	agent-event-order                index: all events of all agents in order

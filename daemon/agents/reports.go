@@ -66,7 +66,7 @@ func (r *Runner) reports(a ledger.Agent) reports {
 	var err error
 	found.at.Tail, err = readJournal(r.paths.SandboxLogs(a.Incarnation.SandboxID), a.Incarnation.ExecID, at.Tail, func(row journal.Row, sum journal.Summary) {
 		if row.Op == journal.Send && sum.Rows > a.Incarnation.JournalUpto {
-			found.sent = append(found.sent, ledger.Sent{Row: sum.Rows, To: row.To, Key: row.Key, Text: row.Text})
+			found.sent = append(found.sent, ledger.Sent{Row: sum.Rows, To: row.To, Stream: row.Stream, Key: row.Key, Text: row.Text})
 		}
 		if event := rowEvent(row); event != nil {
 			if row.Op == journal.Checkpoint {

@@ -55,6 +55,8 @@ var handlers = map[string]handler{
 	"kill":     (*Runner).kill,
 	"acquire":  (*Runner).acquire,
 	"release":  (*Runner).release,
+	"open":     (*Runner).open,
+	"close":    (*Runner).close,
 }
 
 // openRequests are the requests that a supervisor has told of and that were not answered.

@@ -21,6 +21,8 @@ type agentBook struct {
 	children, followers agentSets
 	// leased has the ids of the agents that hold or ask for resources.
 	leased map[string]struct{}
+	// streams has the ids of the agents that have each stream open.
+	streams agentSets
 	// changed has a channel for each agent that somebody waits for. The next commit closes
 	// it. The key "" is for any agent.
 	changed map[string]chan struct{}
@@ -32,8 +34,8 @@ type agentBook struct {
 func (b *agentBook) init() {
 	b.all, b.in = make(map[string]Agent), make(map[string]map[string]struct{})
 	b.running, b.changed = make(map[string]string), make(map[string]chan struct{})
-	b.children, b.followers = make(agentSets), make(agentSets)
 	b.leased = make(map[string]struct{})
+	b.children, b.followers, b.streams = make(agentSets), make(agentSets), make(agentSets)
 }
 
 // putLocked adds an agent, or replaces it. A deleted one is removed.
@@ -44,6 +46,7 @@ func (b *agentBook) putLocked(a Agent) {
 	if len(a.Holds)+len(a.Wants) > 0 && !a.Deleted {
 		b.leased[a.ID] = struct{}{}
 	}
+	b.subscribeLocked(before, a)
 	if known {
 		if before.Incarnation != nil {
 			delete(b.running, before.Incarnation.ExecID)

@@ -25,7 +25,7 @@ const (
 )
 
 // deliver puts a message into the inbox of an agent and wakes it if it is IDLE. It sets seq
-// and time of the message. A message with sender and key of an earlier one is not added
+// and time of the message. A message with sender, stream and key of an earlier one is not added
 // again: it gets the seq of that. Messages of one sender are read in the order of their
 // delivery.
 //
@@ -44,7 +44,7 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 		return cannot(a, "sent a message", "nobody would read it")
 	}
 	if m.GetKey() != "" {
-		if seq := tx.MessageWithKey(to, m.GetFrom(), m.GetKey()); seq != 0 {
+		if seq := tx.MessageWithKey(to, m); seq != 0 {
 			m.Seq = seq
 			return nil
 		}

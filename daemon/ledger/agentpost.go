@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -27,8 +28,9 @@ type Sent struct {
 	// Row is the number of its row in the journal.
 	Row uint64
 	// To is the recipient as the program named it: the id or name of an agent, or "parent".
-	To  string
-	Key string
+	// It is empty if the message goes to all who have Stream open.
+	To, Stream string
+	Key        string
 	// Text is not empty.
 	Text string
 }
@@ -60,17 +62,19 @@ func (l *Ledger) post(tx *store.Tx, before, after Agent, sent []Sent) error {
 
 // postOne delivers one message. known has the recipients that were looked up before.
 func (l *Ledger) postOne(tx *store.Tx, sender Agent, s Sent, known map[string]string) error {
+	if s.Stream != "" {
+		return l.fanOut(tx, sender, s)
+	}
 	to, found := known[s.To]
 	if !found {
 		to = l.recipient(tx, sender, s.To)
 		known[s.To] = to
 	}
 	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, Key: s.Key, Text: s.Text}
-	err := l.deliver(tx, to, m)
-	if err == nil || fault.ReasonOf(err) == 0 {
-		return err
+	if err := l.deliver(tx, to, m); err != nil {
+		return l.bounce(tx, sender, s, err)
 	}
-	return l.bounce(tx, sender, s.To, s.Key, err)
+	return nil
 }
 
 // recipient returns the id of the agent that a sender means: an id, the name of a living
@@ -103,8 +107,9 @@ func (l *Ledger) livingParent(tx *store.Tx, a Agent) string {
 
 // bounced is the body of a message that says that another one was not delivered.
 type bounced struct {
-	To  string `json:"to"`
-	Key string `json:"key,omitempty"`
+	To     string `json:"to,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
 	// Reason is the name of an ErrorReason.
 	Reason string `json:"reason"`
 	// More is the number of earlier messages that were not delivered either, and of which
@@ -113,10 +118,14 @@ type bounced struct {
 }
 
 // bounce tells the sender that a message was not delivered, and why. If it has not read many
-// such messages, the last one is replaced by one that counts it.
-func (l *Ledger) bounce(tx *store.Tx, sender Agent, to, key string, why error) error {
-	about := bounced{To: to, Key: key, Reason: fault.ReasonOf(why).String()}
-	text := fmt.Sprintf("The message to %s was not delivered: %v", to, why)
+// such messages, the last one is replaced by one that counts it. An error that is no refusal
+// is returned.
+func (l *Ledger) bounce(tx *store.Tx, sender Agent, s Sent, why error) error {
+	if fault.ReasonOf(why) == 0 {
+		return why
+	}
+	about := bounced{To: s.To, Stream: s.Stream, Key: s.Key, Reason: fault.ReasonOf(why).String()}
+	text := fmt.Sprintf("The message to %s was not delivered: %v", cmp.Or(s.To, "the stream "+s.Stream), why)
 	if box := l.inboxIn(tx, sender.ID); box.bounces >= maxBounces {
 		last, err := l.takeBack(tx, sender.ID, box)
 		if err != nil {

@@ -59,3 +59,32 @@ func TestAgentsSendEachOtherMessages(t *testing.T) {
 	in.Agbox(t, "agent", "send", "echo", "too late").Want(t, 4)
 	in.Agbox(t, "agent", "send", "nobody", "x").Want(t, 3)
 }
+
+// TestAStreamReachesAllWhoHaveItOpen has an agent that sends on a stream to two others, one of
+// which goes on in a second incarnation.
+func TestAStreamReachesAllWhoHaveItOpen(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	const listener = `[ $AGBOX_INCARNATION = 1 ] && { agbox-agent open news && agbox-agent send teller ready || exit 90; }
+		n=${AFTER:-0}; agbox-agent recv > /tmp/got.$AGBOX_AGENT || exit 91
+		[ $AGBOX_INCARNATION$AGBOX_AGENT = 1bob ] && exit 5
+		until [ $n = 5 ]; do agbox-agent recv $n > /tmp/got.$AGBOX_AGENT || exit 92; cat /tmp/got.$AGBOX_AGENT; n=$((n+$(wc -l < /tmp/got.$AGBOX_AGENT))); done
+		agbox-agent close news && agbox-agent done complete`
+	teller := spawn(t, in, `n=0; until [ $n = 2 ]; do agbox-agent recv $n > /tmp/got || exit 93; n=$((n+$(wc -l < /tmp/got))); done
+		for i in 1 2 3 4 5; do agbox-agent send --stream news "news $i" || exit 94; done
+		agbox-agent done complete`, "teller", "--in", "demo")
+	ann := spawn(t, in, listener, "ann", "--in", "demo")
+	bob := spawn(t, in, listener, "bob", "--in", "demo", "--retry-delay", "10ms")
+	for _, id := range []string{teller, ann, bob} {
+		await(t, in, id, "COMPLETED")
+	}
+	for _, id := range []string{ann, bob} {
+		out := in.Must(t, "agent", "logs", id)
+		for _, want := range []string{"news 1", "news 2", "news 3", "news 4", "news 5"} {
+			if strings.Count(out, `"stream":"news","text":"`+want+`"`) != 1 {
+				t.Errorf("%s is not received once:\n%s", want, out)
+			}
+		}
+	}
+}

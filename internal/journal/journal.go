@@ -139,9 +139,11 @@ type Row struct {
 	Phase      string `json:"phase,omitempty"`
 	Invocation string `json:"invocation,omitempty"`
 	Reason     string `json:"reason,omitempty"`
-	// Of Send: the recipient as the program named it, and the key of the message, if it has one.
-	To  string `json:"to,omitempty"`
-	Key string `json:"key,omitempty"`
+	// Of Send: the recipient as the program named it, or the stream; and the key of the
+	// message, if it has one.
+	To     string `json:"to,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
 	// Mark is for Checkpoint.
 	Mark *Mark `json:"checkpoint,omitempty"`
 	// Observation is for Observed.

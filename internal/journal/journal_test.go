@@ -59,6 +59,7 @@ func TestRowsThatMayNotFollow(t *testing.T) {
 		{Op: Usage, Used: &Used{maxCount + 1, 6, 7}}, {Op: Step, Steps: 2}, {Op: Step, Steps: maxCount + 1},
 		{Op: Say, Text: strings.Repeat("x", MaxText+1)}, {Op: Say, Text: "\x1b[2J"}, {Op: Say, Text: "\xff"},
 		{Op: Send, Text: "x"}, {Op: Send, To: "x"}, {Op: Send, To: strings.Repeat("x", maxAddress+1), Text: "x"}, {Op: Send, To: "x", Key: "\x1b", Text: "x"},
+		{Op: Send, To: "x", Stream: "x", Text: "x"}, {Op: Send, Stream: "agent:x", Text: "x"},
 		{Op: Send, To: "x", Text: strings.Repeat("x", MaxMessage+1)},
 		{Op: Done, Outcome: Fail}, {Op: Done, Outcome: "perhaps"}, {Op: Done},
 	} {

@@ -67,6 +67,9 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent escalate [--key KEY] TEXT   send a message to the parent of the agent, at last to the operator
   agbox-agent send [--key KEY] TO TEXT    send a message to an agent: its name or id, "parent", or "init" for the operator. With -
                                           for TEXT, standard input. A second message with the same KEY is not delivered
+  agbox-agent send --stream STREAM [--key KEY] TEXT
+                                          send a message to all agents that have the stream open
+  agbox-agent open STREAM, close STREAM   get the messages that others send on a stream from now on, or no more
   agbox-agent recv [--timeout TIME] [AFTER]
                                           acknowledge the messages up to number AFTER, wait for one after it, and print those that
                                           there are, as JSON objects, one a line

@@ -26,6 +26,8 @@ var requestCommands = map[string]requestCommand{
 	"kill":     {parseKill, showNothing},
 	"acquire":  {parseAcquire, showAcquired},
 	"release":  {parseRelease, showAcquired},
+	"open":     {parseStream, showNothing},
+	"close":    {parseStream, showNothing},
 }
 
 // noArguments refuses arguments.

@@ -16,18 +16,21 @@ func parseSend(args []string, stdin io.Reader) (map[string]any, error) {
 	request := map[string]any{"op": "send"}
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "--"); args = args[2:] {
 		switch {
-		case args[0] != "--key":
+		case args[0] != "--key" && args[0] != "--stream":
 			return nil, fmt.Errorf("send has no flag %q; \"agbox-agent help\" shows them", args[0])
 		case len(args) == 1:
-			return nil, errors.New("--key needs a KEY")
+			return nil, fmt.Errorf("%s needs a value", args[0])
 		}
-		request["key"] = args[1]
+		request[args[0][2:]] = args[1]
 	}
-	if len(args) != 2 {
-		return nil, fmt.Errorf("send needs TO and one TEXT and has %d arguments; \"agbox-agent help\" shows them", len(args))
+	if request["stream"] == nil && len(args) > 0 {
+		request["to"], args = args[0], args[1:]
 	}
-	request["to"], request["text"] = args[0], args[1]
-	if args[1] == "-" {
+	if len(args) != 1 {
+		return nil, errors.New("send needs TO or --stream, and one TEXT; \"agbox-agent help\" shows them")
+	}
+	request["text"] = args[0]
+	if args[0] == "-" {
 		text, err := io.ReadAll(io.LimitReader(stdin, maxText+1))
 		if err != nil {
 			return nil, err

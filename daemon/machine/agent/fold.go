@@ -158,7 +158,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_OPENED:
 		r = foldOpened(r, ev)
 	case agboxv1.AgentEventType_AGENT_CLOSED:
-		r.Holders = r.without(ev.GetHold().GetHolder())
+		r.Holders, r.Streams = r.without(ev.GetHold().GetHolder()), r.withoutStream(ev.GetHold().GetStream())
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		r.Kill = ev.GetKill()
 	case agboxv1.AgentEventType_AGENT_REPARENTED:

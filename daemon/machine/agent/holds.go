@@ -76,6 +76,9 @@ func (r Record) without(holder string) []Holder {
 
 func foldOpened(r Record, ev *agboxv1.AgentEvent) Record {
 	h := ev.GetHold()
+	if h.GetStream() != "" {
+		return r.withStream(h.GetStream())
+	}
 	r.Holders = append(r.without(h.GetHolder()), Holder{ID: h.GetHolder(), Since: ev.GetOccurredAt().AsTime(), Linger: h.GetLinger().AsDuration()})
 	return r
 }

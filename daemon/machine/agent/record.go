@@ -101,6 +101,9 @@ type Record struct {
 	Context  agboxv1.AgentContext
 	Liveness agboxv1.AgentLiveness
 
+	// Streams are those of which it gets all messages, in alphabetical order.
+	Streams []string
+
 	// Held means that it goes on only while it has Holders: agents and clients.
 	Held    bool
 	Holders []Holder

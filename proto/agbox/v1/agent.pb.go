@@ -2942,15 +2942,17 @@ func (x *AgentReparented) GetFrom() string {
 	return ""
 }
 
-// AgentHold is a hold on an agent, or its end.
+// AgentHold is a hold on an agent, or its end. With a stream it is a subscription of the agent.
 type AgentHold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "agent:ID" or "client:ID".
+	// "agent:ID" or "client:ID". Empty if there is a stream.
 	Holder string `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Of a client: how long it stays after the connection was lost.
 	Linger *durationpb.Duration `protobuf:"bytes,2,opt,name=linger,proto3" json:"linger,omitempty"`
 	// Why it ended, in words.
-	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// The stream of which the agent gets all messages.
+	Stream        string `protobuf:"bytes,4,opt,name=stream,proto3" json:"stream,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3002,6 +3004,13 @@ func (x *AgentHold) GetLinger() *durationpb.Duration {
 func (x *AgentHold) GetWhy() string {
 	if x != nil {
 		return x.Why
+	}
+	return ""
+}
+
+func (x *AgentHold) GetStream() string {
+	if x != nil {
+		return x.Stream
 	}
 	return ""
 }
@@ -4874,11 +4883,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05depth\x18\v \x01(\rR\x05depth\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
-	"\x04from\x18\x02 \x01(\tR\x04from\"h\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"\x80\x01\n" +
 	"\tAgentHold\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x121\n" +
 	"\x06linger\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06linger\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"+\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
+	"\x06stream\x18\x04 \x01(\tR\x06stream\"+\n" +
 	"\n" +
 	"AgentMoved\x12\x1d\n" +
 	"\n" +

@@ -29,10 +29,11 @@ type request struct {
 	Steps uint64 `json:"steps"`
 	// Observation is for the op observed.
 	Observation uint64 `json:"observation"`
-	// Text is for the ops say and send. To and Key are for the op send.
-	Text string `json:"text"`
-	To   string `json:"to"`
-	Key  string `json:"key"`
+	// Text is for the ops say and send. To, Stream and Key are for the op send.
+	Text   string `json:"text"`
+	To     string `json:"to"`
+	Stream string `json:"stream"`
+	Key    string `json:"key"`
 	// Outcome and Message are for the op done.
 	Outcome string `json:"outcome"`
 	Message string `json:"message"`
@@ -248,7 +249,7 @@ func parse(line []byte) (req request, row journal.Row, err error) {
 	case journal.Say:
 		row.Text = req.Text
 	case journal.Send:
-		row.To, row.Key, row.Text = req.To, req.Key, req.Text
+		row.To, row.Stream, row.Key, row.Text = req.To, req.Stream, req.Key, req.Text
 	case journal.Observed:
 		row.Observation = req.Observation
 	case journal.Done:

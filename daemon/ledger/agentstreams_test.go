@@ -1,0 +1,103 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/store"
+)
+
+func stream(t *testing.T, f func() (Agent, error)) Agent {
+	t.Helper()
+	a, err := f()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestAMessageOnAStreamGoesToAllWhoHaveItOpen(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	family(t, l)
+	for _, id := range []string{"b", "c", "d"} {
+		spawn(t, l, agentOf(id, "", "s"))
+	}
+	for _, id := range []string{"a", "p", "b", "c", "c"} {
+		stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), id, "news") })
+	}
+	stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "d", "other") })
+	pausedBy(t, l, stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "c", "other") }), forIdle)
+	for range 2 {
+		if b := stream(t, func() (Agent, error) { return l.CloseStream(t.Context(), "b", "news") }); len(b.Streams) != 0 {
+			t.Errorf("after the close b has %v open", b.Streams)
+		}
+	}
+	stop()
+	l, _ = open(t, dir)
+	for range maxInbox {
+		send(t, l, "p", "", "x")
+	}
+	report(t, l, "a", Sent{Row: 1, Stream: "news", Key: "k", Text: "one"}, Sent{Row: 2, To: "c", Key: "k", Text: "two"},
+		Sent{Row: 3, Stream: "news", Key: "k", Text: "one"}, Sent{Row: 4, Stream: "empty", Text: "x"})
+	for id, want := range map[string][]string{"b": nil, "d": nil, "c": {"1 a one", "2 a two"}} {
+		if got := texts(t, l, id); !slices.Equal(got, want) {
+			t.Errorf("%s has %q; want %q", id, got, want)
+		}
+	}
+	if c, _ := l.Agent("c"); !c.Pause.Woken {
+		t.Error("the message woke nobody")
+	}
+	list, _, err := l.Messages(t.Context(), "a", 0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bodies []string
+	for _, m := range list {
+		bodies = append(bodies, m.GetBody())
+	}
+	full := `{"to":"p","stream":"news","key":"k","reason":"INBOX_FULL"}`
+	if want := []string{full, full, `{"stream":"empty","reason":"AGENT_NOT_FOUND"}`}; !slices.Equal(bodies, want) {
+		t.Errorf("the sender has %q; want %q", bodies, want)
+	}
+	c, _ := l.Agent("c")
+	emitAgent(t, l, c.Record, agent.Reaped("test"))
+	report(t, l, "a", Sent{Row: 5, Stream: "other", Text: "three"})
+	if got := texts(t, l, "d"); !slices.Equal(got, []string{"1 a three"}) {
+		t.Errorf("d has %q", got)
+	}
+}
+
+func TestASubscriptionCountsWithinItsBatch(t *testing.T) {
+	l := fresh(t)
+	family(t, l)
+	err := l.store.Update(t.Context(), func(tx *store.Tx) error {
+		for _, id := range []string{"p", "a"} {
+			if _, err := l.withinAgent(tx, id, func(at *agentTxn) error { return at.openStream(id, "news") }); err != nil {
+				return err
+			}
+		}
+		_, err := l.withinAgent(tx, "a", func(at *agentTxn) error { return at.append("a", agent.StreamClosed("news")) })
+		if got := l.subscribers(tx, "news"); !slices.Equal(got, []string{"p"}) {
+			t.Errorf("before the commit the subscribers are %v", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAgentHasABoundedNumberOfStreams(t *testing.T) {
+	l := fresh(t)
+	family(t, l)
+	for i := range agent.MaxStreams {
+		stream(t, func() (Agent, error) { return l.OpenStream(t.Context(), "a", fmt.Sprint("s", i)) })
+	}
+	_, err := l.OpenStream(t.Context(), "a", "one-too-many")
+	wantReason(t, err, agboxv1.ErrorReason_AGENT_LIMIT)
+}
