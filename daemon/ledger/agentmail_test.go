@@ -120,9 +120,9 @@ func TestAMessageWakesOnlyAnIdleAgent(t *testing.T) {
 		t.Run(agboxv1.PauseReason(reason).String(), func(t *testing.T) {
 			l := fresh(t)
 			var woken []string
-			l.NotifyAgents(func(id string) { woken = append(woken, id) })
 			ready(t, l, "s")
 			pausedBy(t, l, spawn(t, l, agentOf("a", "", "s")), agboxv1.PauseReason(reason))
+			l.NotifyAgents(func(id string) { woken = append(woken, id) })
 			send(t, l, "a", "", "one")
 			send(t, l, "a", "", "two")
 			a, _ := l.Agent("a")

@@ -39,8 +39,8 @@ type spawnOverlay struct{}
 
 // updateAgent runs fn with the agent at its point of the write order, and returns the
 // agent after the commit. What follows is committed with it: for the breaker of its class,
-// for those that want leases it no longer has, and the wake of an agent that becomes IDLE
-// with unread messages.
+// for those that want leases it no longer has, for its parent, and the wake of an agent that
+// becomes IDLE with unread messages.
 func (l *Ledger) updateAgent(ctx context.Context, id string, fn func(*agentTxn) error) (Agent, error) {
 	return l.updateReports(ctx, id, Reports{}, fn)
 }
@@ -64,8 +64,8 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 			return err
 		}
 		after = l.agentIn(tx, id)
-		if after.Over() && !before.Over() {
-			l.stir(tx, after.Parent) // it may wait for this
+		if err := l.tellKin(tx, before, after); err != nil {
+			return err
 		}
 		return l.tellBreaker(tx, before, after)
 	})

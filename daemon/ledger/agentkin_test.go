@@ -1,0 +1,118 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/machine/agent"
+)
+
+// messages returns the inbox of an agent.
+func messages(t *testing.T, l *Ledger, id string) []*agboxv1.AgentMessage {
+	t.Helper()
+	list, _, err := l.Messages(t.Context(), id, 0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestTheEndOfAChildIsToldToItsParentOnce(t *testing.T) {
+	dir := t.TempDir()
+	l, stop := open(t, dir)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("a", "", "s"))
+	n := child("b", "a")
+	n.Name, n.Spec.Title = "worker", "Fix it"
+	b := spawn(t, l, n)
+	end(t, l, "b", agent.Failed)
+	emitAgent(t, l, b.Record, agent.Reaped("decided before the end"))
+	stop()
+	l, _ = open(t, dir)
+	got := messages(t, l, "a")
+	if len(got) != 1 {
+		t.Fatalf("the parent was told %v", got)
+	}
+	m, now := got[0], &kinNews{}
+	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_CHILD || m.GetFrom() != "b" || m.GetText() != "[SIGCHLD] worker is FAILED. test" {
+		t.Errorf("the message is %v", m)
+	}
+	if err := json.Unmarshal([]byte(m.GetBody()), now); err != nil || *now != (kinNews{Agent: "b", Name: "worker", Title: "Fix it", State: "FAILED", Message: "test"}) {
+		t.Errorf("its body is %+v, %v", now, err)
+	}
+	end(t, l, "a", agent.Completed)
+	if got := texts(t, l, agent.Init); !slices.Equal(got, []string{"1 a [SIGCHLD] a is COMPLETED. test"}) {
+		t.Errorf("init was told %q", got)
+	}
+}
+
+func TestAnAdoptionIsToldToTheNewParentOnce(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	spawn(t, l, agentOf("a", "", "s"))
+	spawn(t, l, child("b", "a"))
+	spawn(t, l, child("c", "b"))
+	spawn(t, l, child("d", "b"))
+	end(t, l, "b", agent.Failed)
+	c, _ := l.Agent("c")
+	for range 2 {
+		emitAgent(t, l, c.Record, next(l, "c").Event)
+	}
+	end(t, l, "d", agent.Completed) // before its round
+	want := []string{
+		"1 b [SIGCHLD] b is FAILED. test",
+		"2 c [ADOPTED] c is your child now: its parent b has ended. It is PENDING.",
+		"3 d [ADOPTED] d is your child now: its parent b has ended. It is COMPLETED.",
+		"4 d [SIGCHLD] d is COMPLETED. test",
+	}
+	if got := texts(t, l, "a"); !slices.Equal(got, want) {
+		t.Errorf("the ancestor was told\n%s", strings.Join(got, "\n"))
+	}
+	if kind := messages(t, l, "a")[1].GetKind(); kind != agboxv1.MessageKind_MESSAGE_KIND_ADOPTED {
+		t.Errorf("an adoption is told as %v", kind)
+	}
+}
+
+func TestAnIdleChildIsToldToItsParent(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	pausedBy(t, l, spawn(t, l, agentOf("a", "", "s")), forIdle)
+	b := pausedBy(t, l, spawn(t, l, child("b", "a")), forIdle)
+	if got := texts(t, l, "a"); !slices.Equal(got, []string{"1 b [SIGCHLD] b is IDLE."}) {
+		t.Errorf("the parent was told %q", got)
+	}
+	if a, _ := l.Agent("a"); !a.Pause.Woken {
+		t.Error("the parent, which is IDLE too, is not woken")
+	}
+	send(t, l, "b", "", "work")
+	b, _ = l.Agent("b")
+	pausedBy(t, l, b, forIdle) // with a message that it has not read
+	if got := texts(t, l, "a"); len(got) != 1 {
+		t.Errorf("the parent was told of a pause that ended at once: %q", got)
+	}
+}
+
+func TestTheInboxOfTheRootIsBounded(t *testing.T) {
+	l := fresh(t)
+	ready(t, l, "s")
+	if _, err := l.SendMessage(t.Context(), "x", agent.Init, "", "kept"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range keptByRoot + 2 {
+		id := fmt.Sprint("a", i)
+		spawn(t, l, agentOf(id, "", "s"))
+		end(t, l, id, agent.Completed)
+	}
+	got := texts(t, l, agent.Init)
+	if len(got) != keptByRoot+1 || l.Unread(agent.Init) != len(got) {
+		t.Fatalf("init has %d messages, of which %d are counted", len(got), l.Unread(agent.Init))
+	}
+	if got[0] != "1 x kept" || !strings.Contains(got[1], "a2 is COMPLETED") {
+		t.Errorf("its oldest messages are %q", got[:2])
+	}
+}
