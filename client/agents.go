@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"iter"
 
 	"google.golang.org/grpc"
@@ -58,7 +57,12 @@ func (c *Client) ListAgents(ctx context.Context, in *agboxv1.ListAgentsRequest) 
 // KillAgent ends an agent. It returns when the request is recorded; WaitAgent waits until
 // it is done.
 func (c *Client) KillAgent(ctx context.Context, agent string, mode agboxv1.KillMode) (*agboxv1.Agent, error) {
-	in := &agboxv1.KillAgentRequest{AgentId: agent, Mode: mode}
+	return c.KillAgentAs(ctx, &agboxv1.KillAgentRequest{AgentId: agent, Mode: mode})
+}
+
+// KillAgentAs is KillAgent with all fields of the request, which say for example what becomes
+// of the children.
+func (c *Client) KillAgentAs(ctx context.Context, in *agboxv1.KillAgentRequest) (*agboxv1.Agent, error) {
 	out, err := unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.KillAgent), in, idempotent)
 	return out.GetAgent(), err
 }
@@ -89,16 +93,7 @@ func (c *Client) DecideAgent(ctx context.Context, agent string, verdict agboxv1.
 
 // DeleteAgent removes an agent that has ended.
 func (c *Client) DeleteAgent(ctx context.Context, agent string) error {
-	// The call is repeated with the id: the name may be another agent's by then.
-	a, err := c.GetAgent(ctx, agent)
-	if err != nil {
-		return err
-	}
-	_, err = unary(ctx, c, agentMethod(c, agboxv1.AgentServiceClient.DeleteAgent), &agboxv1.DeleteAgentRequest{AgentId: a.GetAgentId()}, idempotent)
-	if errors.Is(err, ErrNotFound) {
-		return nil // removed since; possibly by a call whose answer was lost
-	}
-	return err
+	return c.deleteAgent(ctx, agent, false)
 }
 
 // ListCheckpoints returns the checkpoints of an agent that are kept, oldest first.

@@ -33,7 +33,7 @@ docs/agents.md explains the rules.`,
 	}
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
-		a.agentSpawnCommand(), a.agentListCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
+		a.agentSpawnCommand(), a.agentListCommand(), a.agentTreeCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
 		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentCheckpointsCommand(), a.agentHoldCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 		a.agentPauseCommand(), a.agentApproveCommand(), a.agentDenyCommand(),
 	} {
@@ -48,6 +48,7 @@ type agentSpawnOptions struct {
 	specOptions
 	id, in, class, title, model, ready, onLoss string
 	work, from                                 string
+	after                                      []string
 	// ofSandbox are the flags about a new sandbox.
 	ofSandbox        []*pflag.Flag
 	envs             []string
@@ -104,6 +105,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.id, "id", "", "`ID` of the agent; with it, the command can be repeated safely")
 	f.StringVar(&o.in, "in", "", "run in this existing `SANDBOX`")
 	f.StringVar(&o.from, "from", "", "begin with a checkpoint of another agent: `AGENT[@NUMBER]`, by default its newest one")
+	f.StringArrayVar(&o.after, "after", nil, "begin once `AGENT` is COMPLETED (repeatable)")
 	f.StringVar(&o.class, "class", "", "`CLASS` of the agent")
 	f.StringVar(&o.title, "title", "", "`TEXT` that says what it works on")
 	f.StringVar(&o.model, "model", "", "`MODEL`, handed over as AGBOX_MODEL")
@@ -198,7 +200,7 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 	if err != nil {
 		return nil, err
 	}
-	spec := &agboxv1.AgentSpec{Name: name, Class: o.class, Title: o.title, Command: command, Model: o.model, Envs: envs, Work: work}
+	spec := &agboxv1.AgentSpec{Name: name, Class: o.class, Title: o.title, Command: command, Model: o.model, Envs: envs, Work: work, After: o.after}
 	if spec.Ready, err = word[agboxv1.AgentReady]("ready", o.ready, "AGENT_READY_", agboxv1.AgentReady_value); err != nil {
 		return nil, err
 	}

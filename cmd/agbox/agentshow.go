@@ -31,6 +31,7 @@ func (a *app) agentListCommand() *cobra.Command {
 	f.BoolVarP(&o.request.All, "all", "a", false, "list agents that have ended too")
 	f.StringVar(&o.request.SandboxId, "sandbox", "", "only agents in `SANDBOX`")
 	f.StringVar(&o.request.Class, "class", "", "only agents of `CLASS`")
+	f.StringVar(&o.request.Parent, "parent", "", "only children of `AGENT`")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")
 	addFormat(cmd, &o.format)
 	return cmd
@@ -237,56 +238,5 @@ begins, and the sandbox is started for it; with --reap the agents are ABORTED.`,
 	})
 	cmd.Flags().BoolVar(&revive, "revive", false, "go on in a new incarnation")
 	cmd.Flags().BoolVar(&reap, "reap", false, "end the agents")
-	return cmd
-}
-
-func (a *app) agentKillCommand() *cobra.Command {
-	var now bool
-	cmd := &cobra.Command{
-		Use:   "kill AGENT... [flags]",
-		Short: "End agents",
-		Long: `End agents: SIGTERM goes to the process group of the program and, 5 seconds later,
-SIGKILL to every process that it has started. No further incarnation is begun.`,
-		Args: arguments(1, -1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			mode := agboxv1.KillMode_KILL_MODE_TERMINATE
-			if now {
-				mode = agboxv1.KillMode_KILL_MODE_NOW
-			}
-			return a.each(ctx, args, func(ref string) error {
-				g, err := c.KillAgent(ctx, ref, mode)
-				if err == nil {
-					_, err = c.WaitAgent(ctx, g.GetAgentId())
-				}
-				return err
-			})
-		}),
-	}
-	cmd.Flags().BoolVar(&now, "now", false, "send SIGKILL at once")
-	return cmd
-}
-
-func (a *app) agentRemoveCommand() *cobra.Command {
-	var force bool
-	cmd := &cobra.Command{
-		Use:   "rm AGENT... [flags]",
-		Short: "Remove agents that have ended, with the sandboxes that were made for them",
-		Args:  arguments(1, -1, "an AGENT"),
-		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.each(ctx, args, func(ref string) error {
-				g, err := c.GetAgent(ctx, ref)
-				if err == nil && force && g.GetEndedAt() == nil {
-					if _, err = c.KillAgent(ctx, g.GetAgentId(), agboxv1.KillMode_KILL_MODE_TERMINATE); err == nil {
-						_, err = c.WaitAgent(ctx, g.GetAgentId())
-					}
-				}
-				if err == nil {
-					err = c.DeleteAgent(ctx, g.GetAgentId())
-				}
-				return err
-			})
-		}),
-	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "end an agent first that has not ended")
 	return cmd
 }

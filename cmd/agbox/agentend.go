@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agbox/agbox/client"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// agentKillOptions say how agents are ended.
+type agentKillOptions struct {
+	now, cascade, noCascade bool
+}
+
+func (a *app) agentKillCommand() *cobra.Command {
+	var o agentKillOptions
+	cmd := &cobra.Command{
+		Use:   "kill AGENT... [flags]",
+		Short: "End agents",
+		Long: `End agents: SIGTERM goes to the process group of the program and, 5 seconds later,
+SIGKILL to every process that it has started. No further incarnation is begun. The
+children of an agent are adopted by its nearest ancestor that has not ended.`,
+		Args: arguments(1, -1, "an AGENT"),
+	}
+	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		if o.cascade && o.noCascade {
+			return usagef("%s takes either --cascade or --no-cascade.", cmd.CommandPath())
+		}
+		return a.each(ctx, args, func(ref string) error { return o.kill(ctx, c, ref) })
+	})
+	cmd.Flags().BoolVar(&o.now, "now", false, "send SIGKILL at once")
+	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "end all descendants too")
+	cmd.Flags().BoolVar(&o.noCascade, "no-cascade", false, "end no descendant")
+	return cmd
+}
+
+// kill ends an agent, with its descendants if that is asked for, and waits until all of them
+// have ended.
+func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, ref string) error {
+	req := &agboxv1.KillAgentRequest{AgentId: ref, Mode: agboxv1.KillMode_KILL_MODE_TERMINATE}
+	if o.now {
+		req.Mode = agboxv1.KillMode_KILL_MODE_NOW
+	}
+	switch {
+	case o.cascade:
+		req.Cascade = agboxv1.KillCascade_KILL_CASCADE_TREE
+	case o.noCascade:
+		req.Cascade = agboxv1.KillCascade_KILL_CASCADE_NONE
+	}
+	var tree []*agboxv1.Agent
+	if o.cascade { // before some of them are adopted
+		list, err := c.AgentTree(ctx, ref)
+		if err != nil {
+			return err
+		}
+		tree = list
+	}
+	g, err := c.KillAgentAs(ctx, req)
+	if err != nil {
+		return err
+	}
+	if !o.cascade {
+		tree = append(tree, g)
+	}
+	for _, g := range tree {
+		if _, err := c.WaitAgent(ctx, g.GetAgentId()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) agentRemoveCommand() *cobra.Command {
+	var force, cascade bool
+	cmd := &cobra.Command{
+		Use:   "rm AGENT... [flags]",
+		Short: "Remove agents that have ended, with the sandboxes that were made for them",
+		Long: `Remove agents that have ended, with the sandboxes that were made for them. An agent
+that has children is refused: they are removed before it, or with --cascade.`,
+		Args: arguments(1, -1, "an AGENT"),
+		RunE: a.with(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.each(ctx, args, func(ref string) error {
+				g, err := c.GetAgent(ctx, ref)
+				if err != nil {
+					return err
+				}
+				if force && (g.GetEndedAt() == nil || cascade) {
+					kill := agentKillOptions{cascade: cascade}
+					if err := kill.kill(ctx, c, g.GetAgentId()); err != nil {
+						return err
+					}
+				}
+				if cascade {
+					return c.DeleteAgentTree(ctx, g.GetAgentId())
+				}
+				return c.DeleteAgent(ctx, g.GetAgentId())
+			})
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "end an agent first that has not ended")
+	cmd.Flags().BoolVar(&cascade, "cascade", false, "remove its descendants too")
+	return cmd
+}
