@@ -82,7 +82,7 @@ func TestAnIdleChildIsToldToItsParent(t *testing.T) {
 	l := fresh(t)
 	ready(t, l, "s")
 	pausedBy(t, l, spawn(t, l, agentOf("a", "", "s")), forIdle)
-	b := pausedBy(t, l, spawn(t, l, child("b", "a")), forIdle)
+	pausedBy(t, l, spawn(t, l, child("b", "a")), forIdle)
 	if got := texts(t, l, "a"); !slices.Equal(got, []string{"1 b [SIGCHLD] b is IDLE."}) {
 		t.Errorf("the parent was told %q", got)
 	}
@@ -90,7 +90,7 @@ func TestAnIdleChildIsToldToItsParent(t *testing.T) {
 		t.Error("the parent, which is IDLE too, is not woken")
 	}
 	send(t, l, "b", "", "work")
-	b, _ = l.Agent("b")
+	b, _ := l.Agent("b")
 	pausedBy(t, l, b, forIdle) // with a message that it has not read
 	if got := texts(t, l, "a"); len(got) != 1 {
 		t.Errorf("the parent was told of a pause that ended at once: %q", got)

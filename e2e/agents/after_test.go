@@ -9,20 +9,20 @@ import (
 	"github.com/agbox/agbox/e2e/internal/harness"
 )
 
-// diary is a script that notes its agent in a file of the host and then does more.
-const diary = `echo "$AGBOX_AGENT" >> /var/log/agents-sandbox/diary; `
+// noting is a script that notes its agent in a file of the host and then does more.
+const noting = `echo "$AGBOX_AGENT" >> /var/log/agents-sandbox/diary; `
 
 func TestFollowersAreBegunOnceThroughKillsOfTheDaemon(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	box := in.Create(t, "demo", harness.ImageBusybox)
 	gate := filepath.Join(in.Home, "data", "exec-logs", box, "go")
-	spawn(t, in, diary+`until [ -e /var/log/agents-sandbox/go ]; do sleep 0.02; done`, "top", "--in", "demo")
-	spawn(t, in, diary, "left", "--in", "demo", "--after", "top")
-	spawn(t, in, diary+"agbox-agent done fail", "broken", "--in", "demo", "--after", "top")
-	spawn(t, in, diary, "right", "--in", "demo", "--after", "top")
-	spawn(t, in, diary, "bottom", "--in", "demo", "--after", "left", "--after", "right")
-	spawn(t, in, diary, "never", "--in", "demo", "--after", "left", "--after", "broken")
+	spawn(t, in, noting+`until [ -e /var/log/agents-sandbox/go ]; do sleep 0.02; done`, "top", "--in", "demo")
+	spawn(t, in, noting, "left", "--in", "demo", "--after", "top")
+	spawn(t, in, noting+"agbox-agent done fail", "broken", "--in", "demo", "--after", "top")
+	spawn(t, in, noting, "right", "--in", "demo", "--after", "top")
+	spawn(t, in, noting, "bottom", "--in", "demo", "--after", "left", "--after", "right")
+	spawn(t, in, noting, "never", "--in", "demo", "--after", "left", "--after", "broken")
 	running(t, in, "top", 1)
 	if out := in.Must(t, "agent", "ls"); !strings.Contains(out, "It follows left, right.") {
 		t.Errorf("agent ls does not say whom an agent follows:\n%s", out)
@@ -35,6 +35,7 @@ func TestFollowersAreBegunOnceThroughKillsOfTheDaemon(t *testing.T) {
 		in.Must(t, "agent", "ls")
 		in.KillDaemon(t)
 	}
+	in.Must(t, "agent", "ls")
 	for _, name := range []string{"top", "left", "right", "bottom"} {
 		await(t, in, name, "COMPLETED")
 		wantHistory(t, in, name, "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED EXITED, ENDED")

@@ -76,5 +76,5 @@ func stopsWith(r Record, kin Kin) bool {
 	case agboxv1.KillCascade_KILL_CASCADE_NONE:
 		return false
 	}
-	return kin.ParentKill != nil && r.HeldOnlyBy(r.Parent)
+	return kin.ParentOver && kin.ParentKill != nil && r.HeldOnlyBy(r.Parent)
 }

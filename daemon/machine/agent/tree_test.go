@@ -31,6 +31,11 @@ func (h *history) over(state agboxv1.AgentState) *history {
 	return h.endWith(&agboxv1.IncarnationEnd{Kind: exited}).add(ended(state, &agboxv1.AgentDone{}))
 }
 
+// heldByParent has the parent as its only holder.
+func heldByParent(h *history) {
+	h.r.Held, h.r.Holders = true, []Holder{{ID: AgentHolder("parent")}}
+}
+
 func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -43,6 +48,10 @@ func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 		{"parent crashed", working(t).over(DeadLetter).r, nil, "AGENT_REPARENTED"},
 		{"parent removed", Record{}, nil, "AGENT_REPARENTED"},
 		{"parent is killed", working(t).killWith(byHold).r, nil, "rest"},
+		{"parent is killed and holds it alone", working(t).killWith(byHold).r, heldByParent, "rest"},
+		{"parent was killed and held it alone", working(t).killWith(byHold).over(Aborted).r, heldByParent, "AGENT_KILL_REQUESTED"},
+		{"parent was killed and held it alone, without its tree", working(t).killWith(noCascade).over(Aborted).r, heldByParent, "AGENT_REPARENTED"},
+		{"parent crashed and held it alone", working(t).over(DeadLetter).r, heldByParent, "AGENT_REPARENTED"},
 		{"parent was killed", working(t).killWith(byHold).over(Aborted).r, nil, "AGENT_REPARENTED"},
 		{"parent is killed with its tree", working(t).killWith(wholeTree).r, nil, "AGENT_KILL_REQUESTED"},
 		{"parent was killed with its tree", working(t).killWith(wholeTree).over(Aborted).r, nil, "AGENT_KILL_REQUESTED"},
@@ -70,8 +79,8 @@ func TestWhatBecomesOfTheChildrenOfAnAgent(t *testing.T) {
 			switch {
 			case step.Event.GetReparent() != nil && h.r.Parent != "grandparent":
 				t.Errorf("its parent is %s", h.r.Parent)
-			case step.Event.GetKill() != nil && h.r.Kill.GetCascade() != wholeTree:
-				t.Errorf("its own children are not ended: %v", h.r.Kill)
+			case step.Event.GetKill() != nil && h.r.Kill.GetCascade() != row.parent.Kill.GetCascade():
+				t.Errorf("for its own children holds something else: %v", h.r.Kill)
 			case step.Event.GetKill() != nil && h.r.Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW:
 				t.Errorf("it is ended otherwise than its parent: %v", h.r.Kill)
 			}
