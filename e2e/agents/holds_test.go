@@ -160,3 +160,72 @@ func TestTheHoldsOfTheDocumentation(t *testing.T) {
 	}
 	in.Agbox(t, "agent", "spawn", "--hold", "--attach", "--in", "demo", "--", "true").Want(t, 2)
 }
+
+// TestWhatBecomesOfChildrenOfAnEndedAgent is the table of what follows for a child from how its
+// parent ended.
+func TestWhatBecomesOfChildrenOfAnEndedAgent(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	parents := map[string]struct {
+		end  func(id string)
+		word string
+		// only is what becomes of a child that only its parent holds.
+		only string
+	}{
+		"ended": {func(id string) {
+			if err := os.WriteFile(filepath.Join(in.Home, "data", "exec-logs", box, "done-"+id), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "COMPLETED", "EXECUTING"},
+		"crashed": {func(id string) {
+			if err := os.WriteFile(filepath.Join(in.Home, "data", "exec-logs", box, "crash-"+id), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "DEAD_LETTER", "EXECUTING"},
+		"killed": {func(id string) { in.Must(t, "agent", "kill", "--now", id) }, "ABORTED", "ABORTED"},
+	}
+	for name, row := range parents {
+		id := spawn(t, in, `cd /var/log/agents-sandbox
+			agbox-agent spawn --class worker --name `+name+`-held --lifetime held -- sleep 1000 || exit 90
+			agbox-agent spawn --class worker --name `+name+`-shared --lifetime held -- sleep 1000 || exit 90
+			agbox-agent spawn --class worker --name `+name+`-detached -- sleep 1000 || exit 90
+			touch up-$AGBOX_AGENT_ID
+			while :; do [ ! -e done-$AGBOX_AGENT_ID ] || { agbox-agent done complete; exit 0; }; [ ! -e crash-$AGBOX_AGENT_ID ] || exit 9; sleep 0.02; done`,
+			name, "--in", "demo", "--may-spawn", "worker", "--attempts", "1")
+		for _, child := range []string{"held", "shared", "detached"} {
+			running(t, in, awaitNamed(t, in, name+"-"+child), 1)
+		}
+		holder := hold(t, in, name+"-shared")
+		row.end(id)
+		await(t, in, id, row.word)
+		shared := "EXECUTING"
+		if name == "cascade" {
+			shared = "ABORTED"
+		}
+		for child, want := range map[string]string{"held": row.only, "shared": shared, "detached": shared} {
+			ref := name + "-" + child
+			until(t, in, ref, ref+" is "+want, func(a *agboxv1.Agent) bool {
+				return a.GetWord() == want && (want == "ABORTED" || a.GetParent() == "init")
+			})
+		}
+		if shared == "EXECUTING" {
+			holder.Signal(t, syscall.SIGINT)
+		}
+		holder.Wait(t)
+		for _, child := range []string{"held", "shared", "detached"} {
+			in.Must(t, "agent", "kill", "--now", name+"-"+child)
+		}
+	}
+}
+
+// awaitNamed returns the id of an agent when there is one with that name.
+func awaitNamed(t *testing.T, in *harness.Install, name string) (id string) {
+	t.Helper()
+	harness.Eventually(t, "there is "+name, func() bool {
+		a, err := in.Client(t).GetAgent(harness.Bounded(t), name)
+		id = a.GetAgentId()
+		return err == nil
+	})
+	return id
+}
