@@ -58,6 +58,7 @@ type agentSpawnOptions struct {
 	window, cooldown time.Duration
 	attach, hold     bool
 	maySpawn         []string
+	stack            string
 }
 
 func (a *app) agentSpawnCommand() *cobra.Command {
@@ -112,6 +113,7 @@ DEAD_LETTER.`,
 	f.StringVar(&o.work, "work", "", "`FILE` that says what to do, at most 64 KiB; the program finds a copy at the path in AGBOX_WORK")
 	f.StringVar(&o.ready, "ready", "", "`WHEN` the program counts as working: start (the default), report or probe")
 	f.StringVar(&o.onLoss, "on-loss", "", "`WHAT` to do if its sandbox is lost: revive (the default), reap or ask")
+	f.StringVar(&o.stack, "stack", "", "make the agent and its descendants the stack `NAME`, which only it and its parent reach across")
 	f.StringSliceVar(&o.maySpawn, "may-spawn", nil, "allow the program to spawn agents of this `CLASS` in its sandbox (repeatable)")
 	f.StringArrayVar(&o.envs, "agent-env", nil, "`NAME=VALUE` for the agent's program (repeatable)")
 	f.Uint32Var(&o.attempts, "attempts", 0, "end the agent at crash number `N` (default 5)")
@@ -212,6 +214,9 @@ func (o *agentSpawnOptions) agentSpec(name string, command []string) (*agboxv1.A
 		for _, d := range o.delays {
 			spec.Retry.Delays = append(spec.Retry.Delays, durationpb.New(d))
 		}
+	}
+	if o.stack != "" {
+		spec.Stack = &agboxv1.AgentStack{Name: o.stack}
 	}
 	if len(o.maySpawn) > 0 {
 		spec.MaySpawn = &agboxv1.AgentMaySpawn{Classes: o.maySpawn}

@@ -30,6 +30,7 @@ func (a *app) agentListCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVarP(&o.request.All, "all", "a", false, "list agents that have ended too")
 	f.StringVar(&o.request.SandboxId, "sandbox", "", "only agents in `SANDBOX`")
+	f.StringVar(&o.request.Stack, "stack", "", "only agents in the stack `NAME`")
 	f.StringVar(&o.request.Class, "class", "", "only agents of `CLASS`")
 	f.StringVar(&o.request.Parent, "parent", "", "only children of `AGENT`")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only")

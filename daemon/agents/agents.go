@@ -101,6 +101,9 @@ func environment(a ledger.Agent) map[string]string {
 		"AGBOX_CLASS":       a.Class,
 		"AGBOX_PARENT":      a.Parent,
 	}
+	if a.Stack != "" {
+		env["AGBOX_STACK"] = a.Stack
+	}
 	if model := a.Spec.GetModel(); model != "" {
 		env["AGBOX_MODEL"] = model
 	}

@@ -52,6 +52,16 @@ type spawnFields struct {
 	// After has ids or names of agents below the parent that must be COMPLETED before.
 	After  []string     `json:"after"`
 	Budget *budgetField `json:"budget"`
+	// Stack makes the child the root of a stack.
+	Stack *stackField `json:"stack"`
+}
+
+type stackField struct {
+	Name         string `json:"name"`
+	Agents       uint32 `json:"agents"`
+	InboxBytes   uint64 `json:"inbox_bytes"`
+	JournalBytes uint64 `json:"journal_bytes"`
+	CostUSD      string `json:"cost_usd"`
 }
 
 type budgetField struct {
@@ -125,7 +135,7 @@ func spawnFieldsOf(a ledger.Agent, q request) (f spawnFields, err error) {
 	if err := q.decode(&all); err != nil {
 		return f, err
 	}
-	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "budget"}
+	allowed := []string{"key", "name", "class", "title", "command", "model", "envs", "work", "ready", "lifetime", "after", "stack", "budget"}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if !slices.Contains(allowed, name) {
 			return f, fault.New(errdefs.ErrPermissionDenied, agboxv1.ErrorReason_SPAWN_NOT_ALLOWED,
@@ -193,6 +203,9 @@ func specOfChild(a ledger.Agent, rules agent.SpawnRules, f spawnFields) *agboxv1
 	if spec.Model == "" {
 		spec.Model = p.GetModel()
 	}
+	if s := f.Stack; s != nil {
+		spec.Stack = &agboxv1.AgentStack{Name: s.Name, Agents: s.Agents, InboxBytes: s.InboxBytes, JournalBytes: s.JournalBytes, CostUsd: s.CostUSD}
+	}
 	if f.Lifetime != "" {
 		spec.Lifetime = lifetimes[f.Lifetime]
 	}
@@ -223,6 +236,9 @@ func (r *Runner) admitChild(a ledger.Agent, n ledger.NewAgent, f spawnFields) (*
 		used = append(used, c.Consumed())
 	}
 	budget, problem := agent.ChildBudget(agent.RulesOf(a.Spec).Budget, used, spec.GetBudget())
+	if left, bounded := r.ledger.StackMoney(a); bounded && problem == "" {
+		budget, problem = agent.CapCost(budget, left, spec.GetBudget())
+	}
 	if problem != "" {
 		return nil, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_BUDGET_EXHAUSTED, "Of the budget of agent %s, %s", a.ID, problem).With("agent_id", a.ID)
 	}

@@ -46,7 +46,8 @@ func (r *Runner) wait(_ context.Context, a ledger.Agent, q request) (any, bool, 
 	return map[string]any{"children": list}, false, nil
 }
 
-// descendant finds an agent below another one by its id or name. Of several with a name, the
+// descendant finds an agent below another one by its id or name. Of another stack it finds only
+// the root. Of several with a name, the
 // one that has not ended is meant, else the newest.
 func (r *Runner) descendant(a ledger.Agent, ref string) (ledger.Agent, error) {
 	var named []ledger.Agent
@@ -63,7 +64,9 @@ func (r *Runner) descendant(a ledger.Agent, ref string) (ledger.Agent, error) {
 			named = append(named, c)
 		}
 		seen[c.ID] = true
-		below = append(below, r.ledger.Children(c.ID)...)
+		if c.StackRoot() == a.StackRoot() {
+			below = append(below, r.ledger.Children(c.ID)...)
+		}
 	}
 	if i := slices.IndexFunc(named, func(c ledger.Agent) bool { return !c.Over() }); i >= 0 {
 		return named[i], nil

@@ -53,6 +53,9 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 	if err := box.admit(to, m); err != nil {
 		return err
 	}
+	if err := l.hasInboxRoom(tx, a, m); err != nil {
+		return err
+	}
 	m.At = timestamppb.New(l.now())
 	if err := tx.PutMessage(to, m); err != nil {
 		return err

@@ -71,7 +71,11 @@ func (l *Ledger) postOne(tx *store.Tx, sender Agent, s Sent, known map[string]st
 		known[s.To] = to
 	}
 	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, Key: s.Key, Text: s.Text}
-	if err := l.deliver(tx, to, m); err != nil {
+	err := l.mayReach(tx, sender, to)
+	if err == nil {
+		err = l.deliver(tx, to, m)
+	}
+	if err != nil {
 		return l.bounce(tx, sender, s, err)
 	}
 	return nil

@@ -79,12 +79,15 @@ func (l *Ledger) subscribers(tx *store.Tx, stream string) []string {
 	})
 }
 
-// fanOut delivers a message on a stream to all who have it open, but not to its sender. A
+// fanOut delivers a message on a stream to all in the stack of its sender who have it open, but
+// not to the sender. A
 // recipient without room does not keep it from the others.
 func (l *Ledger) fanOut(tx *store.Tx, sender Agent, s Sent) error {
-	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool { return id == sender.ID })
+	recipients := slices.DeleteFunc(l.subscribers(tx, s.Stream), func(id string) bool {
+		return id == sender.ID || l.agentIn(tx, id).StackRoot() != sender.StackRoot()
+	})
 	if len(recipients) == 0 {
-		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent has the stream %s open.", s.Stream))
+		return l.bounce(tx, sender, s, fault.New(errdefs.ErrNotFound, agboxv1.ErrorReason_AGENT_NOT_FOUND, "No other agent in its stack has the stream %s open.", s.Stream))
 	}
 	m := &agboxv1.AgentMessage{Kind: agboxv1.MessageKind_MESSAGE_KIND_TEXT, From: sender.ID, Key: s.Key, Stream: s.Stream, Text: s.Text}
 	for _, to := range recipients {

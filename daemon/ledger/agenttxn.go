@@ -176,6 +176,9 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err := errors.Join(t.mayspawn(n), t.mayHaveChild(n)); err != nil {
 			return err
 		}
+		if err := t.mayJoinStacks(n); err != nil {
+			return err
+		}
 		if err := t.place(n, nonce, shown); err != nil {
 			return err
 		}
@@ -195,6 +198,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 		if err != nil {
 			return err
 		}
+		stack, roots := t.stackOf(n)
 		err = t.append(n.ID, &agboxv1.AgentEvent{
 			Type: agboxv1.AgentEventType_AGENT_SPAWNED,
 			Details: &agboxv1.AgentEvent_Spawned{Spawned: &agboxv1.AgentSpawned{
@@ -203,6 +207,7 @@ func (l *Ledger) SpawnAgent(ctx context.Context, n NewAgent) (Agent, error) {
 				After:    after,
 				Lifetime: n.Spec.GetLifetime(),
 				Depth:    t.l.agentIn(t.tx, n.Parent).Depth + 1,
+				Stack:    stack, StackRoots: roots,
 			}},
 		})
 		if err == nil && n.Holder != "" {

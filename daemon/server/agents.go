@@ -175,7 +175,7 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 	}
 	resp := new(agboxv1.ListAgentsResponse)
 	for _, a := range s.ledger.Agents(func(a ledger.Agent) bool {
-		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass()) &&
+		return (req.GetAll() || !a.Over() && a.ID != agent.Init) && (in == "" || a.SandboxID == in) && (req.GetClass() == "" || a.Class == req.GetClass()) && (req.GetStack() == "" || s.ledger.InStack(a, req.GetStack())) &&
 			(parent == "" || a.Parent == parent)
 	}) {
 		resp.Agents = append(resp.Agents, s.view(a))
@@ -279,7 +279,7 @@ func openBreakers(root agent.Record) string {
 func (s *agentCalls) view(a ledger.Agent) *agboxv1.Agent {
 	view := &agboxv1.Agent{
 		AgentId: a.ID, Name: a.Name, Class: a.Class, Title: a.Spec.GetTitle(), Parent: a.Parent, State: a.State,
-		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Incarnation: a.Incarnations,
+		Word: a.Word(), Message: a.Done.GetMessage(), SandboxId: a.SandboxID, Owned: a.Owned, Stack: a.Stack, Incarnation: a.Incarnations,
 		ExecId: agent.ExecID(a.ID, a.Incarnations), Running: a.Incarnation != nil, Crashes: a.Crashes,
 		CreatedAt: timestamppb.New(a.CreatedAt), StateChangedAt: timestamppb.New(a.StateChangedAt),
 		Progress: a.Progress, Checkpoint: a.Checkpoint(), Liveness: a.Liveness, Context: a.Context,

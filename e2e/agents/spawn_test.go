@@ -52,3 +52,19 @@ func TestASandboxStaysForChildren(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAStackIsAWorldOfItsOwn(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	id := spawn(t, in, `agbox-agent spawn --class worker --name lead --stack team -- sh -c '
+			[ $AGBOX_STACK = team ] && agbox-agent send stranger hello && agbox-agent send parent hello &&
+			agbox-agent recv | grep -q STACK_BORDER && agbox-agent done complete' || exit 90
+		agbox-agent wait; agbox-agent done complete`, "boss", "--in", "demo", "--may-spawn", "worker")
+	in.Must(t, "agent", "spawn", "stranger", "--in", "demo", "--", "sleep", "1000")
+	await(t, in, id, "COMPLETED")
+	await(t, in, "lead", "COMPLETED")
+	if out := in.Must(t, "agent", "ls", "-a", "--stack", "team", "-q"); strings.Count(out, "\n") != 0 || out == "" {
+		t.Errorf("the stack has %q", out)
+	}
+}

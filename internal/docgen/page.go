@@ -29,7 +29,7 @@ var examples = map[string][]string{
 var titles = map[string]string{
 	"CreateSpec": "The sandbox", "WorkspaceSpec": "workspace", "MountSpec": "mounts", "CopySpec": "copies", "TmpfsSpec": "tmpfs", "VolumeSpec": "volumes",
 	"PortMapping": "ports", "UlimitSpec": "ulimits", "SecuritySpec": "security", "ServiceSpec": "services", "HealthcheckConfig": "healthcheck", "ServiceDependency": "depends_on",
-	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentDrain": "drain", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentMaySpawn": "may_spawn", "AgentBreakerLimits": "breaker",
+	"AgentSpec": "agent", "AgentHeartbeat": "heartbeat", "AgentDrain": "drain", "AgentContextLimits": "context", "AgentRetry": "retry", "AgentReduced": "reduced", "AgentBudget": "budget", "AgentMaySpawn": "may_spawn", "AgentStack": "stack", "AgentBreakerLimits": "breaker",
 	"AgentProbes": "probes", "AgentProbe": "probe", "AgentCalls": "calls",
 }
 

@@ -76,7 +76,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
   agbox-agent done complete|abort|fail [MESSAGE]
                                           report the outcome, which ends the agent when its program ends
   agbox-agent spawn [--name NAME] [--class CLASS] [--title TEXT] [--model MODEL] [--env NAME=VALUE] [--work FILE]
-                    [--ready start|report] [--lifetime detached|held] [--after AGENT] [--input-tokens N] [--cost USD] [--key KEY] -- COMMAND ARGS...
+                    [--ready start|report] [--lifetime detached|held] [--after AGENT] [--stack NAME] [--input-tokens N] [--cost USD] [--key KEY] -- COMMAND ARGS...
                                           spawn an agent in this sandbox, and print its id. A request with the same key
                                           makes no other one, also from a later incarnation. --after: it begins when that
                                           agent, which this one has spawned, is COMPLETED

@@ -36,6 +36,7 @@ func parseSpawn(args []string) (map[string]any, error) {
 	})
 	var after []string
 	f.Func("after", "", func(text string) error { after = append(after, text); return nil })
+	f.Func("stack", "", func(text string) error { request["stack"] = map[string]any{"name": text}; return nil })
 	work := f.String("work", "", "")
 	tokens, cost := f.Int64("input-tokens", -1, ""), f.String("cost", "", "")
 	if err := f.Parse(args); err != nil {

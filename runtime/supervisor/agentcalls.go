@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/agbox/agbox/internal/journal"
 	guestv1 "github.com/agbox/agbox/proto/guest/v1"
 	"github.com/agbox/agbox/runtime/supervisor/agents"
 )
@@ -28,7 +29,7 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 	return agents.Boot{
 		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
 		Observation: b.GetObservation(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
-		Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
+		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
 	}
 }
 

@@ -72,6 +72,7 @@ func (r *Runner) start(ctx context.Context, lk *links.Link, req *agboxv1.CreateE
 	what := startRequest(req, lk.Boot)
 	if a, ok := r.ledger.AgentOf(lk.SandboxID, req.GetExecId()); ok {
 		what.Agent = agentBoot(a)
+		what.Agent.JournalBytes = r.journalBytes(a)
 		if err := r.addWork(call, a, what.Agent); err != nil {
 			r.log.Error("the work of an agent cannot be read", "sandbox_id", lk.SandboxID, "agent_id", a.ID, "error", err)
 			return // the next link asks for the exec again

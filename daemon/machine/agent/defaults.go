@@ -79,6 +79,9 @@ func RulesOf(spec *agboxv1.AgentSpec) Rules {
 		CleanupAfter: length(spec.GetCleanupAfter(), defaultCleanupAfter),
 		LeaseTTL:     length(spec.GetLeaseTtl(), defaultLeaseTTL),
 	}
+	if cost := StackOf(spec).CostMicroUSD; cost > 0 && (rules.Budget.CostMicroUSD == 0 || rules.Budget.CostMicroUSD > cost) {
+		rules.Budget.CostMicroUSD = cost
+	}
 	rules.Probes, rules.Calls = probesOf(spec, rules.Heartbeat), callsOf(spec.GetCalls())
 	if len(retry.GetDelays()) > 0 {
 		rules.Retry.Delays = rules.Retry.Delays[:0]

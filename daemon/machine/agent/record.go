@@ -36,6 +36,10 @@ type Record struct {
 	// Depth is 1 for an agent that a user has spawned, and 1 more than that of its parent for
 	// one that an agent has spawned. Adoption does not change it.
 	Depth uint32
+	// Stack is the name of the stack that it is in, or empty, and StackRoots has the ids of the
+	// roots of all stacks that it is in, outermost first. Adoption does not change them.
+	Stack      string
+	StackRoots []string
 	// SandboxID is where its incarnations run. An owned sandbox was made for the agent.
 	SandboxID string
 	Owned     bool

@@ -1282,6 +1282,9 @@ type AgentSpec struct {
 	// Ids or names of agents that exist. The agent begins once all of them are COMPLETED. If one
 	// of them ends otherwise, the agent is FAILED with DEPENDENCY_FAILED.
 	After []string `protobuf:"bytes,23,rep,name=after,proto3" json:"after,omitempty"`
+	// The agent and its descendants are a stack. Unset means that it is in that of its parent, if
+	// there is one.
+	Stack *AgentStack `protobuf:"bytes,26,opt,name=stack,proto3" json:"stack,omitempty"`
 	// How long the agent lives. Unset means detached.
 	Lifetime AgentLifetime `protobuf:"varint,25,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
 	// Which agents its program may spawn. Unset means none.
@@ -1483,6 +1486,13 @@ func (x *AgentSpec) GetAfter() []string {
 	return nil
 }
 
+func (x *AgentSpec) GetStack() *AgentStack {
+	if x != nil {
+		return x.Stack
+	}
+	return nil
+}
+
 func (x *AgentSpec) GetLifetime() AgentLifetime {
 	if x != nil {
 		return x.Lifetime
@@ -1504,6 +1514,90 @@ func (x *AgentSpec) GetLeaseTtl() *durationpb.Duration {
 	return nil
 }
 
+// AgentStack is a part of the tree with bounds of its own. Across its border only its root and
+// the parent of that reach each other, by messages. Bounds of 0 are none.
+type AgentStack struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the stack.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The number of its agents that have not ended, with the root.
+	Agents uint32 `protobuf:"varint,2,opt,name=agents,proto3" json:"agents,omitempty"`
+	// The bytes of messages from agents and clients that its agents have not read.
+	InboxBytes uint64 `protobuf:"varint,3,opt,name=inbox_bytes,json=inboxBytes,proto3" json:"inbox_bytes,omitempty"`
+	// The bytes of all journals of its agents. An incarnation begins with what is left.
+	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
+	// What all its agents together may cost before none is spawned any more: US dollars with up to 6
+	// decimals. A new agent has no larger budget than what is left. Empty means no bound.
+	CostUsd       string `protobuf:"bytes,5,opt,name=cost_usd,json=costUsd,proto3" json:"cost_usd,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentStack) Reset() {
+	*x = AgentStack{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentStack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentStack) ProtoMessage() {}
+
+func (x *AgentStack) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentStack.ProtoReflect.Descriptor instead.
+func (*AgentStack) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AgentStack) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AgentStack) GetAgents() uint32 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
+func (x *AgentStack) GetInboxBytes() uint64 {
+	if x != nil {
+		return x.InboxBytes
+	}
+	return 0
+}
+
+func (x *AgentStack) GetJournalBytes() uint64 {
+	if x != nil {
+		return x.JournalBytes
+	}
+	return 0
+}
+
+func (x *AgentStack) GetCostUsd() string {
+	if x != nil {
+		return x.CostUsd
+	}
+	return ""
+}
+
 // AgentMaySpawn bounds what an agent may spawn from inside its sandbox. Its children run in the
 // same sandbox, and have no more of the host than it has.
 type AgentMaySpawn struct {
@@ -1521,7 +1615,7 @@ type AgentMaySpawn struct {
 
 func (x *AgentMaySpawn) Reset() {
 	*x = AgentMaySpawn{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1533,7 +1627,7 @@ func (x *AgentMaySpawn) String() string {
 func (*AgentMaySpawn) ProtoMessage() {}
 
 func (x *AgentMaySpawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[1]
+	mi := &file_agbox_v1_agent_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1546,7 +1640,7 @@ func (x *AgentMaySpawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMaySpawn.ProtoReflect.Descriptor instead.
 func (*AgentMaySpawn) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AgentMaySpawn) GetClasses() []string {
@@ -1594,7 +1688,7 @@ type AgentProbes struct {
 
 func (x *AgentProbes) Reset() {
 	*x = AgentProbes{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1606,7 +1700,7 @@ func (x *AgentProbes) String() string {
 func (*AgentProbes) ProtoMessage() {}
 
 func (x *AgentProbes) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[2]
+	mi := &file_agbox_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1619,7 +1713,7 @@ func (x *AgentProbes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbes.ProtoReflect.Descriptor instead.
 func (*AgentProbes) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AgentProbes) GetLiveness() *AgentProbe {
@@ -1666,7 +1760,7 @@ type AgentProbe struct {
 
 func (x *AgentProbe) Reset() {
 	*x = AgentProbe{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1772,7 @@ func (x *AgentProbe) String() string {
 func (*AgentProbe) ProtoMessage() {}
 
 func (x *AgentProbe) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[3]
+	mi := &file_agbox_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1785,7 @@ func (x *AgentProbe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProbe.ProtoReflect.Descriptor instead.
 func (*AgentProbe) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AgentProbe) GetHttp() string {
@@ -1759,7 +1853,7 @@ type AgentHeartbeat struct {
 
 func (x *AgentHeartbeat) Reset() {
 	*x = AgentHeartbeat{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1865,7 @@ func (x *AgentHeartbeat) String() string {
 func (*AgentHeartbeat) ProtoMessage() {}
 
 func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[4]
+	mi := &file_agbox_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1878,7 @@ func (x *AgentHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHeartbeat.ProtoReflect.Descriptor instead.
 func (*AgentHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentHeartbeat) GetInterval() *durationpb.Duration {
@@ -1852,7 +1946,7 @@ type AgentContextLimits struct {
 
 func (x *AgentContextLimits) Reset() {
 	*x = AgentContextLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1958,7 @@ func (x *AgentContextLimits) String() string {
 func (*AgentContextLimits) ProtoMessage() {}
 
 func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[5]
+	mi := &file_agbox_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1971,7 @@ func (x *AgentContextLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentContextLimits.ProtoReflect.Descriptor instead.
 func (*AgentContextLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentContextLimits) GetAging() uint32 {
@@ -1921,7 +2015,7 @@ type AgentDrain struct {
 
 func (x *AgentDrain) Reset() {
 	*x = AgentDrain{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2027,7 @@ func (x *AgentDrain) String() string {
 func (*AgentDrain) ProtoMessage() {}
 
 func (x *AgentDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[6]
+	mi := &file_agbox_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2040,7 @@ func (x *AgentDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDrain.ProtoReflect.Descriptor instead.
 func (*AgentDrain) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AgentDrain) GetPreStop() *durationpb.Duration {
@@ -1997,7 +2091,7 @@ type AgentRetry struct {
 
 func (x *AgentRetry) Reset() {
 	*x = AgentRetry{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2103,7 @@ func (x *AgentRetry) String() string {
 func (*AgentRetry) ProtoMessage() {}
 
 func (x *AgentRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[7]
+	mi := &file_agbox_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2116,7 @@ func (x *AgentRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRetry.ProtoReflect.Descriptor instead.
 func (*AgentRetry) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AgentRetry) GetAttempts() uint32 {
@@ -2073,7 +2167,7 @@ type AgentReduced struct {
 
 func (x *AgentReduced) Reset() {
 	*x = AgentReduced{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2179,7 @@ func (x *AgentReduced) String() string {
 func (*AgentReduced) ProtoMessage() {}
 
 func (x *AgentReduced) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[8]
+	mi := &file_agbox_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2192,7 @@ func (x *AgentReduced) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReduced.ProtoReflect.Descriptor instead.
 func (*AgentReduced) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentReduced) GetEnvs() map[string]string {
@@ -2129,7 +2223,7 @@ type AgentBudget struct {
 
 func (x *AgentBudget) Reset() {
 	*x = AgentBudget{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2235,7 @@ func (x *AgentBudget) String() string {
 func (*AgentBudget) ProtoMessage() {}
 
 func (x *AgentBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[9]
+	mi := &file_agbox_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2248,7 @@ func (x *AgentBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBudget.ProtoReflect.Descriptor instead.
 func (*AgentBudget) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AgentBudget) GetInputTokens() uint64 {
@@ -2197,7 +2291,7 @@ type AgentCalls struct {
 
 func (x *AgentCalls) Reset() {
 	*x = AgentCalls{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2303,7 @@ func (x *AgentCalls) String() string {
 func (*AgentCalls) ProtoMessage() {}
 
 func (x *AgentCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[10]
+	mi := &file_agbox_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2316,7 @@ func (x *AgentCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCalls.ProtoReflect.Descriptor instead.
 func (*AgentCalls) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AgentCalls) GetConnect() *durationpb.Duration {
@@ -2282,7 +2376,7 @@ type AgentBreakerLimits struct {
 
 func (x *AgentBreakerLimits) Reset() {
 	*x = AgentBreakerLimits{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2294,7 +2388,7 @@ func (x *AgentBreakerLimits) String() string {
 func (*AgentBreakerLimits) ProtoMessage() {}
 
 func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[11]
+	mi := &file_agbox_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2307,7 +2401,7 @@ func (x *AgentBreakerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreakerLimits.ProtoReflect.Descriptor instead.
 func (*AgentBreakerLimits) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AgentBreakerLimits) GetFailures() uint32 {
@@ -2386,7 +2480,7 @@ type AgentEvent struct {
 
 func (x *AgentEvent) Reset() {
 	*x = AgentEvent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2492,7 @@ func (x *AgentEvent) String() string {
 func (*AgentEvent) ProtoMessage() {}
 
 func (x *AgentEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[12]
+	mi := &file_agbox_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2505,7 @@ func (x *AgentEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEvent.ProtoReflect.Descriptor instead.
 func (*AgentEvent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentEvent) GetEventId() string {
@@ -2775,6 +2869,10 @@ type AgentSpawned struct {
 	// Ids of the agents that must be COMPLETED before it begins.
 	After    []string      `protobuf:"bytes,9,rep,name=after,proto3" json:"after,omitempty"`
 	Lifetime AgentLifetime `protobuf:"varint,12,opt,name=lifetime,proto3,enum=agbox.v1.AgentLifetime" json:"lifetime,omitempty"`
+	// The stack that it is in, empty if it is in none, and the ids of the roots of all stacks that
+	// it is in, outermost first.
+	Stack      string   `protobuf:"bytes,10,opt,name=stack,proto3" json:"stack,omitempty"`
+	StackRoots []string `protobuf:"bytes,13,rep,name=stack_roots,json=stackRoots,proto3" json:"stack_roots,omitempty"`
 	// 1 for a child of init, and 1 more than the parent for all others.
 	Depth         uint32 `protobuf:"varint,11,opt,name=depth,proto3" json:"depth,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2783,7 +2881,7 @@ type AgentSpawned struct {
 
 func (x *AgentSpawned) Reset() {
 	*x = AgentSpawned{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2893,7 @@ func (x *AgentSpawned) String() string {
 func (*AgentSpawned) ProtoMessage() {}
 
 func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[13]
+	mi := &file_agbox_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2906,7 @@ func (x *AgentSpawned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSpawned.ProtoReflect.Descriptor instead.
 func (*AgentSpawned) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AgentSpawned) GetName() string {
@@ -2881,6 +2979,20 @@ func (x *AgentSpawned) GetLifetime() AgentLifetime {
 	return AgentLifetime_AGENT_LIFETIME_UNSPECIFIED
 }
 
+func (x *AgentSpawned) GetStack() string {
+	if x != nil {
+		return x.Stack
+	}
+	return ""
+}
+
+func (x *AgentSpawned) GetStackRoots() []string {
+	if x != nil {
+		return x.StackRoots
+	}
+	return nil
+}
+
 func (x *AgentSpawned) GetDepth() uint32 {
 	if x != nil {
 		return x.Depth
@@ -2900,7 +3012,7 @@ type AgentReparented struct {
 
 func (x *AgentReparented) Reset() {
 	*x = AgentReparented{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3024,7 @@ func (x *AgentReparented) String() string {
 func (*AgentReparented) ProtoMessage() {}
 
 func (x *AgentReparented) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[14]
+	mi := &file_agbox_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3037,7 @@ func (x *AgentReparented) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentReparented.ProtoReflect.Descriptor instead.
 func (*AgentReparented) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AgentReparented) GetParent() string {
@@ -2959,7 +3071,7 @@ type AgentHold struct {
 
 func (x *AgentHold) Reset() {
 	*x = AgentHold{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2971,7 +3083,7 @@ func (x *AgentHold) String() string {
 func (*AgentHold) ProtoMessage() {}
 
 func (x *AgentHold) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[15]
+	mi := &file_agbox_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2984,7 +3096,7 @@ func (x *AgentHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentHold.ProtoReflect.Descriptor instead.
 func (*AgentHold) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AgentHold) GetHolder() string {
@@ -3025,7 +3137,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3149,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[16]
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3162,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -3078,7 +3190,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3202,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3215,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -3154,7 +3266,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3278,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3291,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -3232,7 +3344,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3356,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3369,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3368,7 +3480,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3380,7 +3492,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3393,7 +3505,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3446,7 +3558,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3570,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3583,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3507,7 +3619,7 @@ type AgentResume struct {
 
 func (x *AgentResume) Reset() {
 	*x = AgentResume{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3519,7 +3631,7 @@ func (x *AgentResume) String() string {
 func (*AgentResume) ProtoMessage() {}
 
 func (x *AgentResume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3532,7 +3644,7 @@ func (x *AgentResume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
 func (*AgentResume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentResume) GetReplan() bool {
@@ -3560,7 +3672,7 @@ type AgentPicture struct {
 
 func (x *AgentPicture) Reset() {
 	*x = AgentPicture{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3684,7 @@ func (x *AgentPicture) String() string {
 func (*AgentPicture) ProtoMessage() {}
 
 func (x *AgentPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3697,7 @@ func (x *AgentPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
 func (*AgentPicture) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentPicture) GetSandboxId() string {
@@ -3646,7 +3758,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3770,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3783,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3765,7 +3877,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3889,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3902,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3857,7 +3969,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3869,7 +3981,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3882,7 +3994,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -3925,7 +4037,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4049,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4062,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -4004,7 +4116,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4016,7 +4128,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4029,7 +4141,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -4073,7 +4185,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4197,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4210,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -4136,7 +4248,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4260,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4273,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -4207,7 +4319,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4219,7 +4331,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4232,7 +4344,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4280,7 +4392,7 @@ type AgentMessage struct {
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4404,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4417,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4417,6 +4529,8 @@ type Agent struct {
 	Approval AgentApproval `protobuf:"varint,39,opt,name=approval,proto3,enum=agbox.v1.AgentApproval" json:"approval,omitempty"`
 	// What it holds.
 	Leases []*AgentLease `protobuf:"bytes,34,rep,name=leases,proto3" json:"leases,omitempty"`
+	// The stack that it is in. Empty if it is in none.
+	Stack string `protobuf:"bytes,33,opt,name=stack,proto3" json:"stack,omitempty"`
 	// Only in GetAgent.
 	Spec    *AgentSpec      `protobuf:"bytes,30,opt,name=spec,proto3" json:"spec,omitempty"`
 	LastEnd *IncarnationEnd `protobuf:"bytes,31,opt,name=last_end,json=lastEnd,proto3" json:"last_end,omitempty"`
@@ -4434,7 +4548,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4446,7 +4560,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4459,7 +4573,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4679,6 +4793,13 @@ func (x *Agent) GetLeases() []*AgentLease {
 	return nil
 }
 
+func (x *Agent) GetStack() string {
+	if x != nil {
+		return x.Stack
+	}
+	return ""
+}
+
 func (x *Agent) GetSpec() *AgentSpec {
 	if x != nil {
 		return x.Spec
@@ -4725,7 +4846,7 @@ var File_agbox_v1_agent_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\v\n" +
+	"\x14agbox/v1/agent.proto\x12\bagbox.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\v\n" +
 	"\tAgentSpec\x129\n" +
 	"\x04name\x18\x01 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12;\n" +
 	"\x05class\x18\x02 \x01(\tB%\xbaH\"r 2\x1e^$|^[a-z0-9][a-z0-9_.-]{0,62}$R\x05class\x12\x1e\n" +
@@ -4753,13 +4874,22 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\rcleanup_after\x18\x15 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x022\x00R\fcleanupAfter\x12(\n" +
 	"\x04work\x18\x16 \x01(\tB\x14\xbaH\x11r\x0f\x18\x80 2\n" +
 	"^[^\\x00]*$R\x04work\x12'\n" +
-	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12=\n" +
+	"\x05after\x18\x17 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10@\"\ar\x05\x10\x01\x18\xc8\x01R\x05after\x12*\n" +
+	"\x05stack\x18\x1a \x01(\v2\x14.agbox.v1.AgentStackR\x05stack\x12=\n" +
 	"\blifetime\x18\x19 \x01(\x0e2\x17.agbox.v1.AgentLifetimeB\b\xbaH\x05\x82\x01\x02\x10\x01R\blifetime\x124\n" +
 	"\tmay_spawn\x18\x18 \x01(\v2\x17.agbox.v1.AgentMaySpawnR\bmaySpawn\x12@\n" +
 	"\tlease_ttl\x18\x1b \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bleaseTtl\x1a7\n" +
 	"\tEnvsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x99\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
+	"\n" +
+	"AgentStack\x126\n" +
+	"\x04name\x18\x01 \x01(\tB\"\xbaH\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\x04name\x12 \n" +
+	"\x06agents\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06agents\x12\x1f\n" +
+	"\vinbox_bytes\x18\x03 \x01(\x04R\n" +
+	"inboxBytes\x12#\n" +
+	"\rjournal_bytes\x18\x04 \x01(\x04R\fjournalBytes\x12@\n" +
+	"\bcost_usd\x18\x05 \x01(\tB%\xbaH\"r 2\x1e^$|^[0-9]{1,9}(\\.[0-9]{1,6})?$R\acostUsd\"\x99\x01\n" +
 	"\rAgentMaySpawn\x12C\n" +
 	"\aclasses\x18\x01 \x03(\tB)\xbaH&\x92\x01#\x10@\"\x1fr\x1d2\x1b^[a-z0-9][a-z0-9_.-]{0,62}$R\aclasses\x12$\n" +
 	"\bchildren\x18\x02 \x01(\rB\b\xbaH\x05*\x03\x18\x80\x02R\bchildren\x12\x1d\n" +
@@ -4864,7 +4994,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
 	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
-	"\adetails\"\xe9\x02\n" +
+	"\adetails\"\xa0\x03\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -4880,6 +5010,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"checkpoint\x12\x14\n" +
 	"\x05after\x18\t \x03(\tR\x05after\x123\n" +
 	"\blifetime\x18\f \x01(\x0e2\x17.agbox.v1.AgentLifetimeR\blifetime\x12\x14\n" +
+	"\x05stack\x18\n" +
+	" \x01(\tR\x05stack\x12\x1f\n" +
+	"\vstack_roots\x18\r \x03(\tR\n" +
+	"stackRoots\x12\x14\n" +
 	"\x05depth\x18\v \x01(\rR\x05depth\"=\n" +
 	"\x0fAgentReparented\x12\x16\n" +
 	"\x06parent\x18\x01 \x01(\tR\x06parent\x12\x12\n" +
@@ -5013,7 +5147,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x94\v\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xaa\v\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5050,7 +5184,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\tlast_beat\x18\x1c \x01(\v2\x1a.google.protobuf.TimestampR\blastBeat\x12 \n" +
 	"\vobservation\x18& \x01(\x04R\vobservation\x123\n" +
 	"\bapproval\x18' \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12,\n" +
-	"\x06leases\x18\" \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x12'\n" +
+	"\x06leases\x18\" \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x12\x14\n" +
+	"\x05stack\x18! \x01(\tR\x05stack\x12'\n" +
 	"\x04spec\x18\x1e \x01(\v2\x13.agbox.v1.AgentSpecR\x04spec\x123\n" +
 	"\blast_end\x18\x1f \x01(\v2\x18.agbox.v1.IncarnationEndR\alastEnd\x12\x1a\n" +
 	"\bchildren\x18  \x03(\tR\bchildren\x12\x16\n" +
@@ -5219,7 +5354,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -5240,161 +5375,163 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(LeaseVerdict)(0),             // 16: agbox.v1.LeaseVerdict
 	(MessageKind)(0),              // 17: agbox.v1.MessageKind
 	(*AgentSpec)(nil),             // 18: agbox.v1.AgentSpec
-	(*AgentMaySpawn)(nil),         // 19: agbox.v1.AgentMaySpawn
-	(*AgentProbes)(nil),           // 20: agbox.v1.AgentProbes
-	(*AgentProbe)(nil),            // 21: agbox.v1.AgentProbe
-	(*AgentHeartbeat)(nil),        // 22: agbox.v1.AgentHeartbeat
-	(*AgentContextLimits)(nil),    // 23: agbox.v1.AgentContextLimits
-	(*AgentDrain)(nil),            // 24: agbox.v1.AgentDrain
-	(*AgentRetry)(nil),            // 25: agbox.v1.AgentRetry
-	(*AgentReduced)(nil),          // 26: agbox.v1.AgentReduced
-	(*AgentBudget)(nil),           // 27: agbox.v1.AgentBudget
-	(*AgentCalls)(nil),            // 28: agbox.v1.AgentCalls
-	(*AgentBreakerLimits)(nil),    // 29: agbox.v1.AgentBreakerLimits
-	(*AgentEvent)(nil),            // 30: agbox.v1.AgentEvent
-	(*AgentSpawned)(nil),          // 31: agbox.v1.AgentSpawned
-	(*AgentReparented)(nil),       // 32: agbox.v1.AgentReparented
-	(*AgentHold)(nil),             // 33: agbox.v1.AgentHold
-	(*AgentMoved)(nil),            // 34: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 35: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 36: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 37: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 38: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 39: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 40: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 41: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 42: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 43: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 44: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 45: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 46: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 47: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 48: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 49: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 50: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 51: agbox.v1.Agent
-	nil,                           // 52: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 53: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 54: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 55: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 56: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 58: google.protobuf.Timestamp
+	(*AgentStack)(nil),            // 19: agbox.v1.AgentStack
+	(*AgentMaySpawn)(nil),         // 20: agbox.v1.AgentMaySpawn
+	(*AgentProbes)(nil),           // 21: agbox.v1.AgentProbes
+	(*AgentProbe)(nil),            // 22: agbox.v1.AgentProbe
+	(*AgentHeartbeat)(nil),        // 23: agbox.v1.AgentHeartbeat
+	(*AgentContextLimits)(nil),    // 24: agbox.v1.AgentContextLimits
+	(*AgentDrain)(nil),            // 25: agbox.v1.AgentDrain
+	(*AgentRetry)(nil),            // 26: agbox.v1.AgentRetry
+	(*AgentReduced)(nil),          // 27: agbox.v1.AgentReduced
+	(*AgentBudget)(nil),           // 28: agbox.v1.AgentBudget
+	(*AgentCalls)(nil),            // 29: agbox.v1.AgentCalls
+	(*AgentBreakerLimits)(nil),    // 30: agbox.v1.AgentBreakerLimits
+	(*AgentEvent)(nil),            // 31: agbox.v1.AgentEvent
+	(*AgentSpawned)(nil),          // 32: agbox.v1.AgentSpawned
+	(*AgentReparented)(nil),       // 33: agbox.v1.AgentReparented
+	(*AgentHold)(nil),             // 34: agbox.v1.AgentHold
+	(*AgentMoved)(nil),            // 35: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 36: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 37: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 38: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 39: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 40: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 41: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 42: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 43: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 44: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 45: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 46: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 47: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 48: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 49: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 50: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 51: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 52: agbox.v1.Agent
+	nil,                           // 53: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 54: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 55: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 56: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 57: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	52,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
-	22,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
-	23,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
-	24,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
-	25,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
-	27,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
-	29,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
-	20,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
-	28,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	57,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	57,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
-	10,  // 13: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
-	19,  // 14: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
-	57,  // 15: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
-	21,  // 16: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
-	21,  // 17: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
-	21,  // 18: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	57,  // 19: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	57,  // 20: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	57,  // 21: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	57,  // 22: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	57,  // 23: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	57,  // 24: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	57,  // 25: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	57,  // 26: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	57,  // 27: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	57,  // 28: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	57,  // 29: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	57,  // 30: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	57,  // 31: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
-	26,  // 32: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	53,  // 33: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	57,  // 34: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	57,  // 35: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	57,  // 36: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	57,  // 37: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	57,  // 38: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	54,  // 39: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	57,  // 40: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	57,  // 41: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
-	13,  // 42: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	58,  // 43: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
-	0,   // 44: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	41,  // 45: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
-	31,  // 46: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	35,  // 47: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	37,  // 48: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	38,  // 49: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	39,  // 50: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	40,  // 51: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	42,  // 52: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	43,  // 53: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	45,  // 54: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
-	33,  // 55: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	46,  // 56: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	47,  // 57: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
-	32,  // 58: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	48,  // 59: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	49,  // 60: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	34,  // 61: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	42,  // 62: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 63: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	57,  // 64: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	9,   // 65: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	36,  // 66: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 67: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 68: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,   // 69: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	58,  // 70: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 71: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	58,  // 72: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	55,  // 73: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	56,  // 74: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	8,   // 75: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	36,  // 76: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	36,  // 77: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	36,  // 78: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 79: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	44,  // 80: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 81: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 82: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 83: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 84: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 85: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 86: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	57,  // 87: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	58,  // 88: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 89: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	58,  // 90: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 91: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 92: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	58,  // 93: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	58,  // 94: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	58,  // 95: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	58,  // 96: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	43,  // 97: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	42,  // 98: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 99: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 100: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 101: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	58,  // 102: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 103: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	44,  // 104: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 105: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	37,  // 106: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	57,  // 107: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	53,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	23,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
+	24,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
+	25,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
+	26,  // 6: agbox.v1.AgentSpec.retry:type_name -> agbox.v1.AgentRetry
+	28,  // 7: agbox.v1.AgentSpec.budget:type_name -> agbox.v1.AgentBudget
+	30,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
+	21,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
+	29,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
+	58,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	58,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	19,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
+	10,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
+	20,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
+	58,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	22,  // 17: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
+	22,  // 18: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
+	22,  // 19: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
+	58,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	58,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	58,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	58,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	58,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	58,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	58,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	58,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	58,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	58,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	58,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	58,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	58,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	27,  // 33: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
+	54,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	58,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	58,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	58,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	58,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	58,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	55,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	58,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	58,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	13,  // 43: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
+	59,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	0,   // 45: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
+	42,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	32,  // 47: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
+	36,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	38,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	39,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	40,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	41,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	43,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	44,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	46,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	34,  // 56: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
+	47,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	48,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	33,  // 59: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
+	49,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	50,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	35,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	43,  // 63: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 64: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	58,  // 65: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	9,   // 66: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	37,  // 67: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 68: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 69: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 70: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	59,  // 71: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 72: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	59,  // 73: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	56,  // 74: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	57,  // 75: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	8,   // 76: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	37,  // 77: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	37,  // 78: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	37,  // 79: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 80: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	45,  // 81: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 82: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 83: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 84: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 85: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 86: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 87: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	58,  // 88: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	59,  // 89: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 90: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	59,  // 91: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 92: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 93: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	59,  // 94: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	59,  // 95: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	59,  // 96: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	59,  // 97: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	44,  // 98: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	43,  // 99: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 100: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 101: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 102: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	59,  // 103: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 104: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	45,  // 105: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 106: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	38,  // 107: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	58,  // 108: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	109, // [109:109] is the sub-list for method output_type
+	109, // [109:109] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5402,8 +5539,8 @@ func file_agbox_v1_agent_proto_init() {
 	if File_agbox_v1_agent_proto != nil {
 		return
 	}
-	file_agbox_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[12].OneofWrappers = []any{
+	file_agbox_v1_agent_proto_msgTypes[10].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[13].OneofWrappers = []any{
 		(*AgentEvent_Spawned)(nil),
 		(*AgentEvent_Begun)(nil),
 		(*AgentEvent_End)(nil),
@@ -5421,15 +5558,15 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[19].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[33].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[20].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

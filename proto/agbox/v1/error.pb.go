@@ -198,6 +198,9 @@ const (
 	ErrorReason_BUDGET_EXHAUSTED ErrorReason = 125
 	// The inbox of the agent has no room for the message. RESOURCE_EXHAUSTED.
 	ErrorReason_INBOX_FULL ErrorReason = 127
+	// An agent has sent a message to an agent beyond the border of its stack.
+	// PERMISSION_DENIED.
+	ErrorReason_STACK_BORDER ErrorReason = 137
 	// An agent asks for a child that its block may_spawn does not allow. PERMISSION_DENIED.
 	ErrorReason_SPAWN_NOT_ALLOWED ErrorReason = 126
 	// The checkpoint is too large, damaged or not in the format. INVALID_ARGUMENT.
@@ -307,6 +310,7 @@ var (
 		124: "CLASS_BREAKER_OPEN",
 		125: "BUDGET_EXHAUSTED",
 		127: "INBOX_FULL",
+		137: "STACK_BORDER",
 		126: "SPAWN_NOT_ALLOWED",
 		128: "CHECKPOINT_INVALID",
 		129: "OBSERVATION_PENDING",
@@ -397,6 +401,7 @@ var (
 		"CLASS_BREAKER_OPEN":             124,
 		"BUDGET_EXHAUSTED":               125,
 		"INBOX_FULL":                     127,
+		"STACK_BORDER":                   137,
 		"SPAWN_NOT_ALLOWED":              126,
 		"CHECKPOINT_INVALID":             128,
 		"OBSERVATION_PENDING":            129,
@@ -442,7 +447,7 @@ var File_agbox_v1_error_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_error_proto_rawDesc = "" +
 	"\n" +
-	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xe6\x0f\n" +
+	"\x14agbox/v1/error.proto\x12\bagbox.v1*\xf9\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fINVALID_REQUEST\x10\x01\x12\x14\n" +
@@ -524,7 +529,8 @@ const file_agbox_v1_error_proto_rawDesc = "" +
 	"\x12CLASS_BREAKER_OPEN\x10|\x12\x14\n" +
 	"\x10BUDGET_EXHAUSTED\x10}\x12\x0e\n" +
 	"\n" +
-	"INBOX_FULL\x10\x7f\x12\x15\n" +
+	"INBOX_FULL\x10\x7f\x12\x11\n" +
+	"\fSTACK_BORDER\x10\x89\x01\x12\x15\n" +
 	"\x11SPAWN_NOT_ALLOWED\x10~\x12\x17\n" +
 	"\x12CHECKPOINT_INVALID\x10\x80\x01\x12\x18\n" +
 	"\x13OBSERVATION_PENDING\x10\x81\x01\x12\x16\n" +

@@ -456,8 +456,10 @@ type AgentBoot struct {
 	Probes  *Probes `protobuf:"bytes,15,opt,name=probes,proto3" json:"probes,omitempty"`
 	// What the agent has to do, at most 64 KiB. The supervisor puts it into a file, whose path
 	// is AGBOX_WORK. Unset means that there is none.
-	Work  []byte      `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
-	Calls *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
+	Work []byte `protobuf:"bytes,35,opt,name=work,proto3,oneof" json:"work,omitempty"`
+	// The bytes that its journal may have. 0 means the bound of all.
+	JournalBytes uint64      `protobuf:"varint,36,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
+	Calls        *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
 	// The observation that the program must take before it reports that it is ready. 0 if there
 	// is none, or the program need not report.
 	Observation   uint64 `protobuf:"varint,41,opt,name=observation,proto3" json:"observation,omitempty"`
@@ -640,6 +642,13 @@ func (x *AgentBoot) GetWork() []byte {
 		return x.Work
 	}
 	return nil
+}
+
+func (x *AgentBoot) GetJournalBytes() uint64 {
+	if x != nil {
+		return x.JournalBytes
+	}
+	return 0
 }
 
 func (x *AgentBoot) GetCalls() *CallLimits {
@@ -1093,7 +1102,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\xe1\x06\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x86\a\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1120,7 +1129,8 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x13used_cost_micro_usd\x18\x1f \x01(\x04R\x10usedCostMicroUsd\x12\x18\n" +
 	"\acrashes\x18  \x01(\rR\acrashes\x12(\n" +
 	"\x06probes\x18\x0f \x01(\v2\x10.guest.v1.ProbesR\x06probes\x12\x17\n" +
-	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01\x12*\n" +
+	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01\x12#\n" +
+	"\rjournal_bytes\x18$ \x01(\x04R\fjournalBytes\x12*\n" +
 	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05calls\x12 \n" +
 	"\vobservation\x18) \x01(\x04R\vobservationB\a\n" +
 	"\x05_work\"\xa3\x02\n" +

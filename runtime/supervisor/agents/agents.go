@@ -146,6 +146,8 @@ type Boot struct {
 	// incarnations.
 	Model        string
 	OutputTokens uint64
+	// JournalBytes is how large its journal may become. 0 means journal.MaxJournal.
+	JournalBytes uint64
 }
 
 // Begin admits an incarnation of an agent. End must be called when it has ended.
@@ -154,6 +156,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 		return nil, err
 	}
 	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, sum: journal.Start()}
+	in.journalMax = int64(b.JournalBytes)
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.draining = make(chan struct{})
 	in.sum.Phase = cmp.Or(b.Phase, in.sum.Phase)
@@ -270,6 +273,7 @@ type incarnation struct {
 	execID, agentID string
 	number          uint32
 	bounds          Bounds
+	journalMax      int64  // bytes
 	observation     uint64 // Boot.Observation
 	calls           openCalls
 
@@ -374,7 +378,7 @@ var durable = [...]string{journal.Usage, journal.Done, journal.Phase, journal.Ch
 func (in *incarnation) append(line []byte, durable bool) (err error) {
 	if in.file == nil {
 		cfg := &in.server.cfg
-		if in.file, err = cfg.Logs.CreateJournal(in.execID, journal.MaxJournal, cfg.Quota, cfg.Owner); err != nil {
+		if in.file, err = cfg.Logs.CreateJournal(in.execID, cmp.Or(in.journalMax, journal.MaxJournal), cfg.Quota, cfg.Owner); err != nil {
 			return err
 		}
 	}

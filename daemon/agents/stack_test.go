@@ -1,0 +1,86 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+)
+
+func TestAStackHasItsOwnBounds(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{
+		Budget: &agboxv1.AgentBudget{CostUsd: "0"}, MaySpawn: &agboxv1.AgentMaySpawn{Depth: 3},
+		Stack: &agboxv1.AgentStack{Name: "team", Agents: 4, CostUsd: "0.5"},
+	})
+	inner, code := r.make("spawn", `{"command":["x"],"name":"inner","stack":{"name":"sub","agents":2}}`)
+	r.want("an inner stack", code, "")
+	a := r.child(inner["agent_id"].(string))
+	if a.Stack != "sub" || a.StackRoot() != a.ID || len(a.StackRoots) != 2 || a.Spec.GetBudget().GetCostUsd() != "0.500000" {
+		t.Errorf("the inner root is in %q %v with %v", a.Stack, a.StackRoots, a.Spec.GetBudget())
+	}
+	_, code = r.make("spawn", `{"command":["x"],"budget":{"cost_usd":"0.6"}}`)
+	r.want("more than the stack may cost", code, "BUDGET_EXHAUSTED")
+	below := func(id, parent string) error {
+		_, err := r.Ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, Name: id, Parent: parent, SandboxID: "a", Spec: new(agboxv1.AgentSpec)})
+		return err
+	}
+	if err := below("deep", a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := below("deep2", a.ID); err == nil || !strings.Contains(err.Error(), "Stack sub has 2 agents") {
+		t.Errorf("one too many for the inner stack: %v", err)
+	}
+	if d := r.child("deep"); d.Stack != "sub" || !r.Ledger.InStack(d, "team") || !r.Ledger.InStack(d, "sub") || r.Ledger.InStack(r.child("x"), "sub") {
+		t.Errorf("a descendant is in %q %v", d.Stack, d.StackRoots)
+	}
+	_, code = r.make("kill", `{"agent":"deep"}`)
+	r.want("beyond the border", code, "AGENT_NOT_FOUND")
+	_, code = r.make("kill", `{"agent":"inner"}`)
+	r.want("the root of the inner stack", code, "")
+	_, code = r.make("spawn", `{"command":["x"],"name":"mate"}`)
+	r.want("the fourth", code, "")
+	_, code = r.make("spawn", `{"command":["x"]}`)
+	r.want("one too many for the outer stack", code, "AGENT_LIMIT")
+}
+
+func TestMessagesCrossTheBorderOfAStackOnlyBetweenRootAndParent(t *testing.T) {
+	r := asking(t, &agboxv1.AgentSpec{})
+	for _, n := range []ledger.NewAgent{
+		{ID: "mate"}, {ID: "root", Parent: "x", Spec: &agboxv1.AgentSpec{Stack: &agboxv1.AgentStack{Name: "team", InboxBytes: 1000}}},
+		{ID: "one", Parent: "root"}, {ID: "two", Parent: "root"},
+	} {
+		if n.SandboxID = "a"; n.Spec == nil {
+			n.Spec = new(agboxv1.AgentSpec)
+		}
+		if _, err := r.Ledger.SpawnAgent(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		from, to string
+		reaches  bool
+	}{
+		{"x", "mate", true}, {"x", "init", true}, {"x", "root", true}, {"root", "x", true}, {"root", "one", true}, {"one", "two", true},
+		{"x", "one", false}, {"one", "x", false}, {"one", "mate", false}, {"mate", "root", false}, {"root", "mate", false}, {"one", "init", false}, {"root", "init", false},
+	} {
+		from, to := r.child(row.from), row.to
+		parent := from.Parent
+		recipient, _ := r.Ledger.Agent(to) // init is made with its first event
+		recipient.ID = to
+		if got := from.Reaches(recipient.Record, parent); got != row.reaches {
+			t.Errorf("%s to %s: %v", row.from, to, got)
+		}
+	}
+	text := strings.Repeat("x", 600)
+	if _, err := r.Ledger.SendMessage(t.Context(), "client", "one", "", text); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Ledger.SendMessage(t.Context(), "client", "two", "", text); err == nil || !strings.Contains(err.Error(), "stack team may have 1000 bytes") {
+		t.Errorf("more than the stack may have unread: %v", err)
+	}
+	if _, err := r.Ledger.SendMessage(t.Context(), "client", "mate", "", text); err != nil {
+		t.Errorf("outside of it: %v", err)
+	}
+}

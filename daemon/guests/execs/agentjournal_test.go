@@ -1,0 +1,51 @@
+package execs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+
+	"github.com/agbox/agbox/daemon/ledger"
+	"github.com/agbox/agbox/daemon/machine/agent"
+	"github.com/agbox/agbox/logs"
+)
+
+func TestAnIncarnationBeginsWithWhatTheJournalsOfItsStackLeave(t *testing.T) {
+	b := newBench(t)
+	spawn := func(id, parent string, stack *agboxv1.AgentStack) ledger.Agent {
+		t.Helper()
+		a, err := b.ledger.SpawnAgent(t.Context(), ledger.NewAgent{ID: id, Parent: parent, SandboxID: "a", Spec: &agboxv1.AgentSpec{Stack: stack}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	root := spawn("root", "", &agboxv1.AgentStack{Name: "team", JournalBytes: 200_000})
+	child, other := spawn("child", "root", nil), spawn("other", "", nil)
+	if _, err := b.ledger.EmitAgent(t.Context(), root.Record, &agboxv1.AgentEvent{
+		Type: agboxv1.AgentEventType_AGENT_BEGUN, Incarnation: 1,
+		Details: &agboxv1.AgentEvent_Begun{Begun: &agboxv1.AgentBegun{ExecId: agent.ExecID("root", 1), SandboxId: "a", Attempt: 1}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		size int64
+		left uint64
+	}{{0, 200_000}, {50_000, 150_000}, {190_000, leastJournal}, {1 << 40, leastJournal}} {
+		name := filepath.Join(b.runner.paths.SandboxLogs("a"), logs.JournalName(agent.ExecID("root", 1)))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(name, row.size); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.runner.journalBytes(child); got != row.left {
+			t.Errorf("with %d bytes of the root, %d are left for the child; want %d", row.size, got, row.left)
+		}
+	}
+	if got := b.runner.journalBytes(other); got != 0 {
+		t.Errorf("outside of the stack: %d", got)
+	}
+}
