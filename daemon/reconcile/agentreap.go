@@ -1,21 +1,58 @@
 package reconcile
 
 import (
+	"context"
+
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 )
 
+// dispatchAgents is a phase of the resync. It enqueues the agents without an incarnation that
+// have not ended, for which the agents that they follow may have completed, or whose sandbox
+// or time may have come.
+func (l *Loop) dispatchAgents(context.Context, *fullLook) error {
+	l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() && a.Incarnation == nil })
+	return nil
+}
+
+// cleanUpAgents is a phase of the resync. It enqueues the agents whose incarnation may have
+// ended, and those that have ended and whose sandbox may have to go, and removes the files
+// that ended agents have left.
+func (l *Loop) cleanUpAgents(context.Context, *fullLook) error {
+	l.enqueueAgents(func(a ledger.Agent) bool { return a.Incarnation != nil || a.Over() && a.Owned })
+	l.removeAllLeft()
+	return nil
+}
+
+// reparentAgents is a phase of the resync. It enqueues the agents whose parent has ended.
+func (l *Loop) reparentAgents(context.Context, *fullLook) error {
+	l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() && l.ledger.Kin(a).ParentOver })
+	return nil
+}
+
+// enqueueAgents enqueues the agents that fit, and returns their number.
+func (l *Loop) enqueueAgents(fits func(ledger.Agent) bool) (n int) {
+	for _, a := range l.ledger.Agents(nil) {
+		if a.ID != agent.Init && fits(a) {
+			l.EnqueueAgent(a.ID)
+			n++
+		}
+	}
+	return n
+}
+
 // ReapAgents schedules rounds of all agents about which something may be left to do, and
 // removes the files that ended agents have left. It returns how many of both there are.
 func (l *Loop) ReapAgents() (agents, files int) {
-	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init }) {
-		if !a.Over() || a.Owned {
-			l.EnqueueAgent(a.ID)
-			agents++
-		}
-		if a.Over() {
-			files += l.removeLeft(a)
-		}
+	agents = l.enqueueAgents(func(a ledger.Agent) bool { return !a.Over() || a.Owned })
+	return agents, l.removeAllLeft()
+}
+
+// removeAllLeft removes the files that ended and unknown agents have left, and returns their
+// number.
+func (l *Loop) removeAllLeft() (files int) {
+	for _, a := range l.ledger.Agents(func(a ledger.Agent) bool { return a.ID != agent.Init && a.Over() }) {
+		files += l.removeLeft(a)
 	}
 	for _, id := range l.agents.Metas() {
 		if _, exists := l.ledger.Agent(id); exists {
@@ -29,7 +66,7 @@ func (l *Loop) ReapAgents() (agents, files int) {
 			files++
 		}
 	}
-	return agents, files
+	return files
 }
 
 // removeLeft removes the files that an agent that has ended has left.

@@ -30,14 +30,17 @@ type fullLook struct {
 	known     bool
 }
 
-// resyncPhases are the phases in their order.
+// resyncPhases are the phases in their order. Those about the engine follow those about
+// agents, so that a slow engine does not delay these.
 func (l *Loop) resyncPhases() []phase {
 	return []phase{
+		{"dispatch", l.dispatchAgents},
+		{"lifecycle-cleanup", l.cleanUpAgents},
 		{"engine", l.lookAtEngine},
 		{"sandboxes", l.enqueueChanged},
 		{"fence", l.lookAtFence},
 		{"orphans", l.sweepOrphans},
-		{"agents", l.enqueueAgents},
+		{"orphan-reparent", l.reparentAgents},
 	}
 }
 
@@ -117,13 +120,6 @@ func (l *Loop) enqueueChanged(_ context.Context, look *fullLook) error {
 			l.Enqueue(sb.ID)
 		}
 	}
-	return nil
-}
-
-// enqueueAgents enqueues the agents that have not ended, or whose sandbox is to go, and
-// removes what others have left.
-func (l *Loop) enqueueAgents(context.Context, *fullLook) error {
-	l.ReapAgents()
 	return nil
 }
 
