@@ -86,6 +86,9 @@ type Plan struct {
 	// Checkpoint is the size of the state in the checkpoint after each step. 0 means that it
 	// saves none. Without a checkpoint it finds out from its effects where to go on.
 	Checkpoint int
+	// Fanout is how many children it and its descendants have, for Depth generations. Each
+	// tells its parent of each step, and ends when all its children have.
+	Fanout, Depth int
 }
 
 // Command returns the command of the robot in a sandbox.
@@ -108,6 +111,9 @@ func (p Plan) Command() []string {
 	}
 	if p.Checkpoint > 0 {
 		command = append(command, "-checkpoint", strconv.Itoa(p.Checkpoint))
+	}
+	if p.Fanout > 0 {
+		command = append(command, "-fanout", strconv.Itoa(p.Fanout), "-depth", strconv.Itoa(p.Depth))
 	}
 	if p.IgnoreTerm {
 		command = append(command, "-ignore-term")

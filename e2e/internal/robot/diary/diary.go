@@ -50,6 +50,8 @@ type Entry struct {
 	Step int    `json:"step,omitempty"`
 	From int    `json:"from,omitempty"`
 	Text string `json:"text,omitempty"`
+	// Key is that of a message or a child.
+	Key string `json:"key,omitempty"`
 	// Checkpoint is the number of an acknowledged checkpoint.
 	Checkpoint uint64 `json:"checkpoint,omitempty"`
 	// At is in milliseconds since 1970.
@@ -63,6 +65,32 @@ func Name(folder, agentID string) string { return filepath.Join(folder, agentID+
 
 // Effects is the path of the file with the invocation ids of an agent's effects.
 func Effects(folder, agentID string) string { return filepath.Join(folder, agentID+".effects") }
+
+// Inbox is the path of the file with the messages that an agent has received. Its lines are
+// letters.
+func Inbox(folder, agentID string) string { return filepath.Join(folder, agentID+".inbox") }
+
+// Letter is a message as its recipient records it. State is that of the agent that a message
+// of agbox is about.
+type Letter struct {
+	Seq   uint64 `json:"seq"`
+	Kind  string `json:"kind"`
+	From  string `json:"from"`
+	Key   string `json:"key,omitempty"`
+	State string `json:"state,omitempty"`
+}
+
+// Letters returns the messages that an agent has received, in the order in which it did.
+func Letters(folder, agentID string) ([]Letter, error) {
+	lines, err := Lines(Inbox(folder, agentID))
+	letters := make([]Letter, len(lines))
+	for i, line := range lines {
+		if err := json.Unmarshal([]byte(line), &letters[i]); err != nil {
+			return nil, fmt.Errorf("the inbox of %s: %q: %w", agentID, line, err)
+		}
+	}
+	return letters, err
+}
 
 // Invocation is the invocation id of a step's effect. It is the same in each incarnation.
 func Invocation(agentID string, step int) string { return fmt.Sprintf("%s/%d", agentID, step) }

@@ -23,6 +23,8 @@ type options struct {
 	pace, beat    time.Duration
 	waitAt        int
 	ignoreTerm    bool
+	// fanout is how many children it has, and depth how many generations are below it.
+	fanout, depth int
 }
 
 // badExit is the exit code for errors of the robot itself.
@@ -40,6 +42,8 @@ func main() {
 	flag.DurationVar(&o.beat, "beat", 0, "time between beats")
 	flag.BoolVar(&o.ignoreTerm, "ignore-term", false, "go on after SIGTERM")
 	flag.IntVar(&o.checkpoint, "checkpoint", 0, "save a checkpoint with so many bytes after each step")
+	flag.IntVar(&o.fanout, "fanout", 0, "how many children it and its descendants have; each message goes to the parent")
+	flag.IntVar(&o.depth, "depth", 0, "how many generations are below it")
 	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
 	flag.Parse()
 	code, err := run(o)

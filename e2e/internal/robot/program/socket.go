@@ -31,6 +31,15 @@ type report struct {
 	Step  int `json:"step,omitempty"`
 	Bytes int `json:"bytes,omitempty"`
 	state []byte
+	// Of a message: its recipient and its key.
+	To  string `json:"to,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Of a child: its class and its command.
+	Class   string   `json:"class,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// Of recv: the newest message that was received, and how long to wait for another one.
+	After     uint64 `json:"after,omitempty"`
+	TimeoutMs uint64 `json:"timeout_ms,omitempty"`
 	// step is the step of the whole work, for the diary.
 	step int
 }
@@ -45,6 +54,8 @@ type answer struct {
 		Checkpoint struct {
 			Seq uint64 `json:"seq"`
 		} `json:"checkpoint"`
+		AgentID  string    `json:"agent_id"`
+		Messages []message `json:"messages"`
 	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`
@@ -109,20 +120,27 @@ func (s *socket) ask(rep report) (answer, error) {
 // report sends a report, unless the robot is to die at it, and records what was sent and
 // what was acknowledged. A report that is refused is an error.
 func (r *robot) report(rep report) error {
+	_, err := r.ask(rep)
+	return err
+}
+
+// ask is report for those who need the answer.
+func (r *robot) ask(rep report) (answer, error) {
 	r.reports++
 	e := diary.Entry{
 		What: diary.Send, Op: rep.Op, Report: r.reports, Step: rep.step,
+		Key:         rep.Key,
 		InputTokens: rep.InputTokens, OutputTokens: rep.OutputTokens, Steps: rep.Steps,
 	}
 	r.dieAt(r.reports, before)
 	r.write(e)
 	if err := r.socket.send(rep); err != nil {
-		return err
+		return answer{}, err
 	}
 	r.dieAt(r.reports, after)
 	got, err := r.socket.receive()
 	if err != nil {
-		return err
+		return answer{}, err
 	}
 	if got.Drain {
 		r.drained.Store(true)
@@ -135,7 +153,7 @@ func (r *robot) report(rep report) error {
 	}
 	r.write(e)
 	if !got.OK {
-		return fmt.Errorf("the report %s was refused: %s", rep.Op, e.Text)
+		return got, fmt.Errorf("the report %s was refused: %s", rep.Op, e.Text)
 	}
-	return nil
+	return got, nil
 }

@@ -29,6 +29,8 @@ type robot struct {
 	terminated, drained atomic.Bool
 	// silent ends the beats.
 	silent atomic.Bool
+	// children are the ids of its children.
+	children []string
 	// reports counts the reports of this incarnation.
 	reports int
 	// used and done are what this incarnation has used and completed.
@@ -73,6 +75,9 @@ func (r *robot) work() (int, error) {
 			return 0, err
 		}
 	}
+	if err := r.spawn(); err != nil {
+		return 0, err
+	}
 	for step := from + 1; step <= r.steps; step++ {
 		r.wait(step)
 		if r.drained.Load() && !r.ignoreTerm || r.terminated.Load() {
@@ -82,6 +87,9 @@ func (r *robot) work() (int, error) {
 			return 0, err
 		}
 		time.Sleep(r.pace)
+	}
+	if together, err := r.join(); err != nil || !together {
+		return r.leaveOr(err)
 	}
 	if err := r.report(report{Op: "state", State: "DRAINING"}); err != nil {
 		return 0, err
@@ -100,6 +108,14 @@ func (r *robot) leave() (int, error) {
 	err := r.report(report{Op: "state", State: "DRAINING"})
 	r.write(diary.Entry{What: diary.End, Text: "drain"})
 	return 0, err
+}
+
+// leaveOr leaves, unless there is an error.
+func (r *robot) leaveOr(err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	return r.leave()
 }
 
 // environment is what the incarnation was told about itself.
@@ -132,6 +148,9 @@ func (r *robot) step(step int) error {
 	r.used.output += 10 + random.Uint64N(90)
 	r.used.micro += 1000
 	if err := r.report(report{Op: "usage", InputTokens: r.used.input, OutputTokens: r.used.output, CostUSD: fmt.Sprintf("%d.%06d", r.used.micro/1e6, r.used.micro%1e6)}); err != nil {
+		return err
+	}
+	if err := r.tell(step); err != nil {
 		return err
 	}
 	if err := r.effect(step); err != nil {
