@@ -132,10 +132,8 @@ func (n *agentNews) of(ev *agboxv1.AgentEvent) string {
 		return pauseNews("A pause was requested", ev.GetPause())
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return "It was woken by " + ev.GetWake().GetBy() + "."
-	case agboxv1.AgentEventType_AGENT_OPENED:
-		return "It is held by " + ev.GetHold().GetHolder() + "."
-	case agboxv1.AgentEventType_AGENT_CLOSED:
-		return strings.TrimSuffix("It is not held any more by "+ev.GetHold().GetHolder()+": "+ev.GetHold().GetWhy(), ": ") + "."
+	case agboxv1.AgentEventType_AGENT_OPENED, agboxv1.AgentEventType_AGENT_CLOSED:
+		return holdNews(ev)
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
 		return "A kill was requested by " + ev.GetKill().GetBy() + "."
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:
@@ -158,6 +156,20 @@ func endNews(run uint32, end *agboxv1.IncarnationEnd) string {
 		how += " (" + strings.ToLower(short(end.GetKind().String(), "INCARNATION_END_KIND_")) + ")"
 	}
 	return strings.TrimSpace(fmt.Sprintf("Incarnation %d ended %s. %s", run, how, end.GetErrorMessage()))
+}
+
+// holdNews is about an agent's holders and the streams that it has open.
+func holdNews(ev *agboxv1.AgentEvent) string {
+	h, opened := ev.GetHold(), ev.GetType() == agboxv1.AgentEventType_AGENT_OPENED
+	switch {
+	case h.GetStream() != "" && opened:
+		return "It opens the stream " + h.GetStream() + "."
+	case h.GetStream() != "":
+		return "It closes the stream " + h.GetStream() + "."
+	case opened:
+		return "It is held by " + h.GetHolder() + "."
+	}
+	return strings.TrimSuffix("It is not held any more by "+h.GetHolder()+": "+h.GetWhy(), ": ") + "."
 }
 
 func pauseNews(what string, p *agboxv1.AgentPause) string {

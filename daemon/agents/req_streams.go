@@ -20,16 +20,19 @@ func streamOf(q request) (string, error) {
 	if err := q.decode(&want); err != nil {
 		return "", err
 	}
-	if !journal.StreamName.MatchString(want.Stream) {
+	if _, held := heldStream(want.Stream); !held && !journal.StreamName.MatchString(want.Stream) {
 		return "", fault.New(errdefs.ErrInvalidArgument, agboxv1.ErrorReason_INVALID_REQUEST,
-			"A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, and not %.80q.", want.Stream)
+			"A stream has a name of at most 63 lower-case letters, digits, dots, dashes and underscores, or is agent:NAME, and not %.80q.", want.Stream)
 	}
 	return want.Stream, nil
 }
 
-// open lets the agent get the messages of a stream from now on.
+// open lets the agent get the messages of a stream from now on, or hold an agent.
 func (r *Runner) open(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
 	stream, err := streamOf(q)
+	if ref, held := heldStream(stream); held {
+		return r.openHold(ctx, a, ref)
+	}
 	if err == nil {
 		a, err = r.ledger.OpenStream(ctx, a.ID, stream)
 	}
@@ -39,6 +42,9 @@ func (r *Runner) open(ctx context.Context, a ledger.Agent, q request) (any, bool
 // close ends that.
 func (r *Runner) close(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
 	stream, err := streamOf(q)
+	if ref, held := heldStream(stream); held {
+		return r.closeHold(ctx, a, ref)
+	}
 	if err == nil {
 		a, err = r.ledger.CloseStream(ctx, a.ID, stream)
 	}

@@ -183,7 +183,9 @@ func TestWhatBecomesOfChildrenOfAnEndedAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "DEAD_LETTER", "EXECUTING"},
-		"killed": {func(id string) { in.Must(t, "agent", "kill", "--now", id) }, "ABORTED", "ABORTED"},
+		"no-cascade": {func(id string) { in.Must(t, "agent", "kill", "--now", "--no-cascade", id) }, "ABORTED", "EXECUTING"},
+		"cascade":    {func(id string) { in.Must(t, "agent", "kill", "--now", "--cascade", id) }, "ABORTED", "ABORTED"},
+		"killed":     {func(id string) { in.Must(t, "agent", "kill", "--now", id) }, "ABORTED", "ABORTED"},
 	}
 	for name, row := range parents {
 		id := spawn(t, in, `cd /var/log/agents-sandbox
@@ -228,4 +230,22 @@ func awaitNamed(t *testing.T, in *harness.Install, name string) (id string) {
 		return err == nil
 	})
 	return id
+}
+
+func TestAnAgentHoldsItsChildren(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	parent := spawn(t, in, `agbox-agent spawn --class worker --name child --lifetime held -- sh -c '`+strings.ReplaceAll(heldScript, "'", `'\''`)+`' || exit 90
+		agbox-agent close agent:child && agbox-agent close agent:child || exit 91
+		until agbox-agent children | grep SUSPENDED; do sleep 0.05; done
+		agbox-agent open agent:child && agbox-agent open agent:child || exit 92
+		until agbox-agent children | grep EXECUTING; do sleep 0.05; done
+		agbox-agent open agent:$AGBOX_AGENT_ID; [ $? = 4 ] || exit 93
+		agbox-agent open agent:stranger; [ $? = 4 ] || exit 94
+		agbox-agent done complete`, "parent", "--in", "demo", "--may-spawn", "worker")
+	await(t, in, parent, "COMPLETED")
+	until(t, in, "child", "the root holds the child", func(a *agboxv1.Agent) bool {
+		return a.GetParent() == "init" && len(a.GetHolders()) == 1 && a.GetHolders()[0] == "agent:init" && a.GetIncarnation() == 2 && a.GetRunning()
+	})
 }

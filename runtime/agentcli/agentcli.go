@@ -69,7 +69,8 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           for TEXT, standard input. A second message with the same KEY is not delivered
   agbox-agent send --stream STREAM [--key KEY] TEXT
                                           send a message to all agents that have the stream open
-  agbox-agent open STREAM, close STREAM   get the messages that others send on a stream from now on, or no more
+  agbox-agent open STREAM, close STREAM   get the messages that others send on a stream from now on, or no more.
+                                          agent:NAME: hold that agent below this one, or no more
   agbox-agent recv [--timeout TIME] [AFTER]
                                           acknowledge the messages up to number AFTER, wait for one after it, and print those that
                                           there are, as JSON objects, one a line
