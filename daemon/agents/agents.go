@@ -34,6 +34,8 @@ type Execs interface {
 	// Drain lets a running exec of an agent save its work. It is errdefs.ErrNotImplemented
 	// for a supervisor that is too old.
 	Drain(ctx context.Context, sandboxID string, req *guestv1.DrainRequest) error
+	// Look says how files in a sandbox and its limits are now.
+	Look(ctx context.Context, sandboxID string, paths []string) (journal.Seen, error)
 	// Answer answers a request of a running exec of an agent.
 	Answer(ctx context.Context, sandboxID string, req *guestv1.AnswerRequest) error
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/internal/gate"
+	"github.com/agbox/agbox/internal/journal"
 )
 
 // observation is what an agent must know about a pause before it goes on. It is computed when
@@ -28,6 +31,8 @@ type observation struct {
 	Approval string `json:"approval,omitempty"`
 	Answer   string `json:"answer,omitempty"`
 	agent.Changes
+	// LeasesLost are the resources that the agent held when it was paused, and does not now.
+	LeasesLost []string `json:"leases_lost"`
 	// Messages is the number of messages that wait.
 	Messages int `json:"messages"`
 	// Left is what is left of the budget; it lacks what has no bound.
@@ -37,7 +42,7 @@ type observation struct {
 }
 
 // observe makes the observation that the agent, which is woken, must take.
-func (r *Runner) observe(a ledger.Agent) observation {
+func (r *Runner) observe(ctx context.Context, a ledger.Agent) observation {
 	p, now := a.Pause, r.now()
 	o := observation{
 		Observation: a.PendingObservation(), AgentID: a.ID, PausedAt: a.AwaySince.UTC(), AwayMs: now.Sub(a.AwaySince).Milliseconds(),
@@ -51,7 +56,10 @@ func (r *Runner) observe(a ledger.Agent) observation {
 	if a.Away == nil {
 		o.Notices = append(o.Notices, "How the sandbox and its services were before the pause is not known.")
 	}
-	o.Changes = agent.Compare(before, after)
+	if err := r.look(ctx, a, &before, &after); err != nil {
+		o.Notices = append(o.Notices, "The files and the limits were not compared: "+err.Error()+".")
+	}
+	o.Changes, o.LeasesLost = agent.Compare(before, after), agent.Lost(a.Away.GetLeases(), a.Holds)
 	return o
 }
 
@@ -72,9 +80,58 @@ func (r *Runner) placeObservation(ctx context.Context, a ledger.Agent, env map[s
 	if a.PendingObservation() == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(r.observe(a))
+	raw, err := json.Marshal(r.observe(ctx, a))
 	if err == nil {
 		env["AGBOX_OBSERVATION"], err = r.place(ctx, a, "observation.json", bytes.NewReader(raw))
 	}
 	return err
+}
+
+// look adds files and limits to two pictures: as the newest journal has them from before the
+// pause, and as they are now.
+func (r *Runner) look(ctx context.Context, a ledger.Agent, before, after *agent.Picture) error {
+	was, err := r.seenBefore(a)
+	if err != nil {
+		return err
+	}
+	paths := a.Files()
+	if was != nil {
+		before.Files, before.Limits = was.Files, was.Limits
+		paths = append(paths, slices.Collect(maps.Keys(was.Files))...)
+	}
+	if was == nil && len(paths) == 0 {
+		return nil
+	}
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	is, err := r.execs.Look(ctx, a.SandboxID, paths[:min(len(paths), maxLooked)])
+	if err != nil {
+		before.Files, before.Limits = nil, nil
+		return err
+	}
+	after.Files, after.Limits = is.Files, is.Limits
+	return nil
+}
+
+// maxBack is in how many journals a picture is looked for.
+const maxBack = 3
+
+// maxLooked is how many files a supervisor looks at.
+const maxLooked = 128
+
+// seenBefore returns the newest picture that a journal of the agent has from before its pause;
+// nil if there is none.
+func (r *Runner) seenBefore(a ledger.Agent) (newest *journal.Seen, err error) {
+	began, paused := r.now(), a.AwaySince.UnixMilli()
+	for n := a.Incarnations; n > 0 && n+maxBack > a.Incarnations && newest == nil && r.now().Sub(began) < tailWithin; n-- {
+		_, err := readJournal(r.paths.SandboxLogs(a.SandboxID), agent.ExecID(a.ID, n), journal.Beginning(), func(row journal.Row, _ journal.Summary) {
+			if row.Op == journal.Picture && row.Seen != nil && row.At <= paused && len(row.Seen.Files) <= maxLooked {
+				newest = row.Seen
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return newest, nil
 }

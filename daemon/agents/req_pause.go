@@ -52,7 +52,7 @@ func (r *Runner) pause(ctx context.Context, a ledger.Agent, q request) (any, boo
 	case !a.Pause.Woken:
 		return nil, true, nil
 	}
-	return r.observe(a), false, nil
+	return r.observe(ctx, a), false, nil
 }
 
 // of identifies a request of the agent's incarnation.

@@ -13,6 +13,7 @@ import (
 	"github.com/agbox/agbox/daemon/guests/links"
 	"github.com/agbox/agbox/daemon/ledger"
 	"github.com/agbox/agbox/internal/fault"
+	"github.com/agbox/agbox/internal/journal"
 )
 
 // answers are the Execs of a bench that keeps the answers to requests.
@@ -42,6 +43,15 @@ func (b *bench) ask(lk *links.Link, asked ...*guestv1.AgentRequest) {
 }
 
 // decided answers the open requests and returns the answers.
+// Look finds no file.
+func (a *answers) Look(_ context.Context, _ string, paths []string) (journal.Seen, error) {
+	seen := journal.Seen{Files: make(map[string]journal.File)}
+	for _, p := range paths {
+		seen.Files[p] = journal.File{}
+	}
+	return seen, nil
+}
+
 func (b *bench) decided(to *answers) []*guestv1.AnswerRequest {
 	b.t.Helper()
 	to.sent = nil

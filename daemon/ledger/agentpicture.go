@@ -5,6 +5,7 @@ import (
 
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 
+	"github.com/agbox/agbox/daemon/machine/agent"
 	"github.com/agbox/agbox/store"
 )
 
@@ -17,7 +18,11 @@ func (l *Ledger) Picture(a Agent) *agboxv1.AgentPicture {
 // picture is Picture within a transaction.
 func (t *agentTxn) picture() *agboxv1.AgentPicture {
 	sb, living := t.l.sandboxIn(t.tx, t.a.SandboxID)
-	return picture(sb, living)
+	p := picture(sb, living)
+	if p != nil {
+		p.Leases = agent.Leases(t.a.Holds)
+	}
+	return p
 }
 
 // sandboxIn returns a sandbox as the batch has it so far.

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/agbox/agbox/e2e/internal/harness"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+	"github.com/agbox/agbox/runtime"
 )
 
 // TestAnApprovalComesAfterTheProgramHasEnded pauses an agent until its program is drained for
@@ -132,6 +134,75 @@ func TestADrainEndsAWaitForAnApproval(t *testing.T) {
 	for _, want := range []string{"told to drain", `"state":{"checkpoint_id":"c"`, `"approval":"APPROVED"`, `"container":"restarted"`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the programs lack %s:\n%s", want, out)
+		}
+	}
+}
+
+// TestAnObservationNamesExactlyWhatChanged changes, deletes and leaves files that an agent
+// holds, ends a service and changes a limit while the agent waits for an approval.
+func TestAnObservationNamesExactlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Must(t, "daemon", "start")
+	c := in.Client(t)
+	created, err := c.CreateSandbox(harness.Bounded(t), &agboxv1.CreateSandboxRequest{ConfigYaml: []byte("name: demo\nimage: " + harness.ImageBusybox + `
+services:
+  - {name: db, image: ` + harness.ImageBusybox + `, command: [sleep, "1000000"]}
+  - {name: web, image: ` + harness.ImageBusybox + `, command: [sleep, "1000000"]}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := created.GetSandboxId()
+	if _, err := c.WaitReady(harness.Bounded(t), box); err != nil {
+		t.Fatal(err)
+	}
+	id := spawn(t, in, `
+		set -e
+		for f in changed deleted left; do echo old > /tmp/$f; done
+		agbox-agent acquire file:/tmp/changed file:/tmp/deleted file:/tmp/left file:/tmp/own
+		echo mine > /tmp/own
+		agbox-agent pause approval > o
+		cat o
+		agbox-agent resumed replan "$(sed 's/.*"observation":\([0-9]*\).*/\1/' o)"
+		agbox-agent done complete`, "--in", "demo")
+	harness.Eventually(t, "it waits for an approval", func() bool {
+		return strings.Contains(in.Must(t, "agent", "ls"), "WAITING_FOR_APPROVAL")
+	})
+	killService(t, in, box, "db")
+	if out, err := exec.CommandContext(harness.Bounded(t), "docker", "update", "--pids-limit", "777", runtime.PrimaryName(box)).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	in.Must(t, "exec", "demo", "--", "sh", "-c", "echo new > /tmp/changed; rm /tmp/deleted; echo old > /tmp/left; touch /tmp/left")
+	in.Must(t, "agent", "approve", id)
+	await(t, in, id, "COMPLETED")
+	out := in.Must(t, "agent", "logs", id)
+	want := `"files":[{"name":"/tmp/changed","what":"changed"},{"name":"/tmp/deleted","what":"deleted"}],"services":[{"name":"db","what":"restarted"}],"limits":[{"name":"pids","before":"4096","now":"777"}],"leases_lost":[],`
+	if !strings.Contains(out, want) {
+		t.Errorf("the program lacks %s:\n%s", want, out)
+	}
+}
+
+// killService ends the container of a service and waits until it was started again.
+func killService(t *testing.T, in *harness.Install, box, name string) {
+	t.Helper()
+	for _, c := range in.Inventory(t).Containers {
+		if c.Role != runtime.RoleService || c.Service != name {
+			continue
+		}
+		if err := harness.DockerAPI.ContainerKill(harness.Bounded(t), c.ID, "KILL"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	starts := 0
+	for ev, err := range in.Client(t).Events(harness.Bounded(t), box, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.GetEventType() == agboxv1.EventType_SANDBOX_SERVICE_STARTED && ev.GetService().GetName() == name {
+			if starts++; starts == 2 {
+				return
+			}
 		}
 	}
 }

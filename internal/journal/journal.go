@@ -53,6 +53,8 @@ const (
 	Checkpoint = "checkpoint"
 	// Observed is that the program has taken an observation.
 	Observed = "observed"
+	// Picture is no report: the supervisor writes it when the program asks for leases or a pause.
+	Picture = "picture"
 )
 
 // The kinds of calls. Gate is only about the first two.
@@ -148,6 +150,8 @@ type Row struct {
 	Mark *Mark `json:"checkpoint,omitempty"`
 	// Observation is for Observed.
 	Observation uint64 `json:"observation,omitempty"`
+	// Seen is for Picture.
+	Seen *Seen `json:"seen,omitempty"`
 }
 
 // Used is what an incarnation has used since its start.
@@ -213,7 +217,7 @@ func (s Summary) Next(r Row) (_ Summary, err error) {
 		return s, refuse("A text has at most %d bytes of UTF-8 and no control characters but line ends and tabs.", textBound(r.Op))
 	}
 	switch r.Op {
-	case Hello, Beat:
+	case Hello, Beat, Picture:
 	case Send:
 		if err := checkSend(r); err != nil {
 			return s, err

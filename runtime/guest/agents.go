@@ -78,3 +78,19 @@ func (c *Conn) Answer(ctx context.Context, req *guestv1.AnswerRequest) (bool, er
 	}
 	return reply.GetWaits(), nil
 }
+
+// Look says how files in the container and its limits are now.
+func (c *Conn) Look(ctx context.Context, paths []string) (journal.Seen, error) {
+	reply, err := c.agents.Look(ctx, &guestv1.LookRequest{Paths: paths})
+	if err != nil {
+		return journal.Seen{}, c.explain(ctx, err)
+	}
+	if len(reply.GetFiles()) != len(paths) || len(reply.GetLimits()) > maxState {
+		return journal.Seen{}, c.violation("it looked at other files than those that it was asked about")
+	}
+	seen := journal.Seen{Files: make(map[string]journal.File), Limits: reply.GetLimits()}
+	for i, f := range reply.GetFiles() {
+		seen.Files[paths[i]] = journal.File{Exists: f.GetExists(), Size: f.GetSize(), Modified: f.GetModified(), Inode: f.GetInode(), Sum: f.GetSum()}
+	}
+	return seen, nil
+}

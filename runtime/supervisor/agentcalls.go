@@ -28,7 +28,7 @@ func agentBoot(execID string, b *guestv1.AgentBoot) agents.Boot {
 	}
 	return agents.Boot{
 		ExecID: execID, AgentID: b.GetAgentId(), Number: b.GetIncarnation(),
-		Observation: b.GetObservation(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
+		Observation: b.GetObservation(), Files: b.GetFiles(), Checkpoint: b.GetCheckpoint(), Model: b.GetModel(), OutputTokens: b.GetUsedOutputTokens(),
 		JournalBytes: min(b.GetJournalBytes(), journal.MaxJournal), Bounds: bounds(b), Work: b.Work, Heartbeat: beat, Phase: b.GetPhase(), Calls: callLimits(b.GetCalls()),
 	}
 }
@@ -62,4 +62,18 @@ func (v *agentService) Answer(_ context.Context, req *guestv1.AnswerRequest) (*g
 	}
 	waits := v.s.agents.Answer(req.GetExecId(), req.GetNumber(), agents.Decision{Result: req.GetJson(), Code: req.GetCode(), Message: req.GetMessage()})
 	return &guestv1.AnswerResponse{Waits: waits}, nil
+}
+
+// Look says how files and limits are now.
+func (*agentService) Look(_ context.Context, req *guestv1.LookRequest) (*guestv1.LookResponse, error) {
+	seen, reply := agents.Look(req.GetPaths()), new(guestv1.LookResponse)
+	for _, path := range req.GetPaths() {
+		f, looked := seen.Files[path]
+		if !looked {
+			return nil, status.Error(codes.InvalidArgument, "too many paths, or too long ones")
+		}
+		reply.Files = append(reply.Files, &guestv1.SeenFile{Exists: f.Exists, Size: f.Size, Modified: f.Modified, Inode: f.Inode, Sum: f.Sum})
+	}
+	reply.Limits = seen.Limits
+	return reply, nil
 }

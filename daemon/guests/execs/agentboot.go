@@ -17,7 +17,7 @@ func agentBoot(a ledger.Agent) *guestv1.AgentBoot {
 		ContextAging: rules.Context.Aging, ContextDying: rules.Context.Dying, ContextFinalCalls: rules.Context.FinalCalls,
 		BudgetInputTokens: rules.Budget.InputTokens, BudgetCostMicroUsd: rules.Budget.CostMicroUSD,
 		UsedInputTokens: used.GetInputTokens(), UsedCostMicroUsd: used.GetCostMicroUsd(), Crashes: a.Crashes,
-		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls), Phase: rules.FirstPhase(),
+		Probes: probesOf(rules.Probes), Calls: callsOf(rules.Calls), Phase: rules.FirstPhase(), Files: a.Files(),
 	}
 	if rules.Probes.AwaitReport {
 		boot.Observation = a.PendingObservation()

@@ -43,6 +43,10 @@ func (storyteller) Answer(context.Context, *guestv1.AnswerRequest) (*guestv1.Ans
 	return new(guestv1.AnswerResponse), nil
 }
 
+func (storyteller) Look(context.Context, *guestv1.LookRequest) (*guestv1.LookResponse, error) {
+	return new(guestv1.LookResponse), nil
+}
+
 var _ guestv1.AgentsService = storyteller{} // else it is not served
 
 // listener keeps what it is told.

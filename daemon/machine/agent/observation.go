@@ -2,9 +2,12 @@ package agent
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/internal/journal"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -44,22 +47,10 @@ type Picture struct {
 	// Surroundings is what the daemon knows.
 	Surroundings *agboxv1.AgentPicture
 	// Files has the files of the manifest by their paths; nil if nobody has looked.
-	Files map[string]File
-	// Limits are those that the kernel applies, by the names of their files in the control
-	// group; nil if nobody has looked.
+	Files map[string]journal.File
+	// Limits are those that the kernel applies, by what they limit: cpu, memory,
+	// pids; nil if nobody has looked.
 	Limits map[string]string
-}
-
-// File is a file as it was seen. It is comparable.
-type File struct {
-	// Exists is false also if the path leads to no regular file.
-	Exists bool  `json:"exists"`
-	Size   int64 `json:"size,omitempty"`
-	// Modified is in nanoseconds since 1970.
-	Modified int64  `json:"mtime_ns,omitempty"`
-	Inode    uint64 `json:"inode,omitempty"`
-	// Sum is the SHA-256 of the content in hexadecimal digits; empty for large files.
-	Sum string `json:"sha256,omitempty"`
 }
 
 // Change is something that is not as it was.
@@ -107,7 +98,7 @@ func Compare(before, now Picture) Changes {
 	for _, path := range keys(before.Files, now.Files) {
 		a, seenBefore := before.Files[path]
 		b, seenNow := now.Files[path]
-		if what := a.change(b); !seenBefore || !seenNow {
+		if what := fileChange(a, b); !seenBefore || !seenNow {
 			c.Files = append(c.Files, Change{Name: path, What: Unknown})
 		} else if what != "" {
 			c.Files = append(c.Files, Change{Name: path, What: what})
@@ -130,9 +121,9 @@ func Compare(before, now Picture) Changes {
 	return c
 }
 
-// change says what became of a file; empty if it is as it was. A file with the same content
+// fileChange says what became of a file; empty if it is as it was. A file with the same content
 // has not changed, even if it was written again.
-func (f File) change(now File) string {
+func fileChange(f, now journal.File) string {
 	switch {
 	case f == now:
 		return ""
@@ -165,4 +156,33 @@ func keys[V any](a, b map[string]V) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// Files are the paths of the files that the agent holds or asks for, in their order.
+func (r Record) Files() []string {
+	var list []string
+	add := func(resource string) {
+		if path, is := strings.CutPrefix(resource, "file:"); is {
+			list = append(list, path)
+		}
+	}
+	for _, h := range r.Holds {
+		add(h.Resource)
+	}
+	for _, c := range r.Wants {
+		add(c.Resource)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Lost returns the resources that were held before, and are not held now or were granted anew.
+func Lost(before []*agboxv1.AgentLease, now []lease.Hold) []string {
+	lost := []string{}
+	for _, l := range before {
+		if !slices.ContainsFunc(now, func(h lease.Hold) bool { return h.Resource == l.GetResource() && h.Fence == l.GetFence() }) {
+			lost = append(lost, l.GetResource())
+		}
+	}
+	return lost
 }

@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/agbox/agbox/daemon/machine/lease"
+	"github.com/agbox/agbox/internal/journal"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
 )
 
@@ -104,7 +106,7 @@ func TestTwoPicturesAreCompared(t *testing.T) {
 				SandboxId: "s", ReadyAt: timestamppb.New(t0), Image: "i",
 				Services: map[string]uint32{"db": 1, "web": 3}, Limits: map[string]string{"memory_limit": "1g"},
 			},
-			Files: map[string]File{
+			Files: map[string]journal.File{
 				"/same": {Exists: true, Size: 5, Modified: 1, Inode: 2, Sum: "a"}, "/large": {Exists: true, Size: 5 << 20, Modified: 1, Inode: 3}, "/none": {},
 			},
 			Limits: map[string]string{"memory.max": "max"},
@@ -115,13 +117,21 @@ func TestTwoPicturesAreCompared(t *testing.T) {
 		change func(*Picture)
 		want   func(*Changes)
 	}{
-		"nothing":                             {func(*Picture) {}, func(*Changes) {}},
-		"no picture":                          {func(p *Picture) { *p = Picture{Files: p.Files} }, func(*Changes) {}},
-		"written again with the same content": {func(p *Picture) { p.Files["/same"] = File{true, 5, 9, 8, "a"} }, func(*Changes) {}},
-		"other content":                       {func(p *Picture) { p.Files["/same"] = File{true, 5, 1, 2, "b"} }, func(c *Changes) { c.Files = []Change{{Name: "/same", What: Changed}} }},
-		"large, touched":                      {func(p *Picture) { p.Files["/large"] = File{true, 5 << 20, 2, 3, ""} }, func(c *Changes) { c.Files = []Change{{Name: "/large", What: Changed}} }},
-		"replaced by a large one":             {func(p *Picture) { p.Files["/same"] = File{true, 5 << 20, 1, 2, ""} }, func(c *Changes) { c.Files = []Change{{Name: "/same", What: Changed}} }},
-		"deleted and created": {func(p *Picture) { p.Files["/same"], p.Files["/none"] = File{}, File{Exists: true} }, func(c *Changes) {
+		"nothing":    {func(*Picture) {}, func(*Changes) {}},
+		"no picture": {func(p *Picture) { *p = Picture{Files: p.Files} }, func(*Changes) {}},
+		"written again with the same content": {func(p *Picture) {
+			p.Files["/same"] = journal.File{Exists: true, Size: 5, Modified: 9, Inode: 8, Sum: "a"}
+		}, func(*Changes) {}},
+		"other content": {func(p *Picture) {
+			p.Files["/same"] = journal.File{Exists: true, Size: 5, Modified: 1, Inode: 2, Sum: "b"}
+		}, func(c *Changes) { c.Files = []Change{{Name: "/same", What: Changed}} }},
+		"large, touched": {func(p *Picture) {
+			p.Files["/large"] = journal.File{Exists: true, Size: 5 << 20, Modified: 2, Inode: 3, Sum: ""}
+		}, func(c *Changes) { c.Files = []Change{{Name: "/large", What: Changed}} }},
+		"replaced by a large one": {func(p *Picture) {
+			p.Files["/same"] = journal.File{Exists: true, Size: 5 << 20, Modified: 1, Inode: 2, Sum: ""}
+		}, func(c *Changes) { c.Files = []Change{{Name: "/same", What: Changed}} }},
+		"deleted and created": {func(p *Picture) { p.Files["/same"], p.Files["/none"] = journal.File{}, journal.File{Exists: true} }, func(c *Changes) {
 			c.Files = []Change{{Name: "/none", What: Created}, {Name: "/same", What: Removed}}
 		}},
 		"not looked at":           {func(p *Picture) { delete(p.Files, "/none") }, func(c *Changes) { c.Files = []Change{{Name: "/none", What: Unknown}} }},
@@ -140,5 +150,13 @@ func TestTwoPicturesAreCompared(t *testing.T) {
 		if got := Compare(picture(), now); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v; want %+v", name, got, want)
 		}
+	}
+}
+
+func TestLostLeases(t *testing.T) {
+	before := []*agboxv1.AgentLease{{Resource: "kept", Fence: 1}, {Resource: "lost", Fence: 2}, {Resource: "again", Fence: 3}}
+	now := []lease.Hold{{Claim: lease.Claim{Resource: "kept"}, Fence: 1}, {Claim: lease.Claim{Resource: "again"}, Fence: 9}, {Claim: lease.Claim{Resource: "new"}, Fence: 8}}
+	if lost := Lost(before, now); !reflect.DeepEqual(lost, []string{"lost", "again"}) {
+		t.Errorf("lost: %v", lost)
 	}
 }

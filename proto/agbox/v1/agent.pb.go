@@ -3665,7 +3665,9 @@ type AgentPicture struct {
 	// How often each service was started.
 	Services map[string]uint32 `protobuf:"bytes,4,rep,name=services,proto3" json:"services,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Limits of the sandbox by their names in its spec.
-	Limits        map[string]string `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Limits map[string]string `protobuf:"bytes,5,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// What the agent holds.
+	Leases        []*AgentLease `protobuf:"bytes,6,rep,name=leases,proto3" json:"leases,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3731,6 +3733,13 @@ func (x *AgentPicture) GetServices() map[string]uint32 {
 func (x *AgentPicture) GetLimits() map[string]string {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *AgentPicture) GetLeases() []*AgentLease {
+	if x != nil {
+		return x.Leases
 	}
 	return nil
 }
@@ -5073,14 +5082,15 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\bapproval\x18\x02 \x01(\x0e2\x17.agbox.v1.AgentApprovalR\bapproval\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\"%\n" +
 	"\vAgentResume\x12\x16\n" +
-	"\x06replan\x18\x01 \x01(\bR\x06replan\"\xf0\x02\n" +
+	"\x06replan\x18\x01 \x01(\bR\x06replan\"\x9e\x03\n" +
 	"\fAgentPicture\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x125\n" +
 	"\bready_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\areadyAt\x12\x14\n" +
 	"\x05image\x18\x03 \x01(\tR\x05image\x12@\n" +
 	"\bservices\x18\x04 \x03(\v2$.agbox.v1.AgentPicture.ServicesEntryR\bservices\x12:\n" +
-	"\x06limits\x18\x05 \x03(\v2\".agbox.v1.AgentPicture.LimitsEntryR\x06limits\x1a;\n" +
+	"\x06limits\x18\x05 \x03(\v2\".agbox.v1.AgentPicture.LimitsEntryR\x06limits\x12,\n" +
+	"\x06leases\x18\x06 \x03(\v2\x14.agbox.v1.AgentLeaseR\x06leases\x1a;\n" +
 	"\rServicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1a9\n" +
@@ -5494,44 +5504,45 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	59,  // 73: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
 	56,  // 74: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
 	57,  // 75: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	8,   // 76: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	37,  // 77: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	37,  // 78: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	37,  // 79: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 80: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	45,  // 81: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 82: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 83: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 84: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 85: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 86: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 87: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	58,  // 88: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	59,  // 89: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 90: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	59,  // 91: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 92: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 93: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	59,  // 94: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	59,  // 95: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	59,  // 96: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	59,  // 97: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	44,  // 98: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	43,  // 99: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 100: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 101: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 102: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	59,  // 103: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 104: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	45,  // 105: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 106: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	38,  // 107: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	58,  // 108: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	109, // [109:109] is the sub-list for method output_type
-	109, // [109:109] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	45,  // 76: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 77: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	37,  // 78: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	37,  // 79: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	37,  // 80: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 81: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	45,  // 82: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 83: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 84: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 85: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 86: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 87: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 88: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	58,  // 89: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	59,  // 90: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 91: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	59,  // 92: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 93: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 94: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	59,  // 95: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	59,  // 96: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	59,  // 97: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	59,  // 98: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	44,  // 99: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	43,  // 100: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 101: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 102: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 103: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	59,  // 104: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 105: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	45,  // 106: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 107: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	38,  // 108: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	58,  // 109: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	110, // [110:110] is the sub-list for method output_type
+	110, // [110:110] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }

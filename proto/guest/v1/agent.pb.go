@@ -26,6 +26,184 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LookRequest has absolute paths, at most 128 of at most 512 bytes.
+type LookRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Paths         []string               `protobuf:"bytes,1,rep,name=paths,proto3" json:"paths,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookRequest) Reset() {
+	*x = LookRequest{}
+	mi := &file_guest_v1_agent_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookRequest) ProtoMessage() {}
+
+func (x *LookRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookRequest.ProtoReflect.Descriptor instead.
+func (*LookRequest) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *LookRequest) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+// LookResponse has a SeenFile for each path, in their order.
+type LookResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Files []*SeenFile            `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	// The limits of the control group, by what they limit.
+	Limits        map[string]string `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LookResponse) Reset() {
+	*x = LookResponse{}
+	mi := &file_guest_v1_agent_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LookResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LookResponse) ProtoMessage() {}
+
+func (x *LookResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LookResponse.ProtoReflect.Descriptor instead.
+func (*LookResponse) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LookResponse) GetFiles() []*SeenFile {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+func (x *LookResponse) GetLimits() map[string]string {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// SeenFile is a file as it was seen. Without exists, there is no regular file.
+type SeenFile struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Exists bool                   `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
+	Size   int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	// Nanoseconds since 1970.
+	Modified int64  `protobuf:"varint,3,opt,name=modified,proto3" json:"modified,omitempty"`
+	Inode    uint64 `protobuf:"varint,4,opt,name=inode,proto3" json:"inode,omitempty"`
+	// SHA-256 in hexadecimal digits; empty for files of more than 1 MiB.
+	Sum           string `protobuf:"bytes,5,opt,name=sum,proto3" json:"sum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SeenFile) Reset() {
+	*x = SeenFile{}
+	mi := &file_guest_v1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SeenFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SeenFile) ProtoMessage() {}
+
+func (x *SeenFile) ProtoReflect() protoreflect.Message {
+	mi := &file_guest_v1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SeenFile.ProtoReflect.Descriptor instead.
+func (*SeenFile) Descriptor() ([]byte, []int) {
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SeenFile) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *SeenFile) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SeenFile) GetModified() int64 {
+	if x != nil {
+		return x.Modified
+	}
+	return 0
+}
+
+func (x *SeenFile) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *SeenFile) GetSum() string {
+	if x != nil {
+		return x.Sum
+	}
+	return ""
+}
+
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -34,7 +212,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[0]
+	mi := &file_guest_v1_agent_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +224,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[0]
+	mi := &file_guest_v1_agent_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +237,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{0}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{3}
 }
 
 // FollowResponse always has news. An empty message is the end of the stream.
@@ -72,7 +250,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[1]
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -84,7 +262,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[1]
+	mi := &file_guest_v1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -97,7 +275,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{1}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FollowResponse) GetNews() *IncarnationNews {
@@ -135,7 +313,7 @@ type IncarnationNews struct {
 
 func (x *IncarnationNews) Reset() {
 	*x = IncarnationNews{}
-	mi := &file_guest_v1_agent_proto_msgTypes[2]
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -147,7 +325,7 @@ func (x *IncarnationNews) String() string {
 func (*IncarnationNews) ProtoMessage() {}
 
 func (x *IncarnationNews) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[2]
+	mi := &file_guest_v1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -160,7 +338,7 @@ func (x *IncarnationNews) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationNews.ProtoReflect.Descriptor instead.
 func (*IncarnationNews) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{2}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IncarnationNews) GetExecId() string {
@@ -240,7 +418,7 @@ type AgentRequest struct {
 
 func (x *AgentRequest) Reset() {
 	*x = AgentRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -252,7 +430,7 @@ func (x *AgentRequest) String() string {
 func (*AgentRequest) ProtoMessage() {}
 
 func (x *AgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[3]
+	mi := &file_guest_v1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -265,7 +443,7 @@ func (x *AgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRequest.ProtoReflect.Descriptor instead.
 func (*AgentRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{3}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *AgentRequest) GetNumber() uint64 {
@@ -306,7 +484,7 @@ type AnswerRequest struct {
 
 func (x *AnswerRequest) Reset() {
 	*x = AnswerRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -318,7 +496,7 @@ func (x *AnswerRequest) String() string {
 func (*AnswerRequest) ProtoMessage() {}
 
 func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[4]
+	mi := &file_guest_v1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -331,7 +509,7 @@ func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
 func (*AnswerRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{4}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AnswerRequest) GetExecId() string {
@@ -379,7 +557,7 @@ type AnswerResponse struct {
 
 func (x *AnswerResponse) Reset() {
 	*x = AnswerResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +569,7 @@ func (x *AnswerResponse) String() string {
 func (*AnswerResponse) ProtoMessage() {}
 
 func (x *AnswerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[5]
+	mi := &file_guest_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +582,7 @@ func (x *AnswerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerResponse.ProtoReflect.Descriptor instead.
 func (*AnswerResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{5}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AnswerResponse) GetWaits() bool {
@@ -462,14 +640,16 @@ type AgentBoot struct {
 	Calls        *CallLimits `protobuf:"bytes,20,opt,name=calls,proto3" json:"calls,omitempty"`
 	// The observation that the program must take before it reports that it is ready. 0 if there
 	// is none, or the program need not report.
-	Observation   uint64 `protobuf:"varint,41,opt,name=observation,proto3" json:"observation,omitempty"`
+	Observation uint64 `protobuf:"varint,41,opt,name=observation,proto3" json:"observation,omitempty"`
+	// The files of what the agent holds or asks for, at most 128.
+	Files         []string `protobuf:"bytes,42,rep,name=files,proto3" json:"files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentBoot) Reset() {
 	*x = AgentBoot{}
-	mi := &file_guest_v1_agent_proto_msgTypes[6]
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -481,7 +661,7 @@ func (x *AgentBoot) String() string {
 func (*AgentBoot) ProtoMessage() {}
 
 func (x *AgentBoot) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[6]
+	mi := &file_guest_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -494,7 +674,7 @@ func (x *AgentBoot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBoot.ProtoReflect.Descriptor instead.
 func (*AgentBoot) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AgentBoot) GetAgentId() string {
@@ -665,6 +845,13 @@ func (x *AgentBoot) GetObservation() uint64 {
 	return 0
 }
 
+func (x *AgentBoot) GetFiles() []string {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 // CallLimits are how long the calls of a program may take, in milliseconds. 0 means no limit.
 type CallLimits struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -681,7 +868,7 @@ type CallLimits struct {
 
 func (x *CallLimits) Reset() {
 	*x = CallLimits{}
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +880,7 @@ func (x *CallLimits) String() string {
 func (*CallLimits) ProtoMessage() {}
 
 func (x *CallLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[7]
+	mi := &file_guest_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +893,7 @@ func (x *CallLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallLimits.ProtoReflect.Descriptor instead.
 func (*CallLimits) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CallLimits) GetConnectMs() uint64 {
@@ -768,7 +955,7 @@ type Probes struct {
 
 func (x *Probes) Reset() {
 	*x = Probes{}
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +967,7 @@ func (x *Probes) String() string {
 func (*Probes) ProtoMessage() {}
 
 func (x *Probes) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[8]
+	mi := &file_guest_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +980,7 @@ func (x *Probes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probes.ProtoReflect.Descriptor instead.
 func (*Probes) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{8}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Probes) GetLiveness() *Probe {
@@ -851,7 +1038,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	mi := &file_guest_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +1050,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[9]
+	mi := &file_guest_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1063,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Probe) GetPort() uint32 {
@@ -957,7 +1144,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	mi := &file_guest_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1156,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[10]
+	mi := &file_guest_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1169,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DrainRequest) GetExecId() string {
@@ -1037,7 +1224,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_guest_v1_agent_proto_msgTypes[11]
+	mi := &file_guest_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1236,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_guest_v1_agent_proto_msgTypes[11]
+	mi := &file_guest_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1249,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_guest_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_guest_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainResponse) GetRunning() bool {
@@ -1076,7 +1263,21 @@ var File_guest_v1_agent_proto protoreflect.FileDescriptor
 
 const file_guest_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x14guest/v1/agent.proto\x12\bguest.v1\"\x0f\n" +
+	"\x14guest/v1/agent.proto\x12\bguest.v1\"#\n" +
+	"\vLookRequest\x12\x14\n" +
+	"\x05paths\x18\x01 \x03(\tR\x05paths\"\xaf\x01\n" +
+	"\fLookResponse\x12(\n" +
+	"\x05files\x18\x01 \x03(\v2\x12.guest.v1.SeenFileR\x05files\x12:\n" +
+	"\x06limits\x18\x02 \x03(\v2\".guest.v1.LookResponse.LimitsEntryR\x06limits\x1a9\n" +
+	"\vLimitsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"z\n" +
+	"\bSeenFile\x12\x16\n" +
+	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x1a\n" +
+	"\bmodified\x18\x03 \x01(\x03R\bmodified\x12\x14\n" +
+	"\x05inode\x18\x04 \x01(\x04R\x05inode\x12\x10\n" +
+	"\x03sum\x18\x05 \x01(\tR\x03sum\"\x0f\n" +
 	"\rFollowRequest\"?\n" +
 	"\x0eFollowResponse\x12-\n" +
 	"\x04news\x18\x01 \x01(\v2\x19.guest.v1.IncarnationNewsR\x04news\"\xa1\x02\n" +
@@ -1102,7 +1303,7 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
 	"\x0eAnswerResponse\x12\x14\n" +
-	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x86\a\n" +
+	"\x05waits\x18\x01 \x01(\bR\x05waits\"\x9c\a\n" +
 	"\tAgentBoot\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\rR\vincarnation\x12\x1f\n" +
@@ -1132,7 +1333,8 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\x04work\x18# \x01(\fH\x00R\x04work\x88\x01\x01\x12#\n" +
 	"\rjournal_bytes\x18$ \x01(\x04R\fjournalBytes\x12*\n" +
 	"\x05calls\x18\x14 \x01(\v2\x14.guest.v1.CallLimitsR\x05calls\x12 \n" +
-	"\vobservation\x18) \x01(\x04R\vobservationB\a\n" +
+	"\vobservation\x18) \x01(\x04R\vobservation\x12\x14\n" +
+	"\x05files\x18* \x03(\tR\x05filesB\a\n" +
 	"\x05_work\"\xa3\x02\n" +
 	"\n" +
 	"CallLimits\x12\x1d\n" +
@@ -1175,8 +1377,9 @@ const file_guest_v1_agent_proto_rawDesc = "" +
 	"\tbuffer_ms\x18\x05 \x01(\rR\bbufferMs\x12\x18\n" +
 	"\areports\x18\x06 \x01(\bR\areports\")\n" +
 	"\rDrainResponse\x12\x18\n" +
-	"\arunning\x18\x01 \x01(\bR\arunning2\xbe\x01\n" +
-	"\x06Agents\x12=\n" +
+	"\arunning\x18\x01 \x01(\bR\arunning2\xf5\x01\n" +
+	"\x06Agents\x125\n" +
+	"\x04Look\x12\x15.guest.v1.LookRequest\x1a\x16.guest.v1.LookResponse\x12=\n" +
 	"\x06Follow\x12\x17.guest.v1.FollowRequest\x1a\x18.guest.v1.FollowResponse0\x01\x128\n" +
 	"\x05Drain\x12\x16.guest.v1.DrainRequest\x1a\x17.guest.v1.DrainResponse\x12;\n" +
 	"\x06Answer\x12\x17.guest.v1.AnswerRequest\x1a\x18.guest.v1.AnswerResponseB/Z-github.com/agbox/agbox/proto/guest/v1;guestv1b\x06proto3"
@@ -1193,42 +1396,50 @@ func file_guest_v1_agent_proto_rawDescGZIP() []byte {
 	return file_guest_v1_agent_proto_rawDescData
 }
 
-var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_guest_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_guest_v1_agent_proto_goTypes = []any{
-	(*FollowRequest)(nil),   // 0: guest.v1.FollowRequest
-	(*FollowResponse)(nil),  // 1: guest.v1.FollowResponse
-	(*IncarnationNews)(nil), // 2: guest.v1.IncarnationNews
-	(*AgentRequest)(nil),    // 3: guest.v1.AgentRequest
-	(*AnswerRequest)(nil),   // 4: guest.v1.AnswerRequest
-	(*AnswerResponse)(nil),  // 5: guest.v1.AnswerResponse
-	(*AgentBoot)(nil),       // 6: guest.v1.AgentBoot
-	(*CallLimits)(nil),      // 7: guest.v1.CallLimits
-	(*Probes)(nil),          // 8: guest.v1.Probes
-	(*Probe)(nil),           // 9: guest.v1.Probe
-	(*DrainRequest)(nil),    // 10: guest.v1.DrainRequest
-	(*DrainResponse)(nil),   // 11: guest.v1.DrainResponse
-	nil,                     // 12: guest.v1.CallLimits.ToolsMsEntry
+	(*LookRequest)(nil),     // 0: guest.v1.LookRequest
+	(*LookResponse)(nil),    // 1: guest.v1.LookResponse
+	(*SeenFile)(nil),        // 2: guest.v1.SeenFile
+	(*FollowRequest)(nil),   // 3: guest.v1.FollowRequest
+	(*FollowResponse)(nil),  // 4: guest.v1.FollowResponse
+	(*IncarnationNews)(nil), // 5: guest.v1.IncarnationNews
+	(*AgentRequest)(nil),    // 6: guest.v1.AgentRequest
+	(*AnswerRequest)(nil),   // 7: guest.v1.AnswerRequest
+	(*AnswerResponse)(nil),  // 8: guest.v1.AnswerResponse
+	(*AgentBoot)(nil),       // 9: guest.v1.AgentBoot
+	(*CallLimits)(nil),      // 10: guest.v1.CallLimits
+	(*Probes)(nil),          // 11: guest.v1.Probes
+	(*Probe)(nil),           // 12: guest.v1.Probe
+	(*DrainRequest)(nil),    // 13: guest.v1.DrainRequest
+	(*DrainResponse)(nil),   // 14: guest.v1.DrainResponse
+	nil,                     // 15: guest.v1.LookResponse.LimitsEntry
+	nil,                     // 16: guest.v1.CallLimits.ToolsMsEntry
 }
 var file_guest_v1_agent_proto_depIdxs = []int32{
-	2,  // 0: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
-	3,  // 1: guest.v1.IncarnationNews.requests:type_name -> guest.v1.AgentRequest
-	8,  // 2: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
-	7,  // 3: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
-	12, // 4: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
-	9,  // 5: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
-	9,  // 6: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
-	9,  // 7: guest.v1.Probes.startup:type_name -> guest.v1.Probe
-	0,  // 8: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
-	10, // 9: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
-	4,  // 10: guest.v1.Agents.Answer:input_type -> guest.v1.AnswerRequest
-	1,  // 11: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
-	11, // 12: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
-	5,  // 13: guest.v1.Agents.Answer:output_type -> guest.v1.AnswerResponse
-	11, // [11:14] is the sub-list for method output_type
-	8,  // [8:11] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	2,  // 0: guest.v1.LookResponse.files:type_name -> guest.v1.SeenFile
+	15, // 1: guest.v1.LookResponse.limits:type_name -> guest.v1.LookResponse.LimitsEntry
+	5,  // 2: guest.v1.FollowResponse.news:type_name -> guest.v1.IncarnationNews
+	6,  // 3: guest.v1.IncarnationNews.requests:type_name -> guest.v1.AgentRequest
+	11, // 4: guest.v1.AgentBoot.probes:type_name -> guest.v1.Probes
+	10, // 5: guest.v1.AgentBoot.calls:type_name -> guest.v1.CallLimits
+	16, // 6: guest.v1.CallLimits.tools_ms:type_name -> guest.v1.CallLimits.ToolsMsEntry
+	12, // 7: guest.v1.Probes.liveness:type_name -> guest.v1.Probe
+	12, // 8: guest.v1.Probes.readiness:type_name -> guest.v1.Probe
+	12, // 9: guest.v1.Probes.startup:type_name -> guest.v1.Probe
+	0,  // 10: guest.v1.Agents.Look:input_type -> guest.v1.LookRequest
+	3,  // 11: guest.v1.Agents.Follow:input_type -> guest.v1.FollowRequest
+	13, // 12: guest.v1.Agents.Drain:input_type -> guest.v1.DrainRequest
+	7,  // 13: guest.v1.Agents.Answer:input_type -> guest.v1.AnswerRequest
+	1,  // 14: guest.v1.Agents.Look:output_type -> guest.v1.LookResponse
+	4,  // 15: guest.v1.Agents.Follow:output_type -> guest.v1.FollowResponse
+	14, // 16: guest.v1.Agents.Drain:output_type -> guest.v1.DrainResponse
+	8,  // 17: guest.v1.Agents.Answer:output_type -> guest.v1.AnswerResponse
+	14, // [14:18] is the sub-list for method output_type
+	10, // [10:14] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_guest_v1_agent_proto_init() }
@@ -1236,15 +1447,15 @@ func file_guest_v1_agent_proto_init() {
 	if File_guest_v1_agent_proto != nil {
 		return
 	}
-	file_guest_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_guest_v1_agent_proto_msgTypes[6].OneofWrappers = []any{}
+	file_guest_v1_agent_proto_msgTypes[5].OneofWrappers = []any{}
+	file_guest_v1_agent_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_guest_v1_agent_proto_rawDesc), len(file_guest_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -8,6 +8,7 @@ import (
 )
 
 type AgentsService interface {
+	Look(context.Context, *LookRequest) (*LookResponse, error)
 	Follow(context.Context, *FollowRequest, Agents_FollowServer) error
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
@@ -29,6 +30,13 @@ func (x *agentsFollowServer) Send(m *FollowResponse) error {
 func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 	srv.RegisterService("guest.v1.Agents", &ttrpc.ServiceDesc{
 		Methods: map[string]ttrpc.Method{
+			"Look": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req LookRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Look(ctx, &req)
+			},
 			"Drain": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req DrainRequest
 				if err := unmarshal(&req); err != nil {
@@ -61,6 +69,7 @@ func RegisterAgentsService(srv *ttrpc.Server, svc AgentsService) {
 }
 
 type AgentsClient interface {
+	Look(context.Context, *LookRequest) (*LookResponse, error)
 	Follow(context.Context, *FollowRequest) (Agents_FollowClient, error)
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
 	Answer(context.Context, *AnswerRequest) (*AnswerResponse, error)
@@ -74,6 +83,14 @@ func NewAgentsClient(client *ttrpc.Client) AgentsClient {
 	return &agentsClient{
 		client: client,
 	}
+}
+
+func (c *agentsClient) Look(ctx context.Context, req *LookRequest) (*LookResponse, error) {
+	var resp LookResponse
+	if err := c.client.Call(ctx, "guest.v1.Agents", "Look", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
 }
 
 func (c *agentsClient) Follow(ctx context.Context, req *FollowRequest) (Agents_FollowClient, error) {

@@ -140,6 +140,8 @@ type Boot struct {
 	// Observation is that which the program must take before it reports that it is ready. 0
 	// if there is none.
 	Observation uint64
+	// Files are those of what the agent holds or asks for.
+	Files []string
 	// Checkpoint is the number of the agent's newest checkpoint.
 	Checkpoint uint64
 	// Model is the one that the agent was given. OutputTokens are those of earlier
@@ -155,7 +157,7 @@ func (s *Server) Begin(b Boot) (*Access, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, sum: journal.Start()}
+	in := &incarnation{server: s, execID: b.ExecID, agentID: b.AgentID, number: b.Number, bounds: b.Bounds, observation: b.Observation, watched: b.Files[:min(len(b.Files), maxWatched)], sum: journal.Start()}
 	in.journalMax = int64(b.JournalBytes)
 	in.heartbeat, in.done = b.Heartbeat, make(chan struct{})
 	in.draining = make(chan struct{})
@@ -285,7 +287,8 @@ type incarnation struct {
 	context gate.Context
 	file    *logs.Journal // nil before the first row
 	over    bool
-	armed   bool       // a beat is in the journal
+	armed   bool // a beat is in the journal
+	watched watched
 	beats   *logs.Beat // nil before the first
 	kept    time.Time  // of the beat on disk
 

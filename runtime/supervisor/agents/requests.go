@@ -89,6 +89,7 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	if err != nil {
 		return nil, err
 	}
+	in.picture(req.Op, body)
 	o, err := s.open(in, req.Op, body)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,19 @@
+package execs
+
+import (
+	"context"
+
+	"github.com/agbox/agbox/daemon/guests/links"
+	"github.com/agbox/agbox/internal/journal"
+)
+
+// Look says how files in a sandbox and its limits are now.
+func (r *Runner) Look(ctx context.Context, sandboxID string, paths []string) (journal.Seen, error) {
+	lk, err := r.links.Wait(ctx, sandboxID)
+	if err != nil {
+		return journal.Seen{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, links.CallTimeout)
+	defer cancel()
+	return lk.Conn.Look(ctx, paths)
+}
