@@ -34,7 +34,7 @@ docs/agents.md explains the rules.`,
 	onlyCommands(cmd)
 	for _, sub := range []*cobra.Command{
 		a.agentSpawnCommand(), a.agentListCommand(), a.agentTreeCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
-		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentCheckpointsCommand(), a.agentHoldCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentLeasesCommand(), a.agentCheckpointsCommand(), a.agentHoldCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
 		a.agentPauseCommand(), a.agentApproveCommand(), a.agentDenyCommand(),
 	} {
 		sub.DisableFlagsInUseLine = true

@@ -35,6 +35,8 @@ type claim struct {
 type acquired struct {
 	// Verdict is GRANTED, WAIT or DIE.
 	Verdict string `json:"verdict"`
+	// Phase is the state of the agent. Its supervisor takes it over.
+	Phase string `json:"phase"`
 	// Leases are all that the agent holds.
 	Leases []claim `json:"leases"`
 	// Message says who has what the agent asks for.
@@ -58,17 +60,31 @@ func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, b
 		return nil, false, err
 	}
 	after, answer, err := r.ledger.AcquireLeases(ctx, a.Record, manifest, fields.Observation)
+	if fault.ReasonOf(err) == agboxv1.ErrorReason_OBSERVATION_PENDING && r.enters(a.ID) {
+		return nil, true, nil // woken during this round: the next one lets it go on first
+	}
 	if err != nil {
 		return nil, false, err
 	}
 	if fields.Wait && answer.Verdict != agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED {
 		return nil, true, nil
 	}
-	reply := acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Leases: claimsOf(after.Holds)}
+	reply := acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Phase: after.Word(), Leases: claimsOf(after.Holds)}
 	if answer.Verdict != agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED && after.Pause != nil {
 		reply.Message = after.Pause.Message
 	}
 	return reply, false, nil
+}
+
+// enters reports whether the next round lets the agent go on without a report of its program.
+func (r *Runner) enters(id string) bool {
+	a, exists := r.ledger.Agent(id)
+	if !exists || a.Incarnation == nil {
+		return false
+	}
+	seen := agent.Seen{}
+	r.See(a, &seen)
+	return agent.Enters(a.Record, seen, agent.RulesOf(a.Spec))
 }
 
 // release releases resources, or all that the agent holds. Those that it does not hold are

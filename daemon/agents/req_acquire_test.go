@@ -51,7 +51,7 @@ func TestAManifestIsAnsweredAndReleased(t *testing.T) {
 		}
 	}
 	got := asks("acquire", `{"manifest":[{"resource":"db","mode":"shared"},{"resource":"file:/a"}],"wait":true}`)
-	for _, want := range []string{`{"verdict":"GRANTED","leases":[{"resource":"db","mode":"shared","fence":`, `{"resource":"file:/a","mode":"exclusive","fence":`} {
+	for _, want := range []string{`{"verdict":"GRANTED","phase":"EXECUTING","leases":[{"resource":"db","mode":"shared","fence":`, `{"resource":"file:/a","mode":"exclusive","fence":`} {
 		if !strings.Contains(string(got.GetJson()), want) {
 			t.Errorf("the answer is %s; want in it %s", got.GetJson(), want)
 		}
@@ -61,5 +61,29 @@ func TestAManifestIsAnsweredAndReleased(t *testing.T) {
 	}
 	if got := asks("release", `{}`); string(got.GetJson()) != `{"leases":[]}` {
 		t.Errorf("after the second release the answer is %s", got.GetJson())
+	}
+}
+
+func TestARequestOfAnAgentThatWasJustWokenStaysOpenUntilItGoesOn(t *testing.T) {
+	b, to := newBench(t, &agboxv1.AgentSpec{}), new(answers)
+	b.execs = to
+	b.working()
+	for _, ev := range []*agboxv1.AgentEvent{
+		{Type: agboxv1.AgentEventType_AGENT_PAUSED, Details: &agboxv1.AgentEvent_Pause{Pause: &agboxv1.AgentPause{Reason: agboxv1.PauseReason_PAUSE_REASON_CONFLICT}}},
+		{Type: agboxv1.AgentEventType_AGENT_WOKEN, Details: &agboxv1.AgentEvent_Wake{Wake: &agboxv1.AgentWake{}}},
+	} {
+		if _, err := b.ledger.EmitAgent(t.Context(), b.agent().Record, ev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := &guestv1.AgentRequest{Number: 1, Op: "acquire", Json: []byte(`{"manifest":[{"resource":"db"}]}`)}
+	b.ask(b.link, q)
+	if got := b.decided(to); len(got) != 0 {
+		t.Errorf("a program that says nothing is told %v", got)
+	}
+	b.rows = 1 // it has reported something, so it must take the observation itself
+	b.ask(b.link, q)
+	if got := b.decided(to); len(got) != 1 || got[0].GetCode() != "OBSERVATION_PENDING" {
+		t.Errorf("a program that reports is told %v", got)
 	}
 }

@@ -47,6 +47,36 @@ func (l *Ledger) leaseTable(tx *store.Tx) []lease.Party {
 	return table
 }
 
+// Leases returns what agents hold and ask for, sorted by resource; those of one agent, or of
+// all if agentID is empty.
+func (l *Ledger) Leases(agentID string) []*agboxv1.LeaseEntry {
+	agents := l.Agents(func(a Agent) bool { return len(a.Holds)+len(a.Wants) > 0 })
+	var table []lease.Party
+	for _, a := range agents {
+		table = append(table, a.LeaseParty())
+	}
+	var list []*agboxv1.LeaseEntry
+	for i, a := range agents {
+		if agentID != "" && a.ID != agentID {
+			continue
+		}
+		for _, held := range agent.Leases(a.Holds) {
+			list = append(list, &agboxv1.LeaseEntry{Lease: held, AgentId: a.ID, Name: a.Name, Verdict: granted})
+		}
+		verdict := dies
+		if a.Queued > 0 {
+			verdict = waits
+		}
+		for _, wanted := range agent.Wanted(a.Wants) {
+			list = append(list, &agboxv1.LeaseEntry{Lease: wanted, AgentId: a.ID, Name: a.Name, Verdict: verdict, WaitsFor: lease.WaitsFor(table, table[i])})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *agboxv1.LeaseEntry) int {
+		return strings.Compare(a.GetLease().GetResource(), b.GetLease().GetResource())
+	})
+	return list
+}
+
 // AcquireLeases asks for a manifest for the incarnation of the agent that was seen. A
 // repeated request changes nothing: what was granted is granted, and who waits or has died
 // still does, until it was woken. Then observation must be the one that it has taken; 0 if
@@ -72,7 +102,8 @@ func (t *agentTxn) acquire(seen agent.Record, manifest []lease.Claim, observatio
 			"Agent %s would hold %d resources, and an agent can hold %d: release some first.", t.a.ID, n, agent.MaxLeases).With("agent_id", t.a.ID)
 	}
 	if pending := t.a.PendingObservation(); pending != observation && pending != 0 {
-		return LeaseAnswer{}, cannot(t.a, "granted anything", fmt.Sprintf("its program must take observation %d first, for example with \"agbox-agent hydrate\", and then ask again", pending))
+		return LeaseAnswer{}, fault.New(errdefs.ErrFailedPrecondition, agboxv1.ErrorReason_OBSERVATION_PENDING,
+			"Things may have changed while agent %s was paused: take observation %d first, for example with \"agbox-agent hydrate\", and then ask again.", t.a.ID, pending).With("agent_id", t.a.ID)
 	}
 	err := t.append(t.a.ID, &agboxv1.AgentEvent{
 		Type: agboxv1.AgentEventType_AGENT_MANIFEST, Observation: observation,

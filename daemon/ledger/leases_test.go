@@ -139,7 +139,7 @@ func TestTheYoungerDiesAndIsWokenToAskAgain(t *testing.T) {
 		t.Errorf("the one that died is woken: %v, and holds %v", young.Pause.Woken, young.Holds)
 	}
 	_, _, err := l.AcquireLeases(t.Context(), now(t, l, "young").Record, exclusive("db"), 0)
-	wantReason(t, err, agboxv1.ErrorReason_AGENT_WRONG_STATE) // what changed meanwhile, it does not know
+	wantReason(t, err, agboxv1.ErrorReason_OBSERVATION_PENDING) // what changed meanwhile, it does not know
 	acquires(t, l, "young", granted, "db")
 	if young := now(t, l, "young"); young.State != agent.Executing || young.Holds[0].Fence == 0 {
 		t.Errorf("it is %s with %v", young.Word(), young.Holds)
@@ -211,6 +211,27 @@ func TestLeasesAreReleasedByNameAndBroken(t *testing.T) {
 	}
 	if _, err := l.ReleaseLeases(t.Context(), now(t, l, "a").Record, nil); err != nil || len(now(t, l, "a").Holds) > 0 {
 		t.Errorf("it still holds %v, %v", now(t, l, "a").Holds, err)
+	}
+}
+
+func TestLeasesAreListedByResource(t *testing.T) {
+	l := workers(t, "a", "b", "c")
+	acquires(t, l, "c", granted, "x")
+	acquires(t, l, "b", waits, "x", "db")
+	acquires(t, l, "a", waits, "db", "file:/a")
+	var got []string
+	for _, e := range l.Leases("") {
+		got = append(got, fmt.Sprint(e.GetLease().GetResource(), " ", e.GetAgentId(), " ", e.GetVerdict(), " ", e.GetLease().GetFence() > 0, " ", e.GetWaitsFor()))
+	}
+	want := []string{
+		"db a LEASE_VERDICT_WAIT false [b]", "db b LEASE_VERDICT_WAIT false [c]", "file:/a a LEASE_VERDICT_WAIT false [b]",
+		"x b LEASE_VERDICT_WAIT false [c]", "x c LEASE_VERDICT_GRANTED true []",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed: %q; want %q", got, want)
+	}
+	if of := l.Leases("c"); len(of) != 1 {
+		t.Errorf("of c: %v", of)
 	}
 }
 

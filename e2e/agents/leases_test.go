@@ -3,6 +3,7 @@ package agents
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,15 @@ func TestAnOlderAgentWaitsAndAYoungerOneDies(t *testing.T) {
 		return a.GetWord() == "PAUSED" && a.GetMessage() == "It waits for younger, which holds service:db." && len(a.GetLeases()) == 1
 	})
 	in.KillDaemon(t)
-	in.Must(t, "agent", "ls")
+	if out := in.Must(t, "agent", "leases", "older"); !regexp.MustCompile(`(?m)^file:/a +exclusive +older +GRANTED +\d+ +-$`).MatchString(out) ||
+		!regexp.MustCompile(`(?m)^service:db +exclusive +older +WAIT +- +`+younger+`$`).MatchString(out) {
+		t.Errorf("the leases are\n%s", out)
+	}
+	in.Must(t, "agent", "leases", "younger", "--break", "x")
+	if r := in.Agbox(t, "agent", "leases", "younger", "--break", "x"); r.Code == 0 || !strings.Contains(r.Stderr, `does not hold "x"`) {
+		t.Errorf("a lease that nobody holds was broken: %d, %s", r.Code, r.Stderr)
+	}
+	leases(younger, 1)
 	open(t, in, box, 2)
 	leases(older, 2)
 	leases(younger, 0)

@@ -331,6 +331,10 @@ func declaredLevel(level agboxv1.AgentLiveness) agboxv1.AgentLiveness {
 	return level
 }
 
+// Enters reports whether an agent with an incarnation begins to work, or goes on, without a
+// report of its program.
+func Enters(r Record, seen Seen, rules Rules) bool { return entered(r, seen, rules) != nil }
+
 // entered returns the event with which an agent begins to work whose program need not
 // say so, or nil.
 func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {

@@ -78,16 +78,12 @@ func Decide(others []Party, self Party, manifest []Claim) (verdict Verdict, bloc
 			against = append(against, p)
 		}
 	}
-	verdict = Granted
-	slices.SortFunc(against, func(a, b Party) int { return cmp.Compare(a.Age, b.Age) })
+	blockers, verdict = oldestFirst(against), Granted
 	if len(against) > 0 {
 		verdict = Wait
 		if against[0].Age < self.Age {
 			verdict = Die
 		}
-	}
-	for _, p := range against {
-		blockers = append(blockers, p.ID)
 	}
 	return verdict, blockers
 }
@@ -114,12 +110,7 @@ func Parked(table []Party) []string {
 			parked = append(parked, p)
 		}
 	}
-	slices.SortFunc(parked, func(a, b Party) int { return cmp.Compare(a.Age, b.Age) })
-	var ids []string
-	for _, p := range parked {
-		ids = append(ids, p.ID)
-	}
-	return ids
+	return oldestFirst(parked)
 }
 
 // Contested returns the first resource for which the two lists conflict, or "".
@@ -141,19 +132,28 @@ func Claimed(holds []Hold) []Claim {
 	return claims
 }
 
-// WaitsFor returns the ids of those that an agent has to wait for: the holders of what
-// conflicts with what it wants, and the agents before it in the queue. It returns nil if
-// the agent does not wait.
+// WaitsFor returns the ids of those that an agent has to wait for, oldest first: the holders
+// of what conflicts with what it wants, and the agents before it in the queue. It returns nil
+// if the agent does not wait.
 func WaitsFor(table []Party, p Party) []string {
 	if p.Queued == 0 {
 		return nil
 	}
-	var ids []string
+	var against []Party
 	for _, q := range table {
 		before := q.Queued > 0 && q.Queued < p.Queued && conflict(q.Wants, p.Wants)
 		if q.ID != p.ID && q.Scope == p.Scope && (before || holds(q, p.Wants)) {
-			ids = append(ids, q.ID)
+			against = append(against, q)
 		}
+	}
+	return oldestFirst(against)
+}
+
+func oldestFirst(list []Party) []string {
+	slices.SortFunc(list, func(a, b Party) int { return cmp.Compare(a.Age, b.Age) })
+	var ids []string
+	for _, p := range list {
+		ids = append(ids, p.ID)
 	}
 	return ids
 }

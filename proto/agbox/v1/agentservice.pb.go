@@ -1968,6 +1968,226 @@ func (x *ReapAgentsResponse) GetWaiting() []*Agent {
 	return nil
 }
 
+type ListLeasesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only those of this agent. Empty means all.
+	AgentId       string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLeasesRequest) Reset() {
+	*x = ListLeasesRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLeasesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLeasesRequest) ProtoMessage() {}
+
+func (x *ListLeasesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLeasesRequest.ProtoReflect.Descriptor instead.
+func (*ListLeasesRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ListLeasesRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+type ListLeasesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leases        []*LeaseEntry          `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListLeasesResponse) Reset() {
+	*x = ListLeasesResponse{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListLeasesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListLeasesResponse) ProtoMessage() {}
+
+func (x *ListLeasesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListLeasesResponse.ProtoReflect.Descriptor instead.
+func (*ListLeasesResponse) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ListLeasesResponse) GetLeases() []*LeaseEntry {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+// LeaseEntry is a resource that an agent holds or asks for.
+type LeaseEntry struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Lease   *AgentLease            `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// GRANTED: it holds the resource. WAIT: it waits for it. DIE: it asks again when it is woken.
+	Verdict LeaseVerdict `protobuf:"varint,4,opt,name=verdict,proto3,enum=agbox.v1.LeaseVerdict" json:"verdict,omitempty"`
+	// Of WAIT: the ids of the agents for which it waits, oldest first.
+	WaitsFor      []string `protobuf:"bytes,5,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaseEntry) Reset() {
+	*x = LeaseEntry{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseEntry) ProtoMessage() {}
+
+func (x *LeaseEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseEntry.ProtoReflect.Descriptor instead.
+func (*LeaseEntry) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *LeaseEntry) GetLease() *AgentLease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *LeaseEntry) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *LeaseEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LeaseEntry) GetVerdict() LeaseVerdict {
+	if x != nil {
+		return x.Verdict
+	}
+	return LeaseVerdict_LEASE_VERDICT_UNSPECIFIED
+}
+
+func (x *LeaseEntry) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+type BreakLeaseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakLeaseRequest) Reset() {
+	*x = BreakLeaseRequest{}
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakLeaseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakLeaseRequest) ProtoMessage() {}
+
+func (x *BreakLeaseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agentservice_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakLeaseRequest.ProtoReflect.Descriptor instead.
+func (*BreakLeaseRequest) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agentservice_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *BreakLeaseRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *BreakLeaseRequest) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
 var File_agbox_v1_agentservice_proto protoreflect.FileDescriptor
 
 const file_agbox_v1_agentservice_proto_rawDesc = "" +
@@ -2104,15 +2324,30 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"\x12ReapAgentsResponse\x12\x16\n" +
 	"\x06agents\x18\x01 \x01(\rR\x06agents\x12\x14\n" +
 	"\x05files\x18\x02 \x01(\rR\x05files\x12)\n" +
-	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting*\xac\x01\n" +
+	"\awaiting\x18\x03 \x03(\v2\x0f.agbox.v1.AgentR\awaiting\"8\n" +
+	"\x11ListLeasesRequest\x12#\n" +
+	"\bagent_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\aagentId\"B\n" +
+	"\x12ListLeasesResponse\x12,\n" +
+	"\x06leases\x18\x01 \x03(\v2\x14.agbox.v1.LeaseEntryR\x06leases\"\xb6\x01\n" +
+	"\n" +
+	"LeaseEntry\x12*\n" +
+	"\x05lease\x18\x01 \x01(\v2\x14.agbox.v1.AgentLeaseR\x05lease\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x120\n" +
+	"\averdict\x18\x04 \x01(\x0e2\x16.agbox.v1.LeaseVerdictR\averdict\x12\x1b\n" +
+	"\twaits_for\x18\x05 \x03(\tR\bwaitsFor\"b\n" +
+	"\x11BreakLeaseRequest\x12%\n" +
+	"\bagent_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\aagentId\x12&\n" +
+	"\bresource\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x04R\bresource*\xac\x01\n" +
 	"\fAgentVerdict\x12\x1d\n" +
 	"\x19AGENT_VERDICT_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_VERDICT_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_VERDICT_REAP\x10\x02\x12\x18\n" +
 	"\x14AGENT_VERDICT_RESUME\x10\x03\x12\x19\n" +
 	"\x15AGENT_VERDICT_APPROVE\x10\x04\x12\x16\n" +
-	"\x12AGENT_VERDICT_DENY\x10\x052\xcb\n" +
-	"\n" +
+	"\x12AGENT_VERDICT_DENY\x10\x052\xdb\v\n" +
 	"\fAgentService\x12G\n" +
 	"\n" +
 	"SpawnAgent\x12\x1b.agbox.v1.SpawnAgentRequest\x1a\x1c.agbox.v1.SpawnAgentResponse\x12A\n" +
@@ -2130,7 +2365,11 @@ const file_agbox_v1_agentservice_proto_rawDesc = "" +
 	"ReapAgents\x12\x1b.agbox.v1.ReapAgentsRequest\x1a\x1c.agbox.v1.ReapAgentsResponse\x12G\n" +
 	"\vDeleteAgent\x12\x1c.agbox.v1.DeleteAgentRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12J\n" +
 	"\vSendMessage\x12\x1c.agbox.v1.SendMessageRequest\x1a\x1d.agbox.v1.SendMessageResponse\x12D\n" +
-	"\tReadInbox\x12\x1a.agbox.v1.ReadInboxRequest\x1a\x1b.agbox.v1.ReadInboxResponse\x12V\n" +
+	"\tReadInbox\x12\x1a.agbox.v1.ReadInboxRequest\x1a\x1b.agbox.v1.ReadInboxResponse\x12G\n" +
+	"\n" +
+	"ListLeases\x12\x1b.agbox.v1.ListLeasesRequest\x1a\x1c.agbox.v1.ListLeasesResponse\x12E\n" +
+	"\n" +
+	"BreakLease\x12\x1b.agbox.v1.BreakLeaseRequest\x1a\x1a.agbox.v1.GetAgentResponse\x12V\n" +
 	"\x0fListCheckpoints\x12 .agbox.v1.ListCheckpointsRequest\x1a!.agbox.v1.ListCheckpointsResponse\x12R\n" +
 	"\rGetCheckpoint\x12\x1e.agbox.v1.GetCheckpointRequest\x1a\x1f.agbox.v1.GetCheckpointResponse0\x01\x12L\n" +
 	"\vWatchAgents\x12\x1c.agbox.v1.WatchAgentsRequest\x1a\x1d.agbox.v1.WatchAgentsResponse0\x01\x12L\n" +
@@ -2150,7 +2389,7 @@ func file_agbox_v1_agentservice_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agentservice_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agbox_v1_agentservice_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(AgentVerdict)(0),               // 0: agbox.v1.AgentVerdict
 	(*SpawnAgentRequest)(nil),       // 1: agbox.v1.SpawnAgentRequest
@@ -2185,86 +2424,99 @@ var file_agbox_v1_agentservice_proto_goTypes = []any{
 	(*ReadJournalResponse)(nil),     // 30: agbox.v1.ReadJournalResponse
 	(*ReapAgentsRequest)(nil),       // 31: agbox.v1.ReapAgentsRequest
 	(*ReapAgentsResponse)(nil),      // 32: agbox.v1.ReapAgentsResponse
-	(*AgentSpec)(nil),               // 33: agbox.v1.AgentSpec
-	(*CreateSandboxRequest)(nil),    // 34: agbox.v1.CreateSandboxRequest
-	(*Agent)(nil),                   // 35: agbox.v1.Agent
-	(KillMode)(0),                   // 36: agbox.v1.KillMode
-	(KillCascade)(0),                // 37: agbox.v1.KillCascade
-	(*AgentMessage)(nil),            // 38: agbox.v1.AgentMessage
-	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
-	(*AgentCheckpoint)(nil),         // 40: agbox.v1.AgentCheckpoint
-	(*AgentEvent)(nil),              // 41: agbox.v1.AgentEvent
-	(*LogCursor)(nil),               // 42: agbox.v1.LogCursor
-	(*LogChunk)(nil),                // 43: agbox.v1.LogChunk
-	(*LogBatch)(nil),                // 44: agbox.v1.LogBatch
-	(*LogEnd)(nil),                  // 45: agbox.v1.LogEnd
+	(*ListLeasesRequest)(nil),       // 33: agbox.v1.ListLeasesRequest
+	(*ListLeasesResponse)(nil),      // 34: agbox.v1.ListLeasesResponse
+	(*LeaseEntry)(nil),              // 35: agbox.v1.LeaseEntry
+	(*BreakLeaseRequest)(nil),       // 36: agbox.v1.BreakLeaseRequest
+	(*AgentSpec)(nil),               // 37: agbox.v1.AgentSpec
+	(*CreateSandboxRequest)(nil),    // 38: agbox.v1.CreateSandboxRequest
+	(*Agent)(nil),                   // 39: agbox.v1.Agent
+	(KillMode)(0),                   // 40: agbox.v1.KillMode
+	(KillCascade)(0),                // 41: agbox.v1.KillCascade
+	(*AgentMessage)(nil),            // 42: agbox.v1.AgentMessage
+	(*durationpb.Duration)(nil),     // 43: google.protobuf.Duration
+	(*AgentCheckpoint)(nil),         // 44: agbox.v1.AgentCheckpoint
+	(*AgentEvent)(nil),              // 45: agbox.v1.AgentEvent
+	(*LogCursor)(nil),               // 46: agbox.v1.LogCursor
+	(*LogChunk)(nil),                // 47: agbox.v1.LogChunk
+	(*LogBatch)(nil),                // 48: agbox.v1.LogBatch
+	(*LogEnd)(nil),                  // 49: agbox.v1.LogEnd
+	(*AgentLease)(nil),              // 50: agbox.v1.AgentLease
+	(LeaseVerdict)(0),               // 51: agbox.v1.LeaseVerdict
 }
 var file_agbox_v1_agentservice_proto_depIdxs = []int32{
-	33, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
-	34, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
-	35, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
-	35, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
-	35, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
-	36, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
-	37, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
-	35, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
+	37, // 0: agbox.v1.SpawnAgentRequest.spec:type_name -> agbox.v1.AgentSpec
+	38, // 1: agbox.v1.SpawnAgentRequest.sandbox:type_name -> agbox.v1.CreateSandboxRequest
+	39, // 2: agbox.v1.SpawnAgentResponse.agent:type_name -> agbox.v1.Agent
+	39, // 3: agbox.v1.GetAgentResponse.agent:type_name -> agbox.v1.Agent
+	39, // 4: agbox.v1.ListAgentsResponse.agents:type_name -> agbox.v1.Agent
+	40, // 5: agbox.v1.KillAgentRequest.mode:type_name -> agbox.v1.KillMode
+	41, // 6: agbox.v1.KillAgentRequest.cascade:type_name -> agbox.v1.KillCascade
+	39, // 7: agbox.v1.DrainAgentsResponse.agents:type_name -> agbox.v1.Agent
 	0,  // 8: agbox.v1.ResumeAgentRequest.verdict:type_name -> agbox.v1.AgentVerdict
-	38, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
-	39, // 10: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
-	35, // 11: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
-	40, // 12: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
-	40, // 13: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	41, // 14: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
-	42, // 15: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
+	42, // 9: agbox.v1.ReadInboxResponse.messages:type_name -> agbox.v1.AgentMessage
+	43, // 10: agbox.v1.HoldAgentRequest.linger:type_name -> google.protobuf.Duration
+	39, // 11: agbox.v1.HoldAgentResponse.agent:type_name -> agbox.v1.Agent
+	44, // 12: agbox.v1.ListCheckpointsResponse.checkpoints:type_name -> agbox.v1.AgentCheckpoint
+	44, // 13: agbox.v1.GetCheckpointResponse.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	45, // 14: agbox.v1.WatchAgentsResponse.event:type_name -> agbox.v1.AgentEvent
+	46, // 15: agbox.v1.AgentCursor.log:type_name -> agbox.v1.LogCursor
 	26, // 16: agbox.v1.AttachAgentRequest.cursor:type_name -> agbox.v1.AgentCursor
 	26, // 17: agbox.v1.AttachAgentResponse.cursor:type_name -> agbox.v1.AgentCursor
-	41, // 18: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
-	43, // 19: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
-	44, // 20: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
-	45, // 21: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
-	35, // 22: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
-	35, // 23: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
-	1,  // 24: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
-	3,  // 25: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
-	5,  // 26: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
-	7,  // 27: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
-	8,  // 28: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
-	10, // 29: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
-	11, // 30: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
-	17, // 31: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
-	19, // 32: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
-	31, // 33: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
-	12, // 34: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
-	13, // 35: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
-	15, // 36: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
-	20, // 37: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
-	22, // 38: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
-	24, // 39: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
-	29, // 40: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
-	27, // 41: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
-	2,  // 42: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
-	4,  // 43: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
-	6,  // 44: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
-	4,  // 45: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
-	9,  // 46: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
-	4,  // 47: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
-	4,  // 48: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
-	18, // 49: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
-	4,  // 50: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
-	32, // 51: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
-	4,  // 52: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
-	14, // 53: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
-	16, // 54: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
-	21, // 55: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
-	23, // 56: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
-	25, // 57: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
-	30, // 58: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
-	28, // 59: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
-	42, // [42:60] is the sub-list for method output_type
-	24, // [24:42] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	45, // 18: agbox.v1.AttachAgentResponse.event:type_name -> agbox.v1.AgentEvent
+	47, // 19: agbox.v1.AttachAgentResponse.chunk:type_name -> agbox.v1.LogChunk
+	48, // 20: agbox.v1.AttachAgentResponse.batch:type_name -> agbox.v1.LogBatch
+	49, // 21: agbox.v1.AttachAgentResponse.log_end:type_name -> agbox.v1.LogEnd
+	39, // 22: agbox.v1.AttachAgentResponse.end:type_name -> agbox.v1.Agent
+	39, // 23: agbox.v1.ReapAgentsResponse.waiting:type_name -> agbox.v1.Agent
+	35, // 24: agbox.v1.ListLeasesResponse.leases:type_name -> agbox.v1.LeaseEntry
+	50, // 25: agbox.v1.LeaseEntry.lease:type_name -> agbox.v1.AgentLease
+	51, // 26: agbox.v1.LeaseEntry.verdict:type_name -> agbox.v1.LeaseVerdict
+	1,  // 27: agbox.v1.AgentService.SpawnAgent:input_type -> agbox.v1.SpawnAgentRequest
+	3,  // 28: agbox.v1.AgentService.GetAgent:input_type -> agbox.v1.GetAgentRequest
+	5,  // 29: agbox.v1.AgentService.ListAgents:input_type -> agbox.v1.ListAgentsRequest
+	7,  // 30: agbox.v1.AgentService.KillAgent:input_type -> agbox.v1.KillAgentRequest
+	8,  // 31: agbox.v1.AgentService.DrainAgents:input_type -> agbox.v1.DrainAgentsRequest
+	10, // 32: agbox.v1.AgentService.PauseAgent:input_type -> agbox.v1.PauseAgentRequest
+	11, // 33: agbox.v1.AgentService.ResumeAgent:input_type -> agbox.v1.ResumeAgentRequest
+	17, // 34: agbox.v1.AgentService.HoldAgent:input_type -> agbox.v1.HoldAgentRequest
+	19, // 35: agbox.v1.AgentService.CloseHold:input_type -> agbox.v1.CloseHoldRequest
+	31, // 36: agbox.v1.AgentService.ReapAgents:input_type -> agbox.v1.ReapAgentsRequest
+	12, // 37: agbox.v1.AgentService.DeleteAgent:input_type -> agbox.v1.DeleteAgentRequest
+	13, // 38: agbox.v1.AgentService.SendMessage:input_type -> agbox.v1.SendMessageRequest
+	15, // 39: agbox.v1.AgentService.ReadInbox:input_type -> agbox.v1.ReadInboxRequest
+	33, // 40: agbox.v1.AgentService.ListLeases:input_type -> agbox.v1.ListLeasesRequest
+	36, // 41: agbox.v1.AgentService.BreakLease:input_type -> agbox.v1.BreakLeaseRequest
+	20, // 42: agbox.v1.AgentService.ListCheckpoints:input_type -> agbox.v1.ListCheckpointsRequest
+	22, // 43: agbox.v1.AgentService.GetCheckpoint:input_type -> agbox.v1.GetCheckpointRequest
+	24, // 44: agbox.v1.AgentService.WatchAgents:input_type -> agbox.v1.WatchAgentsRequest
+	29, // 45: agbox.v1.AgentService.ReadJournal:input_type -> agbox.v1.ReadJournalRequest
+	27, // 46: agbox.v1.AgentService.AttachAgent:input_type -> agbox.v1.AttachAgentRequest
+	2,  // 47: agbox.v1.AgentService.SpawnAgent:output_type -> agbox.v1.SpawnAgentResponse
+	4,  // 48: agbox.v1.AgentService.GetAgent:output_type -> agbox.v1.GetAgentResponse
+	6,  // 49: agbox.v1.AgentService.ListAgents:output_type -> agbox.v1.ListAgentsResponse
+	4,  // 50: agbox.v1.AgentService.KillAgent:output_type -> agbox.v1.GetAgentResponse
+	9,  // 51: agbox.v1.AgentService.DrainAgents:output_type -> agbox.v1.DrainAgentsResponse
+	4,  // 52: agbox.v1.AgentService.PauseAgent:output_type -> agbox.v1.GetAgentResponse
+	4,  // 53: agbox.v1.AgentService.ResumeAgent:output_type -> agbox.v1.GetAgentResponse
+	18, // 54: agbox.v1.AgentService.HoldAgent:output_type -> agbox.v1.HoldAgentResponse
+	4,  // 55: agbox.v1.AgentService.CloseHold:output_type -> agbox.v1.GetAgentResponse
+	32, // 56: agbox.v1.AgentService.ReapAgents:output_type -> agbox.v1.ReapAgentsResponse
+	4,  // 57: agbox.v1.AgentService.DeleteAgent:output_type -> agbox.v1.GetAgentResponse
+	14, // 58: agbox.v1.AgentService.SendMessage:output_type -> agbox.v1.SendMessageResponse
+	16, // 59: agbox.v1.AgentService.ReadInbox:output_type -> agbox.v1.ReadInboxResponse
+	34, // 60: agbox.v1.AgentService.ListLeases:output_type -> agbox.v1.ListLeasesResponse
+	4,  // 61: agbox.v1.AgentService.BreakLease:output_type -> agbox.v1.GetAgentResponse
+	21, // 62: agbox.v1.AgentService.ListCheckpoints:output_type -> agbox.v1.ListCheckpointsResponse
+	23, // 63: agbox.v1.AgentService.GetCheckpoint:output_type -> agbox.v1.GetCheckpointResponse
+	25, // 64: agbox.v1.AgentService.WatchAgents:output_type -> agbox.v1.WatchAgentsResponse
+	30, // 65: agbox.v1.AgentService.ReadJournal:output_type -> agbox.v1.ReadJournalResponse
+	28, // 66: agbox.v1.AgentService.AttachAgent:output_type -> agbox.v1.AttachAgentResponse
+	47, // [47:67] is the sub-list for method output_type
+	27, // [27:47] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agentservice_proto_init() }
@@ -2289,7 +2541,7 @@ func file_agbox_v1_agentservice_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agentservice_proto_rawDesc), len(file_agbox_v1_agentservice_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   32,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,8 @@ const (
 	AgentService_DeleteAgent_FullMethodName     = "/agbox.v1.AgentService/DeleteAgent"
 	AgentService_SendMessage_FullMethodName     = "/agbox.v1.AgentService/SendMessage"
 	AgentService_ReadInbox_FullMethodName       = "/agbox.v1.AgentService/ReadInbox"
+	AgentService_ListLeases_FullMethodName      = "/agbox.v1.AgentService/ListLeases"
+	AgentService_BreakLease_FullMethodName      = "/agbox.v1.AgentService/BreakLease"
 	AgentService_ListCheckpoints_FullMethodName = "/agbox.v1.AgentService/ListCheckpoints"
 	AgentService_GetCheckpoint_FullMethodName   = "/agbox.v1.AgentService/GetCheckpoint"
 	AgentService_WatchAgents_FullMethodName     = "/agbox.v1.AgentService/WatchAgents"
@@ -90,6 +92,11 @@ type AgentServiceClient interface {
 	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
 	// for the operator, can be acknowledged here; an agent acknowledges its own.
 	ReadInbox(ctx context.Context, in *ReadInboxRequest, opts ...grpc.CallOption) (*ReadInboxResponse, error)
+	// ListLeases returns what agents hold and ask for, by resource.
+	ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error)
+	// BreakLease takes a resource away from an agent, whose program is not told. If the agent
+	// does not hold it: LEASE_CONFLICT.
+	BreakLease(ctx context.Context, in *BreakLeaseRequest, opts ...grpc.CallOption) (*GetAgentResponse, error)
 	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
 	// newest five.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
@@ -258,6 +265,26 @@ func (c *agentServiceClient) ReadInbox(ctx context.Context, in *ReadInboxRequest
 	return out, nil
 }
 
+func (c *agentServiceClient) ListLeases(ctx context.Context, in *ListLeasesRequest, opts ...grpc.CallOption) (*ListLeasesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListLeasesResponse)
+	err := c.cc.Invoke(ctx, AgentService_ListLeases_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *agentServiceClient) BreakLease(ctx context.Context, in *BreakLeaseRequest, opts ...grpc.CallOption) (*GetAgentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetAgentResponse)
+	err := c.cc.Invoke(ctx, AgentService_BreakLease_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *agentServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCheckpointsResponse)
@@ -392,6 +419,11 @@ type AgentServiceServer interface {
 	// ReadInbox returns messages of an inbox, oldest first. Only those of "init", which are
 	// for the operator, can be acknowledged here; an agent acknowledges its own.
 	ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error)
+	// ListLeases returns what agents hold and ask for, by resource.
+	ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error)
+	// BreakLease takes a resource away from an agent, whose program is not told. If the agent
+	// does not hold it: LEASE_CONFLICT.
+	BreakLease(context.Context, *BreakLeaseRequest) (*GetAgentResponse, error)
 	// ListCheckpoints returns the checkpoints of an agent that are kept, oldest first: the
 	// newest five.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
@@ -459,6 +491,12 @@ func (UnimplementedAgentServiceServer) SendMessage(context.Context, *SendMessage
 }
 func (UnimplementedAgentServiceServer) ReadInbox(context.Context, *ReadInboxRequest) (*ReadInboxResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReadInbox not implemented")
+}
+func (UnimplementedAgentServiceServer) ListLeases(context.Context, *ListLeasesRequest) (*ListLeasesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListLeases not implemented")
+}
+func (UnimplementedAgentServiceServer) BreakLease(context.Context, *BreakLeaseRequest) (*GetAgentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BreakLease not implemented")
 }
 func (UnimplementedAgentServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
@@ -723,6 +761,42 @@ func _AgentService_ReadInbox_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ListLeases_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListLeasesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ListLeases(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ListLeases_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ListLeases(ctx, req.(*ListLeasesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AgentService_BreakLease_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BreakLeaseRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).BreakLease(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_BreakLease_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).BreakLease(ctx, req.(*BreakLeaseRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AgentService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCheckpointsRequest)
 	if err := dec(in); err != nil {
@@ -839,6 +913,14 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadInbox",
 			Handler:    _AgentService_ReadInbox_Handler,
+		},
+		{
+			MethodName: "ListLeases",
+			Handler:    _AgentService_ListLeases_Handler,
+		},
+		{
+			MethodName: "BreakLease",
+			Handler:    _AgentService_BreakLease_Handler,
 		},
 		{
 			MethodName: "ListCheckpoints",
