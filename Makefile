@@ -79,6 +79,10 @@ test-attacks: images build ## Make every attack of e2e/ATTACKS.md and print a ta
 soak: images build ## Kill the daemon under load for SOAK (default 10m), at random times from SEED (default 7)
 	@cd e2e/faults && AGBOX_SOAK=$(or $(SOAK),10m) AGBOX_SEED=$(or $(SEED),7) go test -race -count=1 -timeout=0 -run 'KillsUnderLoad'
 
+.PHONY: chaos-agents
+chaos-agents: images build ## Kill robots, supervisors, containers and the daemon under a tree of 104 agents for CHAOS (default 10m), from SEED (default 14)
+	@cd e2e/agents && AGBOX_CHAOS=$(or $(CHAOS),10m) AGBOX_SEED=$(or $(SEED),14) go test -race -count=1 -v -timeout=0 -run 'TreeOfAHundred'
+
 .PHONY: fuzz
 fuzz: ## Run each fuzz test for FUZZ_TIME (default 30s); FUZZ=REGEXP selects some. 'make test' runs only their seeds
 	@scripts/fuzz.sh

@@ -31,6 +31,21 @@ type post struct {
 	diary.Letter
 }
 
+// String counts what happened.
+func (f Family) String() string {
+	count := make(map[string]int)
+	for _, a := range f.Agents {
+		count[a.GetWord()]++
+		count["incarnations"] += int(a.GetIncarnation())
+	}
+	for _, ev := range f.Events {
+		if ev.GetType() == agboxv1.AgentEventType_AGENT_REPARENTED {
+			count["adoptions"]++
+		}
+	}
+	return fmt.Sprintf("%d agents, %d events: %v", len(f.Agents), len(f.Events), count)
+}
+
 // Check checks that each agent has ended and had a living parent all the time, that each end
 // and each adoption was told once, that no message was lost or came twice or before an
 // earlier one of its sender, and that each effect came once.
