@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -61,7 +62,7 @@ func envFile(path string) ([]string, error) {
 		pairs = append(pairs, line)
 	}
 	switch {
-	case limited.N == 0 || lines.Err() == bufio.ErrTooLong:
+	case limited.N == 0 || errors.Is(lines.Err(), bufio.ErrTooLong):
 		return nil, usagef("--env-file %s is larger than 1 MiB.", path)
 	case lines.Err() != nil:
 		return nil, usagef("--env-file cannot be read: %s.", lines.Err())

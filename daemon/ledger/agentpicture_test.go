@@ -11,7 +11,7 @@ func TestAPauseRemembersHowTheSandboxWas(t *testing.T) {
 	ready(t, l, "s")
 	sb, _ := l.Sandbox("s")
 	a := spawn(t, l, agentOf("a", "one", "s"))
-	a = emitAgent(t, l, a.Record, begun(1))
+	emitAgent(t, l, a.Record, begun(1))
 	a, err := l.PauseAgent(t.Context(), "a", "")
 	if err != nil || a.Away.GetSandboxId() != "s" || !a.Away.GetReadyAt().AsTime().Equal(sb.ReadyAt) || a.AwaySince.IsZero() {
 		t.Fatalf("%+v, %v", a.Away, err)
