@@ -1,0 +1,77 @@
+package faults
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
+)
+
+// TestAFullDiskRefusesACheckpointAndLosesNone fills the disk under an agent that saves
+// checkpoints, then kills its program: what was acknowledged before is there.
+func TestAFullDiskRefusesACheckpointAndLosesNone(t *testing.T) {
+	t.Parallel()
+	row := Row(t, 56, "no space for a checkpoint of an agent", 1)
+	home, err := os.MkdirTemp("/tmp", "abd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	smallDisk(t, home, 64)
+	in := harness.New(t, harness.At(home))
+	box := in.Create(t, "demo", harness.ImageBusybox)
+	folder := filepath.Join(home, "data", "exec-logs", box)
+	gate := func(name string) { // needs no space
+		if err := os.Rename(filepath.Join(folder, "to-"+name), filepath.Join(folder, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"fill", "refused", "free"} {
+		if err := os.WriteFile(filepath.Join(folder, "to-"+name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := in.Client(t).SpawnAgent(harness.Bounded(t), &agboxv1.SpawnAgentRequest{SandboxId: box, Spec: &agboxv1.AgentSpec{
+		Name: "one", Retry: &agboxv1.AgentRetry{Delays: []*durationpb.Duration{durationpb.New(10 * time.Millisecond)}},
+		Command: []string{"sh", "-c", `cd /var/log/agents-sandbox
+			state() { echo "{\"n\":$1,\"fill\":\"$(head -c 300000 /dev/zero | tr '\0' x)\"}"; }
+			[ $AGBOX_INCARNATION = 1 ] || { agbox-agent hydrate | grep -o '"n":[0-9]*'; agbox-agent done complete; exit; }
+			for n in 1 2; do state $n | agbox-agent checkpoint --step $n || exit 90; done; echo ready
+			while [ ! -e fill ]; do sleep 0.02; done
+			for n in 3 4; do state $n | agbox-agent checkpoint --step $n 2> /tmp/why; [ $? = 4 ] || exit 91; done; mv to-refused refused
+			while [ ! -e free ]; do sleep 0.02; done
+			cat /tmp/why; state 5 | agbox-agent checkpoint --step 5 || exit 92
+			exit 9`},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := func() string { return in.Agbox(t, "agent", "logs", a.GetAgentId()).Stdout }
+	harness.Eventually(t, "two checkpoints are saved", func() bool { return strings.Contains(logs(), "ready") })
+	release := fill(t, home)
+	gate("fill")
+	harness.Eventually(t, "both are refused", func() bool {
+		_, err := os.Stat(filepath.Join(folder, "refused"))
+		return err == nil
+	})
+	if rows := in.Must(t, "agent", "journal", a.GetAgentId()); strings.Count(rows, `"op":"checkpoint"`) != 2 {
+		t.Errorf("two checkpoints were acknowledged; the journal is\n%s", rows)
+	}
+	release()
+	gate("free")
+	got, err := in.Client(t).WaitAgent(harness.Bounded(t), a.GetAgentId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := logs()
+	row.Note("refused with %q", strings.TrimSpace(strings.TrimPrefix(said, "ready")))
+	if got.GetWord() != "COMPLETED" || got.GetCheckpoint().GetStep() != 5 || !strings.Contains(said, "The report cannot be written down") || !strings.Contains(said, `"n":5`) {
+		t.Errorf("the agent is %s (%s), its checkpoint %v; it said\n%s", got.GetWord(), got.GetMessage(), got.GetCheckpoint(), said)
+	}
+}
