@@ -96,6 +96,11 @@ func (t *Tx) Messages(agentID string, after uint64, limit, maxBytes int) Message
 	return MessagePage{Messages: page.good, Bad: page.bad, Next: page.next, More: page.more}
 }
 
+// ReplaceMessage writes a message again that has a seq.
+func (t *Tx) ReplaceMessage(agentID string, m *agboxv1.AgentMessage) error {
+	return t.putMessage(bucketInbox(agentID), number(m.GetSeq()), m)
+}
+
 // RemoveMessages removes all messages of an inbox up to a seq, and calls removed with each
 // that can be read.
 func (t *Tx) RemoveMessages(agentID string, upto uint64, removed func(*agboxv1.AgentMessage)) error {

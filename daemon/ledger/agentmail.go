@@ -56,11 +56,14 @@ func (l *Ledger) deliver(tx *store.Tx, to string, m *agboxv1.AgentMessage) error
 	if err := l.hasInboxRoom(tx, a, m); err != nil {
 		return err
 	}
-	m.At = timestamppb.New(l.now())
+	now := l.now()
+	if m.At = timestamppb.New(now); agent.IsSignal(m) {
+		m.Tries = 1
+	}
 	if err := tx.PutMessage(to, m); err != nil {
 		return err
 	}
-	l.putInbox(tx, to, box.with(m, 1))
+	l.putInbox(tx, to, box.with(m, 1).awaits(m, now))
 	err := l.wakeIdle(tx, a, fmt.Sprintf("a message of %s", m.GetFrom()))
 	l.stir(tx, to)
 	return err
@@ -137,12 +140,11 @@ func (l *Ledger) Acknowledge(ctx context.Context, agentID string, upto uint64) e
 		return nil
 	}
 	return l.store.Update(ctx, func(tx *store.Tx) error {
-		box := l.inboxIn(tx, agentID)
-		before := box
-		if err := tx.RemoveMessages(agentID, upto, func(m *agboxv1.AgentMessage) { box = box.with(m, -1) }); err != nil {
+		box, removed := l.inboxIn(tx, agentID), 0
+		if err := tx.RemoveMessages(agentID, upto, func(m *agboxv1.AgentMessage) { removed++; box = box.with(m, -1) }); err != nil {
 			return err
 		}
-		if box != before {
+		if removed > 0 {
 			l.putInbox(tx, agentID, box)
 		}
 		return nil

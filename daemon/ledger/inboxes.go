@@ -3,7 +3,9 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/agbox/agbox/daemon/machine/agent"
 	agboxv1 "github.com/agbox/agbox/proto/agbox/v1"
@@ -17,12 +19,37 @@ type inbox struct {
 	// lastBounce is the seq of the newest one.
 	sent, sentBytes, own, bounces int
 	lastBounce                    uint64
+	// signals are those messages of agbox that are tried again. It is never changed in place.
+	signals []signal
+}
+
+// signal is a message that is tried again until it is acknowledged.
+type signal struct {
+	seq uint64
+	// last is when it was tried last, or when this daemon began.
+	last time.Time
+}
+
+// awaits returns the inbox with a message that is tried again, if it is one.
+func (b inbox) awaits(m *agboxv1.AgentMessage, last time.Time) inbox {
+	if agent.IsSignal(m) && !m.GetGivenUp() {
+		b.signals = append(b.signals[:len(b.signals):len(b.signals)], signal{m.GetSeq(), last})
+	}
+	return b
+}
+
+// without returns the signals but one.
+func (b inbox) without(seq uint64) []signal {
+	return slices.DeleteFunc(slices.Clone(b.signals), func(s signal) bool { return s.seq == seq })
 }
 
 // with returns the inbox with one more message, or with one less if sign is -1.
 func (b inbox) with(m *agboxv1.AgentMessage, sign int) inbox {
 	if m.GetKind() != agboxv1.MessageKind_MESSAGE_KIND_TEXT {
 		b.own += sign
+		if sign < 0 && len(b.signals) > 0 {
+			b.signals = b.without(m.GetSeq())
+		}
 		if m.GetKind() == agboxv1.MessageKind_MESSAGE_KIND_BOUNCE {
 			b.bounces += sign
 			b.lastBounce = max(b.lastBounce, m.GetSeq())
@@ -70,7 +97,7 @@ func (l *Ledger) openInboxes(ctx context.Context) error {
 				l.log.Error("a message cannot be read and is left out", "agent_id", id, "error", bad)
 			}
 			for _, m := range page.Messages {
-				box = box.with(m, 1)
+				box = box.with(m, 1).awaits(m, l.now())
 			}
 		}
 		if box.unread() > 0 {

@@ -120,6 +120,7 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 	if a.Over() && a.Owned {
 		seen.Shared = slices.ContainsFunc(l.ledger.AgentsIn(a.SandboxID), func(other ledger.Agent) bool { return !other.Over() })
 	}
+	seen.Signal = l.ledger.Signal(a.ID)
 	if a.Incarnation == nil {
 		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil
@@ -177,6 +178,8 @@ func (l *Loop) applyAgent(ctx context.Context, a ledger.Agent, w *agentWork, ste
 		return false, l.agents.EndHold(ctx, a, step.Holder)
 	case agent.Consume:
 		return false, l.agents.Consume(ctx, a)
+	case agent.Signal:
+		return false, l.ledger.RepeatSignals(ctx, a.ID)
 	case agent.Answer:
 		return false, l.agents.Answer(ctx, a)
 	case agent.Collect:

@@ -86,7 +86,7 @@ func Legal(r Record, ev *agboxv1.AgentEvent) bool {
 	case agboxv1.AgentEventType_AGENT_PAUSE_REQUESTED, agboxv1.AgentEventType_AGENT_KILL_REQUESTED, agboxv1.AgentEventType_AGENT_PAUSED,
 		agboxv1.AgentEventType_AGENT_OPENED, agboxv1.AgentEventType_AGENT_REPARENTED:
 		return live
-	case agboxv1.AgentEventType_AGENT_CLOSED:
+	case agboxv1.AgentEventType_AGENT_CLOSED, agboxv1.AgentEventType_AGENT_SIGNAL_FAILED:
 		return true
 	case agboxv1.AgentEventType_AGENT_WOKEN:
 		return r.State == Paused

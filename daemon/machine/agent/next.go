@@ -40,11 +40,13 @@ const (
 	EndHold
 	// Answer: decide about what the incarnation asks.
 	Answer
+	// Signal: tell the agent again what it has not acknowledged.
+	Signal
 	// Move: make a new sandbox for the agent instead of its own, whose container is gone.
 	Move
 )
 
-var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "move"}
+var verbNames = [...]string{"rest", "ensure-sandbox", "start", "consume", "collect", "drain", "kill", "end-incarnation", "remove-sandbox", "emit", "end-hold", "answer", "signal", "move"}
 
 // String returns the verb's name in logs.
 func (v Verb) String() string { return verbNames[v] }
@@ -123,6 +125,9 @@ type Seen struct {
 	// lingered long enough. LostAt is when that of a client will have. Both may be unset.
 	Lost   string
 	LostAt time.Time
+	// Signal is when the agent was told last of a message about another agent that it has not
+	// acknowledged; of several, the longest ago. It is zero if there is none.
+	Signal time.Time
 	// BreakerOpen means that the breaker of the class refuses to begin new agents.
 	BreakerOpen bool
 	// Kin is what is known about its parent and the agents that it is to follow.
@@ -289,6 +294,9 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	case r.Context == agboxv1.AgentContext_AGENT_CONTEXT_DEAD && r.Done == nil:
 		return Step{Do: EndIncarnation, End: agboxv1.IncarnationEndKind_INCARNATION_END_KIND_CONTEXT, Why: "its context is used up"}
 	}
+	if due := signalDue(r, seen); !due.IsZero() && !now.Before(due) {
+		return Step{Do: Signal, Why: "it has not acknowledged a message"}
+	}
 	return Step{Wake: nextLook(r, seen, rules, now)}
 }
 
@@ -375,6 +383,9 @@ func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 		in(r.DoneAt.Add(doneGrace).Sub(now))
 	}
 	in(idleSince(r, rules, now))
+	if due := signalDue(r, seen); !due.IsZero() {
+		in(due.Sub(now))
+	}
 	return soonest
 }
 

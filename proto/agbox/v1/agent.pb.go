@@ -897,6 +897,9 @@ const (
 	AgentEventType_AGENT_LEASES_EXPIRED AgentEventType = 24
 	// Its parent had ended, so the nearest ancestor that had not has adopted it.
 	AgentEventType_AGENT_REPARENTED AgentEventType = 32
+	// A message of agbox about another agent was not acknowledged, although the program ran for
+	// 30 s after each of three tries to tell it. The message stays in the inbox.
+	AgentEventType_AGENT_SIGNAL_FAILED AgentEventType = 33
 	// Somebody holds it.
 	AgentEventType_AGENT_OPENED AgentEventType = 30
 	// A holder does not hold it any more.
@@ -938,6 +941,7 @@ var (
 		23: "AGENT_RELEASED",
 		24: "AGENT_LEASES_EXPIRED",
 		32: "AGENT_REPARENTED",
+		33: "AGENT_SIGNAL_FAILED",
 		30: "AGENT_OPENED",
 		31: "AGENT_CLOSED",
 		40: "AGENT_CLASS_CRASHED",
@@ -970,6 +974,7 @@ var (
 		"AGENT_RELEASED":               23,
 		"AGENT_LEASES_EXPIRED":         24,
 		"AGENT_REPARENTED":             32,
+		"AGENT_SIGNAL_FAILED":          33,
 		"AGENT_OPENED":                 30,
 		"AGENT_CLOSED":                 31,
 		"AGENT_CLASS_CRASHED":          40,
@@ -2473,6 +2478,7 @@ type AgentEvent struct {
 	//	*AgentEvent_Gauge
 	//	*AgentEvent_Breaker
 	//	*AgentEvent_Moved
+	//	*AgentEvent_Signal
 	Details       isAgentEvent_Details `protobuf_oneof:"details"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2750,6 +2756,15 @@ func (x *AgentEvent) GetMoved() *AgentMoved {
 	return nil
 }
 
+func (x *AgentEvent) GetSignal() *AgentSignal {
+	if x != nil {
+		if x, ok := x.Details.(*AgentEvent_Signal); ok {
+			return x.Signal
+		}
+	}
+	return nil
+}
+
 type isAgentEvent_Details interface {
 	isAgentEvent_Details()
 }
@@ -2818,6 +2833,10 @@ type AgentEvent_Moved struct {
 	Moved *AgentMoved `protobuf:"bytes,35,opt,name=moved,proto3,oneof"`
 }
 
+type AgentEvent_Signal struct {
+	Signal *AgentSignal `protobuf:"bytes,36,opt,name=signal,proto3,oneof"`
+}
+
 func (*AgentEvent_Spawned) isAgentEvent_Details() {}
 
 func (*AgentEvent_Begun) isAgentEvent_Details() {}
@@ -2849,6 +2868,8 @@ func (*AgentEvent_Gauge) isAgentEvent_Details() {}
 func (*AgentEvent_Breaker) isAgentEvent_Details() {}
 
 func (*AgentEvent_Moved) isAgentEvent_Details() {}
+
+func (*AgentEvent_Signal) isAgentEvent_Details() {}
 
 // AgentSpawned says who the agent is. The spec is stored beside it.
 type AgentSpawned struct {
@@ -3127,6 +3148,69 @@ func (x *AgentHold) GetStream() string {
 	return ""
 }
 
+// AgentSignal is a message of agbox about another agent.
+type AgentSignal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the message in the inbox.
+	Seq  uint64      `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Kind MessageKind `protobuf:"varint,2,opt,name=kind,proto3,enum=agbox.v1.MessageKind" json:"kind,omitempty"`
+	// Id of the other agent.
+	From          string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentSignal) Reset() {
+	*x = AgentSignal{}
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentSignal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentSignal) ProtoMessage() {}
+
+func (x *AgentSignal) ProtoReflect() protoreflect.Message {
+	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentSignal.ProtoReflect.Descriptor instead.
+func (*AgentSignal) Descriptor() ([]byte, []int) {
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *AgentSignal) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *AgentSignal) GetKind() MessageKind {
+	if x != nil {
+		return x.Kind
+	}
+	return MessageKind_MESSAGE_KIND_UNSPECIFIED
+}
+
+func (x *AgentSignal) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
 // AgentMoved names the sandbox in which the agent runs from now on.
 type AgentMoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3137,7 +3221,7 @@ type AgentMoved struct {
 
 func (x *AgentMoved) Reset() {
 	*x = AgentMoved{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3233,7 @@ func (x *AgentMoved) String() string {
 func (*AgentMoved) ProtoMessage() {}
 
 func (x *AgentMoved) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[17]
+	mi := &file_agbox_v1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3246,7 @@ func (x *AgentMoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMoved.ProtoReflect.Descriptor instead.
 func (*AgentMoved) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentMoved) GetSandboxId() string {
@@ -3190,7 +3274,7 @@ type AgentBegun struct {
 
 func (x *AgentBegun) Reset() {
 	*x = AgentBegun{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3286,7 @@ func (x *AgentBegun) String() string {
 func (*AgentBegun) ProtoMessage() {}
 
 func (x *AgentBegun) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[18]
+	mi := &file_agbox_v1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3299,7 @@ func (x *AgentBegun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBegun.ProtoReflect.Descriptor instead.
 func (*AgentBegun) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentBegun) GetExecId() string {
@@ -3266,7 +3350,7 @@ type AgentUsage struct {
 
 func (x *AgentUsage) Reset() {
 	*x = AgentUsage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3362,7 @@ func (x *AgentUsage) String() string {
 func (*AgentUsage) ProtoMessage() {}
 
 func (x *AgentUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[19]
+	mi := &file_agbox_v1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3375,7 @@ func (x *AgentUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentUsage.ProtoReflect.Descriptor instead.
 func (*AgentUsage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentUsage) GetInputTokens() uint64 {
@@ -3344,7 +3428,7 @@ type IncarnationEnd struct {
 
 func (x *IncarnationEnd) Reset() {
 	*x = IncarnationEnd{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +3440,7 @@ func (x *IncarnationEnd) String() string {
 func (*IncarnationEnd) ProtoMessage() {}
 
 func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[20]
+	mi := &file_agbox_v1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +3453,7 @@ func (x *IncarnationEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncarnationEnd.ProtoReflect.Descriptor instead.
 func (*IncarnationEnd) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *IncarnationEnd) GetKind() IncarnationEndKind {
@@ -3480,7 +3564,7 @@ type AgentPause struct {
 
 func (x *AgentPause) Reset() {
 	*x = AgentPause{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3576,7 @@ func (x *AgentPause) String() string {
 func (*AgentPause) ProtoMessage() {}
 
 func (x *AgentPause) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[21]
+	mi := &file_agbox_v1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3589,7 @@ func (x *AgentPause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPause.ProtoReflect.Descriptor instead.
 func (*AgentPause) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentPause) GetReason() PauseReason {
@@ -3558,7 +3642,7 @@ type AgentWake struct {
 
 func (x *AgentWake) Reset() {
 	*x = AgentWake{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3654,7 @@ func (x *AgentWake) String() string {
 func (*AgentWake) ProtoMessage() {}
 
 func (x *AgentWake) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[22]
+	mi := &file_agbox_v1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +3667,7 @@ func (x *AgentWake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentWake.ProtoReflect.Descriptor instead.
 func (*AgentWake) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentWake) GetBy() string {
@@ -3619,7 +3703,7 @@ type AgentResume struct {
 
 func (x *AgentResume) Reset() {
 	*x = AgentResume{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +3715,7 @@ func (x *AgentResume) String() string {
 func (*AgentResume) ProtoMessage() {}
 
 func (x *AgentResume) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[23]
+	mi := &file_agbox_v1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +3728,7 @@ func (x *AgentResume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentResume.ProtoReflect.Descriptor instead.
 func (*AgentResume) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentResume) GetReplan() bool {
@@ -3674,7 +3758,7 @@ type AgentPicture struct {
 
 func (x *AgentPicture) Reset() {
 	*x = AgentPicture{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3770,7 @@ func (x *AgentPicture) String() string {
 func (*AgentPicture) ProtoMessage() {}
 
 func (x *AgentPicture) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[24]
+	mi := &file_agbox_v1_agent_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3783,7 @@ func (x *AgentPicture) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentPicture.ProtoReflect.Descriptor instead.
 func (*AgentPicture) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{24}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentPicture) GetSandboxId() string {
@@ -3767,7 +3851,7 @@ type AgentCheckpoint struct {
 
 func (x *AgentCheckpoint) Reset() {
 	*x = AgentCheckpoint{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3779,7 +3863,7 @@ func (x *AgentCheckpoint) String() string {
 func (*AgentCheckpoint) ProtoMessage() {}
 
 func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[25]
+	mi := &file_agbox_v1_agent_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3792,7 +3876,7 @@ func (x *AgentCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentCheckpoint.ProtoReflect.Descriptor instead.
 func (*AgentCheckpoint) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{25}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentCheckpoint) GetSeq() uint64 {
@@ -3886,7 +3970,7 @@ type AgentProgress struct {
 
 func (x *AgentProgress) Reset() {
 	*x = AgentProgress{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +3982,7 @@ func (x *AgentProgress) String() string {
 func (*AgentProgress) ProtoMessage() {}
 
 func (x *AgentProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[26]
+	mi := &file_agbox_v1_agent_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +3995,7 @@ func (x *AgentProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentProgress.ProtoReflect.Descriptor instead.
 func (*AgentProgress) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{26}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AgentProgress) GetIncarnation() *AgentUsage {
@@ -3978,7 +4062,7 @@ type AgentLease struct {
 
 func (x *AgentLease) Reset() {
 	*x = AgentLease{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3990,7 +4074,7 @@ func (x *AgentLease) String() string {
 func (*AgentLease) ProtoMessage() {}
 
 func (x *AgentLease) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[27]
+	mi := &file_agbox_v1_agent_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4003,7 +4087,7 @@ func (x *AgentLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLease.ProtoReflect.Descriptor instead.
 func (*AgentLease) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{27}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AgentLease) GetResource() string {
@@ -4046,7 +4130,7 @@ type AgentLeases struct {
 
 func (x *AgentLeases) Reset() {
 	*x = AgentLeases{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4142,7 @@ func (x *AgentLeases) String() string {
 func (*AgentLeases) ProtoMessage() {}
 
 func (x *AgentLeases) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[28]
+	mi := &file_agbox_v1_agent_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4155,7 @@ func (x *AgentLeases) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentLeases.ProtoReflect.Descriptor instead.
 func (*AgentLeases) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{28}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AgentLeases) GetLeases() []*AgentLease {
@@ -4125,7 +4209,7 @@ type AgentDone struct {
 
 func (x *AgentDone) Reset() {
 	*x = AgentDone{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4137,7 +4221,7 @@ func (x *AgentDone) String() string {
 func (*AgentDone) ProtoMessage() {}
 
 func (x *AgentDone) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[29]
+	mi := &file_agbox_v1_agent_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4150,7 +4234,7 @@ func (x *AgentDone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentDone.ProtoReflect.Descriptor instead.
 func (*AgentDone) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{29}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AgentDone) GetOutcome() AgentOutcome {
@@ -4194,7 +4278,7 @@ type AgentKill struct {
 
 func (x *AgentKill) Reset() {
 	*x = AgentKill{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4206,7 +4290,7 @@ func (x *AgentKill) String() string {
 func (*AgentKill) ProtoMessage() {}
 
 func (x *AgentKill) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[30]
+	mi := &file_agbox_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4219,7 +4303,7 @@ func (x *AgentKill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentKill.ProtoReflect.Descriptor instead.
 func (*AgentKill) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentKill) GetMode() KillMode {
@@ -4257,7 +4341,7 @@ type AgentGauge struct {
 
 func (x *AgentGauge) Reset() {
 	*x = AgentGauge{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4269,7 +4353,7 @@ func (x *AgentGauge) String() string {
 func (*AgentGauge) ProtoMessage() {}
 
 func (x *AgentGauge) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[31]
+	mi := &file_agbox_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4282,7 +4366,7 @@ func (x *AgentGauge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentGauge.ProtoReflect.Descriptor instead.
 func (*AgentGauge) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AgentGauge) GetContext() AgentContext {
@@ -4328,7 +4412,7 @@ type AgentBreaker struct {
 
 func (x *AgentBreaker) Reset() {
 	*x = AgentBreaker{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4424,7 @@ func (x *AgentBreaker) String() string {
 func (*AgentBreaker) ProtoMessage() {}
 
 func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[32]
+	mi := &file_agbox_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4353,7 +4437,7 @@ func (x *AgentBreaker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentBreaker.ProtoReflect.Descriptor instead.
 func (*AgentBreaker) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentBreaker) GetClass() string {
@@ -4393,15 +4477,19 @@ type AgentMessage struct {
 	// At most 64 KiB.
 	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	// Details of a message of agbox itself, as a JSON object.
-	Body          string                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`
-	At            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	Body string                 `protobuf:"bytes,7,opt,name=body,proto3" json:"body,omitempty"`
+	At   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	// Of CHILD and ADOPTED: how often the recipient was told, from 1 to 3. given_up means that
+	// it did not acknowledge the message in time after the last of these.
+	Tries         uint32 `protobuf:"varint,9,opt,name=tries,proto3" json:"tries,omitempty"`
+	GivenUp       bool   `protobuf:"varint,10,opt,name=given_up,json=givenUp,proto3" json:"given_up,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AgentMessage) Reset() {
 	*x = AgentMessage{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4413,7 +4501,7 @@ func (x *AgentMessage) String() string {
 func (*AgentMessage) ProtoMessage() {}
 
 func (x *AgentMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[33]
+	mi := &file_agbox_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4426,7 +4514,7 @@ func (x *AgentMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentMessage.ProtoReflect.Descriptor instead.
 func (*AgentMessage) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentMessage) GetSeq() uint64 {
@@ -4483,6 +4571,20 @@ func (x *AgentMessage) GetAt() *timestamppb.Timestamp {
 		return x.At
 	}
 	return nil
+}
+
+func (x *AgentMessage) GetTries() uint32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+func (x *AgentMessage) GetGivenUp() bool {
+	if x != nil {
+		return x.GivenUp
+	}
+	return false
 }
 
 // Agent is an agent as clients see it.
@@ -4557,7 +4659,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4671,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_agbox_v1_agent_proto_msgTypes[34]
+	mi := &file_agbox_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4684,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_agbox_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -4967,7 +5069,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x12AgentBreakerLimits\x12$\n" +
 	"\bfailures\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bfailures\x12;\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\x06window\x12?\n" +
-	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\xee\t\n" +
+	"\bcooldown\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\b\xbaH\x05\xaa\x01\x02*\x00R\bcooldown\"\x9f\n" +
+	"\n" +
 	"\n" +
 	"AgentEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1a\n" +
@@ -5002,7 +5105,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\breparent\x18  \x01(\v2\x19.agbox.v1.AgentReparentedH\x00R\breparent\x12,\n" +
 	"\x05gauge\x18! \x01(\v2\x14.agbox.v1.AgentGaugeH\x00R\x05gauge\x122\n" +
 	"\abreaker\x18\" \x01(\v2\x16.agbox.v1.AgentBreakerH\x00R\abreaker\x12,\n" +
-	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05movedB\t\n" +
+	"\x05moved\x18# \x01(\v2\x14.agbox.v1.AgentMovedH\x00R\x05moved\x12/\n" +
+	"\x06signal\x18$ \x01(\v2\x15.agbox.v1.AgentSignalH\x00R\x06signalB\t\n" +
 	"\adetails\"\xa0\x03\n" +
 	"\fAgentSpawned\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -5031,7 +5135,11 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x121\n" +
 	"\x06linger\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06linger\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x16\n" +
-	"\x06stream\x18\x04 \x01(\tR\x06stream\"+\n" +
+	"\x06stream\x18\x04 \x01(\tR\x06stream\"^\n" +
+	"\vAgentSignal\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12)\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x15.agbox.v1.MessageKindR\x04kind\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"+\n" +
 	"\n" +
 	"AgentMoved\x12\x1d\n" +
 	"\n" +
@@ -5148,7 +5256,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\fAgentBreaker\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xdd\x01\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x8e\x02\n" +
 	"\fAgentMessage\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12)\n" +
@@ -5157,7 +5265,10 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x06stream\x18\x05 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04text\x18\x06 \x01(\tR\x04text\x12\x12\n" +
 	"\x04body\x18\a \x01(\tR\x04body\x12*\n" +
-	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xaa\v\n" +
+	"\x02at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05tries\x18\t \x01(\rR\x05tries\x12\x19\n" +
+	"\bgiven_up\x18\n" +
+	" \x01(\bR\agivenUp\"\xaa\v\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -5296,7 +5407,7 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_REVIVAL_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14AGENT_REVIVAL_REVIVE\x10\x01\x12\x16\n" +
 	"\x12AGENT_REVIVAL_REAP\x10\x02\x12\x15\n" +
-	"\x11AGENT_REVIVAL_ASK\x10\x03*\x98\x05\n" +
+	"\x11AGENT_REVIVAL_ASK\x10\x03*\xb1\x05\n" +
 	"\x0eAgentEventType\x12 \n" +
 	"\x1cAGENT_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rAGENT_SPAWNED\x10\x01\x12\x0f\n" +
@@ -5322,7 +5433,8 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x0eAGENT_CONFLICT\x10\x16\x12\x12\n" +
 	"\x0eAGENT_RELEASED\x10\x17\x12\x18\n" +
 	"\x14AGENT_LEASES_EXPIRED\x10\x18\x12\x14\n" +
-	"\x10AGENT_REPARENTED\x10 \x12\x10\n" +
+	"\x10AGENT_REPARENTED\x10 \x12\x17\n" +
+	"\x13AGENT_SIGNAL_FAILED\x10!\x12\x10\n" +
 	"\fAGENT_OPENED\x10\x1e\x12\x10\n" +
 	"\fAGENT_CLOSED\x10\x1f\x12\x17\n" +
 	"\x13AGENT_CLASS_CRASHED\x10(\x12\x18\n" +
@@ -5364,7 +5476,7 @@ func file_agbox_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_agbox_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 18)
-var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_agbox_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_agbox_v1_agent_proto_goTypes = []any{
 	(AgentState)(0),               // 0: agbox.v1.AgentState
 	(PauseReason)(0),              // 1: agbox.v1.PauseReason
@@ -5401,36 +5513,37 @@ var file_agbox_v1_agent_proto_goTypes = []any{
 	(*AgentSpawned)(nil),          // 32: agbox.v1.AgentSpawned
 	(*AgentReparented)(nil),       // 33: agbox.v1.AgentReparented
 	(*AgentHold)(nil),             // 34: agbox.v1.AgentHold
-	(*AgentMoved)(nil),            // 35: agbox.v1.AgentMoved
-	(*AgentBegun)(nil),            // 36: agbox.v1.AgentBegun
-	(*AgentUsage)(nil),            // 37: agbox.v1.AgentUsage
-	(*IncarnationEnd)(nil),        // 38: agbox.v1.IncarnationEnd
-	(*AgentPause)(nil),            // 39: agbox.v1.AgentPause
-	(*AgentWake)(nil),             // 40: agbox.v1.AgentWake
-	(*AgentResume)(nil),           // 41: agbox.v1.AgentResume
-	(*AgentPicture)(nil),          // 42: agbox.v1.AgentPicture
-	(*AgentCheckpoint)(nil),       // 43: agbox.v1.AgentCheckpoint
-	(*AgentProgress)(nil),         // 44: agbox.v1.AgentProgress
-	(*AgentLease)(nil),            // 45: agbox.v1.AgentLease
-	(*AgentLeases)(nil),           // 46: agbox.v1.AgentLeases
-	(*AgentDone)(nil),             // 47: agbox.v1.AgentDone
-	(*AgentKill)(nil),             // 48: agbox.v1.AgentKill
-	(*AgentGauge)(nil),            // 49: agbox.v1.AgentGauge
-	(*AgentBreaker)(nil),          // 50: agbox.v1.AgentBreaker
-	(*AgentMessage)(nil),          // 51: agbox.v1.AgentMessage
-	(*Agent)(nil),                 // 52: agbox.v1.Agent
-	nil,                           // 53: agbox.v1.AgentSpec.EnvsEntry
-	nil,                           // 54: agbox.v1.AgentReduced.EnvsEntry
-	nil,                           // 55: agbox.v1.AgentCalls.ToolsEntry
-	nil,                           // 56: agbox.v1.AgentPicture.ServicesEntry
-	nil,                           // 57: agbox.v1.AgentPicture.LimitsEntry
-	(*durationpb.Duration)(nil),   // 58: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
+	(*AgentSignal)(nil),           // 35: agbox.v1.AgentSignal
+	(*AgentMoved)(nil),            // 36: agbox.v1.AgentMoved
+	(*AgentBegun)(nil),            // 37: agbox.v1.AgentBegun
+	(*AgentUsage)(nil),            // 38: agbox.v1.AgentUsage
+	(*IncarnationEnd)(nil),        // 39: agbox.v1.IncarnationEnd
+	(*AgentPause)(nil),            // 40: agbox.v1.AgentPause
+	(*AgentWake)(nil),             // 41: agbox.v1.AgentWake
+	(*AgentResume)(nil),           // 42: agbox.v1.AgentResume
+	(*AgentPicture)(nil),          // 43: agbox.v1.AgentPicture
+	(*AgentCheckpoint)(nil),       // 44: agbox.v1.AgentCheckpoint
+	(*AgentProgress)(nil),         // 45: agbox.v1.AgentProgress
+	(*AgentLease)(nil),            // 46: agbox.v1.AgentLease
+	(*AgentLeases)(nil),           // 47: agbox.v1.AgentLeases
+	(*AgentDone)(nil),             // 48: agbox.v1.AgentDone
+	(*AgentKill)(nil),             // 49: agbox.v1.AgentKill
+	(*AgentGauge)(nil),            // 50: agbox.v1.AgentGauge
+	(*AgentBreaker)(nil),          // 51: agbox.v1.AgentBreaker
+	(*AgentMessage)(nil),          // 52: agbox.v1.AgentMessage
+	(*Agent)(nil),                 // 53: agbox.v1.Agent
+	nil,                           // 54: agbox.v1.AgentSpec.EnvsEntry
+	nil,                           // 55: agbox.v1.AgentReduced.EnvsEntry
+	nil,                           // 56: agbox.v1.AgentCalls.ToolsEntry
+	nil,                           // 57: agbox.v1.AgentPicture.ServicesEntry
+	nil,                           // 58: agbox.v1.AgentPicture.LimitsEntry
+	(*durationpb.Duration)(nil),   // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
 }
 var file_agbox_v1_agent_proto_depIdxs = []int32{
 	11,  // 0: agbox.v1.AgentSpec.ready:type_name -> agbox.v1.AgentReady
 	12,  // 1: agbox.v1.AgentSpec.revival:type_name -> agbox.v1.AgentRevival
-	53,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
+	54,  // 2: agbox.v1.AgentSpec.envs:type_name -> agbox.v1.AgentSpec.EnvsEntry
 	23,  // 3: agbox.v1.AgentSpec.heartbeat:type_name -> agbox.v1.AgentHeartbeat
 	24,  // 4: agbox.v1.AgentSpec.context:type_name -> agbox.v1.AgentContextLimits
 	25,  // 5: agbox.v1.AgentSpec.drain:type_name -> agbox.v1.AgentDrain
@@ -5439,110 +5552,112 @@ var file_agbox_v1_agent_proto_depIdxs = []int32{
 	30,  // 8: agbox.v1.AgentSpec.breaker:type_name -> agbox.v1.AgentBreakerLimits
 	21,  // 9: agbox.v1.AgentSpec.probes:type_name -> agbox.v1.AgentProbes
 	29,  // 10: agbox.v1.AgentSpec.calls:type_name -> agbox.v1.AgentCalls
-	58,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
-	58,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
+	59,  // 11: agbox.v1.AgentSpec.idle_timeout:type_name -> google.protobuf.Duration
+	59,  // 12: agbox.v1.AgentSpec.cleanup_after:type_name -> google.protobuf.Duration
 	19,  // 13: agbox.v1.AgentSpec.stack:type_name -> agbox.v1.AgentStack
 	10,  // 14: agbox.v1.AgentSpec.lifetime:type_name -> agbox.v1.AgentLifetime
 	20,  // 15: agbox.v1.AgentSpec.may_spawn:type_name -> agbox.v1.AgentMaySpawn
-	58,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
+	59,  // 16: agbox.v1.AgentSpec.lease_ttl:type_name -> google.protobuf.Duration
 	22,  // 17: agbox.v1.AgentProbes.liveness:type_name -> agbox.v1.AgentProbe
 	22,  // 18: agbox.v1.AgentProbes.readiness:type_name -> agbox.v1.AgentProbe
 	22,  // 19: agbox.v1.AgentProbes.startup:type_name -> agbox.v1.AgentProbe
-	58,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
-	58,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
-	58,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
-	58,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
-	58,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
-	58,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
-	58,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
-	58,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
-	58,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
-	58,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
-	58,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
-	58,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
-	58,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
+	59,  // 20: agbox.v1.AgentProbe.period:type_name -> google.protobuf.Duration
+	59,  // 21: agbox.v1.AgentProbe.timeout:type_name -> google.protobuf.Duration
+	59,  // 22: agbox.v1.AgentHeartbeat.interval:type_name -> google.protobuf.Duration
+	59,  // 23: agbox.v1.AgentHeartbeat.stale:type_name -> google.protobuf.Duration
+	59,  // 24: agbox.v1.AgentHeartbeat.escalate:type_name -> google.protobuf.Duration
+	59,  // 25: agbox.v1.AgentHeartbeat.crashed:type_name -> google.protobuf.Duration
+	59,  // 26: agbox.v1.AgentHeartbeat.zombie:type_name -> google.protobuf.Duration
+	59,  // 27: agbox.v1.AgentHeartbeat.durable:type_name -> google.protobuf.Duration
+	59,  // 28: agbox.v1.AgentDrain.pre_stop:type_name -> google.protobuf.Duration
+	59,  // 29: agbox.v1.AgentDrain.step:type_name -> google.protobuf.Duration
+	59,  // 30: agbox.v1.AgentDrain.cleanup:type_name -> google.protobuf.Duration
+	59,  // 31: agbox.v1.AgentDrain.buffer:type_name -> google.protobuf.Duration
+	59,  // 32: agbox.v1.AgentRetry.delays:type_name -> google.protobuf.Duration
 	27,  // 33: agbox.v1.AgentRetry.reduced:type_name -> agbox.v1.AgentReduced
-	54,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
-	58,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
-	58,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
-	58,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
-	58,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
-	58,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
-	55,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
-	58,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
-	58,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
+	55,  // 34: agbox.v1.AgentReduced.envs:type_name -> agbox.v1.AgentReduced.EnvsEntry
+	59,  // 35: agbox.v1.AgentCalls.connect:type_name -> google.protobuf.Duration
+	59,  // 36: agbox.v1.AgentCalls.response:type_name -> google.protobuf.Duration
+	59,  // 37: agbox.v1.AgentCalls.llm_total:type_name -> google.protobuf.Duration
+	59,  // 38: agbox.v1.AgentCalls.llm_chunk:type_name -> google.protobuf.Duration
+	59,  // 39: agbox.v1.AgentCalls.tool:type_name -> google.protobuf.Duration
+	56,  // 40: agbox.v1.AgentCalls.tools:type_name -> agbox.v1.AgentCalls.ToolsEntry
+	59,  // 41: agbox.v1.AgentBreakerLimits.window:type_name -> google.protobuf.Duration
+	59,  // 42: agbox.v1.AgentBreakerLimits.cooldown:type_name -> google.protobuf.Duration
 	13,  // 43: agbox.v1.AgentEvent.type:type_name -> agbox.v1.AgentEventType
-	59,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
+	60,  // 44: agbox.v1.AgentEvent.occurred_at:type_name -> google.protobuf.Timestamp
 	0,   // 45: agbox.v1.AgentEvent.state:type_name -> agbox.v1.AgentState
-	42,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
+	43,  // 46: agbox.v1.AgentEvent.picture:type_name -> agbox.v1.AgentPicture
 	32,  // 47: agbox.v1.AgentEvent.spawned:type_name -> agbox.v1.AgentSpawned
-	36,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
-	38,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
-	39,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
-	40,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
-	41,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
-	43,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	44,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
-	46,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
+	37,  // 48: agbox.v1.AgentEvent.begun:type_name -> agbox.v1.AgentBegun
+	39,  // 49: agbox.v1.AgentEvent.end:type_name -> agbox.v1.IncarnationEnd
+	40,  // 50: agbox.v1.AgentEvent.pause:type_name -> agbox.v1.AgentPause
+	41,  // 51: agbox.v1.AgentEvent.wake:type_name -> agbox.v1.AgentWake
+	42,  // 52: agbox.v1.AgentEvent.resume:type_name -> agbox.v1.AgentResume
+	44,  // 53: agbox.v1.AgentEvent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	45,  // 54: agbox.v1.AgentEvent.progress:type_name -> agbox.v1.AgentProgress
+	47,  // 55: agbox.v1.AgentEvent.lease:type_name -> agbox.v1.AgentLeases
 	34,  // 56: agbox.v1.AgentEvent.hold:type_name -> agbox.v1.AgentHold
-	47,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
-	48,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
+	48,  // 57: agbox.v1.AgentEvent.done:type_name -> agbox.v1.AgentDone
+	49,  // 58: agbox.v1.AgentEvent.kill:type_name -> agbox.v1.AgentKill
 	33,  // 59: agbox.v1.AgentEvent.reparent:type_name -> agbox.v1.AgentReparented
-	49,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
-	50,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
-	35,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
-	43,  // 63: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	10,  // 64: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
-	58,  // 65: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
-	9,   // 66: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
-	37,  // 67: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
-	2,   // 68: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
-	1,   // 69: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
-	1,   // 70: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
-	59,  // 71: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
-	14,  // 72: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
-	59,  // 73: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
-	56,  // 74: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
-	57,  // 75: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
-	45,  // 76: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
-	8,   // 77: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
-	37,  // 78: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
-	37,  // 79: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
-	37,  // 80: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
-	15,  // 81: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
-	45,  // 82: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
-	16,  // 83: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
-	5,   // 84: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
-	6,   // 85: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
-	7,   // 86: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
-	4,   // 87: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
-	3,   // 88: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
-	58,  // 89: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
-	59,  // 90: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
-	17,  // 91: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
-	59,  // 92: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
-	0,   // 93: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
-	1,   // 94: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
-	59,  // 95: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
-	59,  // 96: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
-	59,  // 97: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
-	59,  // 98: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
-	44,  // 99: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
-	43,  // 100: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
-	3,   // 101: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
-	4,   // 102: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
-	2,   // 103: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
-	59,  // 104: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
-	14,  // 105: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
-	45,  // 106: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
-	18,  // 107: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
-	38,  // 108: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
-	58,  // 109: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
-	110, // [110:110] is the sub-list for method output_type
-	110, // [110:110] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	50,  // 60: agbox.v1.AgentEvent.gauge:type_name -> agbox.v1.AgentGauge
+	51,  // 61: agbox.v1.AgentEvent.breaker:type_name -> agbox.v1.AgentBreaker
+	36,  // 62: agbox.v1.AgentEvent.moved:type_name -> agbox.v1.AgentMoved
+	35,  // 63: agbox.v1.AgentEvent.signal:type_name -> agbox.v1.AgentSignal
+	44,  // 64: agbox.v1.AgentSpawned.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	10,  // 65: agbox.v1.AgentSpawned.lifetime:type_name -> agbox.v1.AgentLifetime
+	59,  // 66: agbox.v1.AgentHold.linger:type_name -> google.protobuf.Duration
+	17,  // 67: agbox.v1.AgentSignal.kind:type_name -> agbox.v1.MessageKind
+	9,   // 68: agbox.v1.IncarnationEnd.kind:type_name -> agbox.v1.IncarnationEndKind
+	38,  // 69: agbox.v1.IncarnationEnd.used:type_name -> agbox.v1.AgentUsage
+	2,   // 70: agbox.v1.IncarnationEnd.lifecycle_at_end:type_name -> agbox.v1.AgentLifecycle
+	1,   // 71: agbox.v1.IncarnationEnd.drained_for:type_name -> agbox.v1.PauseReason
+	1,   // 72: agbox.v1.AgentPause.reason:type_name -> agbox.v1.PauseReason
+	60,  // 73: agbox.v1.AgentPause.wake_at:type_name -> google.protobuf.Timestamp
+	14,  // 74: agbox.v1.AgentWake.approval:type_name -> agbox.v1.AgentApproval
+	60,  // 75: agbox.v1.AgentPicture.ready_at:type_name -> google.protobuf.Timestamp
+	57,  // 76: agbox.v1.AgentPicture.services:type_name -> agbox.v1.AgentPicture.ServicesEntry
+	58,  // 77: agbox.v1.AgentPicture.limits:type_name -> agbox.v1.AgentPicture.LimitsEntry
+	46,  // 78: agbox.v1.AgentPicture.leases:type_name -> agbox.v1.AgentLease
+	8,   // 79: agbox.v1.AgentCheckpoint.kind:type_name -> agbox.v1.CheckpointKind
+	38,  // 80: agbox.v1.AgentProgress.incarnation:type_name -> agbox.v1.AgentUsage
+	38,  // 81: agbox.v1.AgentProgress.total:type_name -> agbox.v1.AgentUsage
+	38,  // 82: agbox.v1.AgentProgress.refused:type_name -> agbox.v1.AgentUsage
+	15,  // 83: agbox.v1.AgentLease.mode:type_name -> agbox.v1.LeaseMode
+	46,  // 84: agbox.v1.AgentLeases.leases:type_name -> agbox.v1.AgentLease
+	16,  // 85: agbox.v1.AgentLeases.verdict:type_name -> agbox.v1.LeaseVerdict
+	5,   // 86: agbox.v1.AgentDone.outcome:type_name -> agbox.v1.AgentOutcome
+	6,   // 87: agbox.v1.AgentKill.mode:type_name -> agbox.v1.KillMode
+	7,   // 88: agbox.v1.AgentKill.cascade:type_name -> agbox.v1.KillCascade
+	4,   // 89: agbox.v1.AgentGauge.context:type_name -> agbox.v1.AgentContext
+	3,   // 90: agbox.v1.AgentGauge.liveness:type_name -> agbox.v1.AgentLiveness
+	59,  // 91: agbox.v1.AgentGauge.silent:type_name -> google.protobuf.Duration
+	60,  // 92: agbox.v1.AgentBreaker.until:type_name -> google.protobuf.Timestamp
+	17,  // 93: agbox.v1.AgentMessage.kind:type_name -> agbox.v1.MessageKind
+	60,  // 94: agbox.v1.AgentMessage.at:type_name -> google.protobuf.Timestamp
+	0,   // 95: agbox.v1.Agent.state:type_name -> agbox.v1.AgentState
+	1,   // 96: agbox.v1.Agent.pause_reason:type_name -> agbox.v1.PauseReason
+	60,  // 97: agbox.v1.Agent.wake_at:type_name -> google.protobuf.Timestamp
+	60,  // 98: agbox.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	60,  // 99: agbox.v1.Agent.state_changed_at:type_name -> google.protobuf.Timestamp
+	60,  // 100: agbox.v1.Agent.ended_at:type_name -> google.protobuf.Timestamp
+	45,  // 101: agbox.v1.Agent.progress:type_name -> agbox.v1.AgentProgress
+	44,  // 102: agbox.v1.Agent.checkpoint:type_name -> agbox.v1.AgentCheckpoint
+	3,   // 103: agbox.v1.Agent.liveness:type_name -> agbox.v1.AgentLiveness
+	4,   // 104: agbox.v1.Agent.context:type_name -> agbox.v1.AgentContext
+	2,   // 105: agbox.v1.Agent.lifecycle:type_name -> agbox.v1.AgentLifecycle
+	60,  // 106: agbox.v1.Agent.last_beat:type_name -> google.protobuf.Timestamp
+	14,  // 107: agbox.v1.Agent.approval:type_name -> agbox.v1.AgentApproval
+	46,  // 108: agbox.v1.Agent.leases:type_name -> agbox.v1.AgentLease
+	18,  // 109: agbox.v1.Agent.spec:type_name -> agbox.v1.AgentSpec
+	39,  // 110: agbox.v1.Agent.last_end:type_name -> agbox.v1.IncarnationEnd
+	59,  // 111: agbox.v1.AgentCalls.ToolsEntry.value:type_name -> google.protobuf.Duration
+	112, // [112:112] is the sub-list for method output_type
+	112, // [112:112] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_agbox_v1_agent_proto_init() }
@@ -5568,16 +5683,17 @@ func file_agbox_v1_agent_proto_init() {
 		(*AgentEvent_Gauge)(nil),
 		(*AgentEvent_Breaker)(nil),
 		(*AgentEvent_Moved)(nil),
+		(*AgentEvent_Signal)(nil),
 	}
-	file_agbox_v1_agent_proto_msgTypes[20].OneofWrappers = []any{}
-	file_agbox_v1_agent_proto_msgTypes[34].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[21].OneofWrappers = []any{}
+	file_agbox_v1_agent_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agbox_v1_agent_proto_rawDesc), len(file_agbox_v1_agent_proto_rawDesc)),
 			NumEnums:      18,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
