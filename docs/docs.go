@@ -7,3 +7,8 @@ import _ "embed"
 //
 //go:embed agbox.schema.json
 var Schema []byte
+
+// Spec is the reference of agbox.yaml in Markdown; go run ./internal/docgen writes it.
+//
+//go:embed spec.md
+var Spec string

@@ -44,8 +44,8 @@ A file, flags, or both describe the sandbox. The file is agbox.yaml in this
 folder, unless --image is given or -f names another file. Flags override the file:
 single values replace, maps merge by key, lists append. COMMAND replaces the
 image's command and appends to a command in the file. The image's entrypoint gets it
-as its arguments; --entrypoint replaces that. ` + "`agbox init` writes a starter file; docs/spec.md explains every field." + `
-`,
+as its arguments; --entrypoint replaces that. "agbox init" writes a starter file, and
+"agbox help spec" explains every field.`,
 		Example: `  agbox create demo --image debian:12 --label team=red --env CI=1 --idle-ttl 2h
   agbox create -f agbox.yaml --memory 4g --cpus 2 -p 8080:80
   agbox create --compose compose.yaml --compose-primary web --workspace .`,

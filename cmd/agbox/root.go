@@ -19,7 +19,7 @@ Example:
   agbox rm demo`
 
 // usageTemplate is cobra's, without the aliases and with fewer blank lines.
-const usageTemplate = `Usage:
+var usageTemplate = `Usage:
   {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
 {{- if .HasExample}}
 
@@ -37,16 +37,19 @@ Commands:{{range $cmds}}{{if and (eq .GroupID "") .IsAvailableCommand}}
 {{- if .HasAvailableLocalFlags}}
 
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{.LocalFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}
 {{- if .HasAvailableInheritedFlags}}
 
 Global flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}
+{{.InheritedFlags.FlagUsagesWrapped ` + flagColumns + ` | trimTrailingWhitespaces}}{{end}}
 {{- if .HasHelpSubCommands}}
 
 More help:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad (print "agbox help " .Name) 22}} {{.Short}}{{end}}{{end}}{{end}}
 `
+
+// flagColumns is the width that makes the flags at most helpWidth wide.
+var flagColumns = strconv.Itoa(helpWidth - flagSlop)
 
 // The groups of the commands in the help.
 const (
@@ -124,7 +127,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupRest)
 	root.SetHelpCommand(helpCommand())
 	root.SetHelpCommandGroupID(groupRest)
-	root.AddCommand(exitCodesTopic())
+	root.AddCommand(specTopic(), exitCodesTopic())
 	a.completeFlags(root)
 	return root
 }
