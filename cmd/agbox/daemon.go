@@ -20,12 +20,12 @@ const stopBound = time.Minute
 func (a *app) daemonCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon COMMAND",
-		Short: "Run, start, stop or upgrade the daemon, or show its status",
+		Short: "Run, start, stop or upgrade the daemon, or show its status or log",
 		Long: `The daemon owns the sandboxes. The first command that needs it starts it. Stopping
 it affects no sandbox and no running command.`,
 	}
 	onlyCommands(cmd)
-	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand())
+	cmd.AddCommand(a.daemonRunCommand(), a.daemonStartCommand(), a.daemonStopCommand(), a.daemonUpgradeCommand(), a.daemonStatusCommand(), a.daemonLogsCommand())
 	for _, sub := range cmd.Commands() {
 		sub.Args = arguments(0, 0, "")
 		sub.ValidArgsFunction = cobra.NoFileCompletions

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+
+	"github.com/agbox/agbox/client"
+	"github.com/agbox/agbox/internal/paths"
+)
+
+// daemonLogPoll is how often a log that is followed is looked at.
+const daemonLogPoll = 250 * time.Millisecond
+
+func (a *app) daemonLogsCommand() *cobra.Command {
+	var follow bool
+	var tail string
+	cmd := &cobra.Command{
+		Use:   "logs [-f] [flags]",
+		Short: "Show the log of a daemon that agbox has started",
+		Long: `Show the log of a daemon that agbox has started, also if it no longer runs. The daemon
+renames the file at 10 MiB; this shows the newest part. The log of a daemon that systemd
+runs is in the journal: journalctl -u agboxd, or journalctl --user -u agboxd.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.began = true
+			if err := a.ownSocketOnly(); err != nil {
+				return err
+			}
+			lines, err := tailLines(tail)
+			if err != nil {
+				return err
+			}
+			install, err := paths.FromEnv()
+			if err != nil {
+				return err
+			}
+			path := install.DaemonLog()
+			ctx, done := a.interruptible(cmd.Context())
+			defer done()
+			err = showFile(ctx, a.stdout, path, lines, follow)
+			var sig interrupted
+			switch {
+			case errors.As(context.Cause(ctx), &sig):
+				return exitStatus(codeSignal + int(sig))
+			case errors.Is(err, fs.ErrNotExist):
+				return &client.Error{Code: codes.NotFound, Message: "There is no " + path + ": agbox has started no daemon here. " +
+					"If systemd runs it, see `journalctl -u agboxd`."}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep showing what is added")
+	cmd.Flags().StringVarP(&tail, "tail", "n", "all", "begin with the last `N` lines, or all")
+	return cmd
+}
+
+// showFile writes the last lines of a file, all if lines is nil. With follow it goes on
+// with what is added, also in a file that takes its place, until ctx ends.
+func showFile(ctx context.Context, out io.Writer, path string, lines *uint64, follow bool) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	if err := seekTail(file, lines); err != nil {
+		return err
+	}
+	tick := time.NewTicker(daemonLogPoll)
+	defer tick.Stop()
+	for {
+		if _, err := io.Copy(out, file); err != nil || !follow {
+			return err
+		}
+		if next := successor(path, file); next != nil {
+			// The daemon renames a file before it opens the next one: this is the rest.
+			_, err := io.Copy(out, file)
+			_ = file.Close()
+			if file = next; err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// successor is the file at path if it is another one than file, else nil.
+func successor(path string, file *os.File) *os.File {
+	old, err := file.Stat()
+	if err != nil {
+		return nil
+	}
+	if now, err := os.Stat(path); err != nil || os.SameFile(old, now) {
+		return nil
+	}
+	next, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	return next
+}
+
+// seekTail moves to the last lines of a file; nil means all.
+func seekTail(file *os.File, lines *uint64) error {
+	if lines == nil {
+		return nil
+	}
+	at, err := file.Seek(0, io.SeekEnd)
+	if err != nil || at == 0 {
+		return err
+	}
+	const block = 64 << 10
+	piece := make([]byte, block)
+	// breaks is how many line breaks are between the place and the end.
+	breaks := *lines
+	if _, err := file.ReadAt(piece[:1], at-1); err != nil {
+		return err
+	}
+	if piece[0] == '\n' {
+		breaks++
+	}
+	if breaks == 0 {
+		return nil
+	}
+	for at > 0 {
+		from := max(at-block, 0)
+		part := piece[:at-from]
+		if _, err := file.ReadAt(part, from); err != nil {
+			return err
+		}
+		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
+			if breaks--; breaks == 0 {
+				_, err := file.Seek(from+int64(i)+1, io.SeekStart)
+				return err
+			}
+		}
+		at = from
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
+}
