@@ -84,3 +84,16 @@ func TestManySandboxesAreStoppedRestartedAndRemoved(t *testing.T) {
 	harness.WantSame(t, "rm --all", in.Must(t, "rm", "--all"), one)
 	harness.WantSame(t, "ls", in.Must(t, "ls", "-q"), "")
 }
+
+func TestTheLogOfTheDaemonIsShown(t *testing.T) {
+	t.Parallel()
+	in := newInstall(t)
+	in.Must(t, "ls")
+	log := in.Agbox(t, "daemon", "logs").Want(t, 0).Stdout
+	last := in.Agbox(t, "daemon", "logs", "-n", "1").Want(t, 0).Stdout
+	if log == "" || !strings.HasSuffix(log, "\n") || strings.Count(last, "\n") != 1 {
+		t.Errorf("the log is %q, its last line %q", log, last)
+	}
+	in.Must(t, "daemon", "stop")
+	harness.WantSame(t, "the log without a daemon", in.Agbox(t, "daemon", "logs").Want(t, 0).Stdout[:len(log)], log)
+}
