@@ -51,6 +51,7 @@ type openRequest struct {
 
 // requests are the open requests of an incarnation. Server.mu guards them.
 type requests struct {
+	pace  pace
 	asked uint64 // the number of the newest one
 	open  []*openRequest
 }
@@ -89,6 +90,9 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	if err != nil {
 		return nil, err
 	}
+	if err := s.holdBack(in); err != nil {
+		return nil, err
+	}
 	in.picture(req.Op, body)
 	o, err := s.open(in, req.Op, body)
 	if err != nil {
@@ -120,6 +124,26 @@ func (s *Server) ask(c *conn, in *incarnation, rest *bufio.Reader, req request, 
 	case <-s.closing:
 	}
 	return nil, errGone
+}
+
+// holdBack waits as long as a request must because of those before it.
+func (s *Server) holdBack(in *incarnation) error {
+	s.mu.Lock()
+	wait := in.requests.pace.take(time.Now())
+	s.mu.Unlock()
+	if wait == 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-in.done:
+		return refused(codeToken)
+	case <-s.closing:
+		return errGone
+	}
 }
 
 // maxTimeout bounds the time that a request gives.
