@@ -25,7 +25,7 @@ import (
 type bench struct {
 	*guesttest.Bench
 	*Runner
-	t    *testing.T
+	t    testing.TB
 	link *links.Link
 	// enqueued counts the rounds that were asked for.
 	enqueued int
@@ -33,7 +33,7 @@ type bench struct {
 	rows     uint64
 }
 
-func newBench(t *testing.T, spec *agboxv1.AgentSpec) *bench {
+func newBench(t testing.TB, spec *agboxv1.AgentSpec) *bench {
 	t.Helper()
 	b := &bench{Bench: guesttest.New(t), t: t, link: &links.Link{SandboxID: "a"}}
 	b.restart()

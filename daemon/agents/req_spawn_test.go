@@ -18,7 +18,7 @@ type requests struct {
 	number uint64
 }
 
-func asking(t *testing.T, spec *agboxv1.AgentSpec) *requests {
+func asking(t testing.TB, spec *agboxv1.AgentSpec) *requests {
 	b, to := newBench(t, spec), new(answers)
 	b.execs = to
 	b.AdmitChildren(func(_ *agboxv1.CreateSpec, a *agboxv1.AgentSpec) (*agboxv1.AgentSpec, error) { return a, nil })
