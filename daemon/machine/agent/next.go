@@ -355,7 +355,7 @@ func entered(r Record, seen Seen, rules Rules) *agboxv1.AgentEvent {
 		ev.State = Planning
 	case r.State == Planning && !r.Incarnation.Phased:
 		ev.State = Executing
-	case r.State == Paused && r.Pause.Woken && (r.Pause.Observation == r.Incarnation.Begun || !seen.Spoke):
+	case r.State == Paused && r.Pause.Woken && (r.Pause.Observation == r.Incarnation.Begun || !seen.Spoke && !seen.Unknown):
 		ev.Observation = r.Pause.Observation // it got that as a file, or uses nothing of agbox
 		ev.Type, ev.State = agboxv1.AgentEventType_AGENT_RESUMED, r.Pause.goesOn()
 		if len(r.Wants) > 0 { // it has to ask again

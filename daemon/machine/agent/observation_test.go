@@ -63,6 +63,9 @@ func TestWhoGoesOnByItself(t *testing.T) {
 	if !goesOn(live, false) || goesOn(live, true) {
 		t.Error("a program that was paused while it runs goes on by itself if and only if it never uses the agent socket")
 	}
+	if ev := entered(live, Seen{Unknown: true}, Rules{ReadyStart: true}); ev != nil {
+		t.Error("a program goes on by itself before its supervisor has told whether it speaks")
+	}
 	if next := working(t).crash("no").begun().r; !goesOn(next, true) || !goesOn(next, false) {
 		t.Error("a program that got the observation as a file does not go on")
 	}
