@@ -76,9 +76,14 @@ func Claims(leases []*agboxv1.AgentLease) []lease.Claim {
 	return lease.Normal(claims)
 }
 
-// LeaseParty is the agent as the rules of leases see it.
+// LeaseParty is the agent as the rules of leases see it. The names of resources mean the same
+// within its stack, or among all agents that are in none.
 func (r Record) LeaseParty() lease.Party {
-	return lease.Party{ID: r.ID, Age: r.Position, Holds: r.Holds, Wants: r.Wants, Queued: r.Queued}
+	scope := ""
+	if n := len(r.StackRoots); n > 0 {
+		scope = r.StackRoots[n-1]
+	}
+	return lease.Party{ID: r.ID, Age: r.Position, Scope: scope, Holds: r.Holds, Wants: r.Wants, Queued: r.Queued}
 }
 
 // ForfeitsLeases reports whether the agent holds or asks for something that its state does

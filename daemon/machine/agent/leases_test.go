@@ -158,3 +158,10 @@ func TestAStateThatAllowsNoLeasesForfeitsThem(t *testing.T) {
 		}
 	}
 }
+
+func TestAStackIsAScopeOfLeases(t *testing.T) {
+	inner, outer := Record{ID: "i", StackRoots: []string{"root", "sub"}}, Record{ID: "o", StackRoots: []string{"root"}}
+	if a, b, none := inner.LeaseParty().Scope, outer.LeaseParty().Scope, (Record{}).LeaseParty().Scope; a != "sub" || b != "root" || none != "" {
+		t.Errorf("the scopes are %q, %q and %q", a, b, none)
+	}
+}
