@@ -11,7 +11,7 @@ import (
 
 // agentKillOptions say how agents are ended.
 type agentKillOptions struct {
-	now, cascade, noCascade bool
+	now, graceful, cascade, noCascade bool
 }
 
 func (a *app) agentKillCommand() *cobra.Command {
@@ -21,16 +21,24 @@ func (a *app) agentKillCommand() *cobra.Command {
 		Short: "End agents",
 		Long: `End agents: SIGTERM goes to the process group of the program and, 5 seconds later,
 SIGKILL to every process that it has started. No further incarnation is begun. The
-children of an agent are adopted by its nearest ancestor that has not ended.`,
+children of an agent are adopted by its nearest ancestor that has not ended.
+
+With --graceful the program gets a message of the kind SIGTERM instead, and ends when it
+wants to; the command does not wait for that. If it has not acknowledged the message after
+30 seconds, it is ended as above.`,
 		Args: arguments(1, -1, "an AGENT"),
 	}
 	cmd.RunE = a.with(func(ctx context.Context, c *client.Client, args []string) error {
+		if o.now && o.graceful {
+			return usagef("%s takes either --now or --graceful.", cmd.CommandPath())
+		}
 		if o.cascade && o.noCascade {
 			return usagef("%s takes either --cascade or --no-cascade.", cmd.CommandPath())
 		}
 		return a.each(ctx, args, func(ref string) error { return o.kill(ctx, c, ref) })
 	})
 	cmd.Flags().BoolVar(&o.now, "now", false, "send SIGKILL at once")
+	cmd.Flags().BoolVar(&o.graceful, "graceful", false, "ask the program to end by itself, and do not wait")
 	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "end all descendants too")
 	cmd.Flags().BoolVar(&o.noCascade, "no-cascade", false, "end no descendant")
 	return cmd
@@ -42,6 +50,9 @@ func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, ref strin
 	req := &agboxv1.KillAgentRequest{AgentId: ref, Mode: agboxv1.KillMode_KILL_MODE_TERMINATE}
 	if o.now {
 		req.Mode = agboxv1.KillMode_KILL_MODE_NOW
+	}
+	if o.graceful {
+		req.Mode = agboxv1.KillMode_KILL_MODE_GRACEFUL
 	}
 	switch {
 	case o.cascade:
@@ -61,7 +72,10 @@ func (o *agentKillOptions) kill(ctx context.Context, c *client.Client, ref strin
 	if err != nil {
 		return err
 	}
-	if !o.cascade {
+	switch {
+	case o.graceful:
+		return nil
+	case !o.cascade:
 		tree = append(tree, g)
 	}
 	for _, g := range tree {

@@ -132,6 +132,7 @@ var graces = map[agboxv1.KillMode]time.Duration{
 	agboxv1.KillMode_KILL_MODE_UNSPECIFIED: 5 * time.Second,
 	agboxv1.KillMode_KILL_MODE_TERMINATE:   5 * time.Second,
 	agboxv1.KillMode_KILL_MODE_NOW:         0,
+	agboxv1.KillMode_KILL_MODE_GRACEFUL:    5 * time.Second,
 }
 
 // Kill ends the incarnation. One that does not run is no error.

@@ -22,7 +22,7 @@ func (r *Runner) kill(ctx context.Context, a ledger.Agent, q request) (any, bool
 	}
 	mode, known := agboxv1.KillMode_value["KILL_MODE_"+strings.ToUpper(cmp.Or(f.Mode, "terminate"))]
 	if !known || mode == 0 {
-		return nil, false, q.invalid("There is no mode %.32q: leave it out, or give now.", f.Mode)
+		return nil, false, q.invalid("There is no mode %.32q: leave it out, or give graceful or now.", f.Mode)
 	}
 	target, err := r.descendant(a, f.Agent)
 	if err != nil {

@@ -67,6 +67,10 @@ func (l *Ledger) updateReports(ctx context.Context, id string, reports Reports, 
 		if err := l.tellKin(tx, before, after); err != nil {
 			return err
 		}
+		if err := l.askToEnd(tx, before, after); err != nil {
+			return err
+		}
+		after = l.agentIn(tx, id)
 		return l.tellBreaker(tx, before, after)
 	})
 	return after, err

@@ -121,6 +121,11 @@ func (l *Loop) observeAgent(ctx context.Context, a ledger.Agent) (seen agent.See
 		seen.Shared = slices.ContainsFunc(l.ledger.AgentsIn(a.SandboxID), func(other ledger.Agent) bool { return !other.Over() })
 	}
 	seen.Signal = l.ledger.Signal(a.ID)
+	if a.EndsItself() {
+		if seen.Acknowledged, err = l.ledger.Acknowledged(ctx, a.ID); err != nil {
+			return seen, nil, err
+		}
+	}
 	if a.Incarnation == nil {
 		seen.BreakerOpen = (a.State == agent.Pending || a.Incarnations == 0) && !a.Over() && !l.ledger.Breaker(a.Class).Admits(a.ID, l.now())
 		return seen, nil, nil

@@ -165,8 +165,8 @@ func (s *agentCalls) ListAgents(ctx context.Context, req *agboxv1.ListAgentsRequ
 		}
 		in = sb.ID
 	}
-	parent := ""
-	if req.GetParent() != "" {
+	parent := req.GetParent()
+	if parent != "" && parent != agent.Init { // init has no record before it has a history
 		a, err := s.ledger.FindAgent(req.GetParent())
 		if err != nil {
 			return nil, err

@@ -160,7 +160,7 @@ func Fold(r Record, ev *agboxv1.AgentEvent) Record {
 	case agboxv1.AgentEventType_AGENT_CLOSED:
 		r.Holders, r.Streams = r.without(ev.GetHold().GetHolder()), r.withoutStream(ev.GetHold().GetStream())
 	case agboxv1.AgentEventType_AGENT_KILL_REQUESTED:
-		r.Kill = ev.GetKill()
+		r.Kill, r.KillAt = ev.GetKill(), at
 	case agboxv1.AgentEventType_AGENT_REPARENTED:
 		r = foldReparented(r, ev)
 	case agboxv1.AgentEventType_AGENT_DONE_REPORTED:

@@ -121,6 +121,8 @@ type Seen struct {
 	// Ending means that the supervisor is killing the incarnation. Draining means that it is
 	// draining it: it ends at the latest when the time of the drain is over.
 	Ending, Draining bool
+	// Acknowledged means that the program has taken the message that asks it to end.
+	Acknowledged bool
 	// Lost is a holder that is gone: an agent that has ended, or a client whose hold has
 	// lingered long enough. LostAt is when that of a client will have. Both may be unset.
 	Lost   string
@@ -257,7 +259,8 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 	case ExecEnded:
 		return Step{Do: Collect}
 	}
-	if r.Kill != nil {
+	alone, due := left(r, seen, now)
+	if r.Kill != nil && !alone {
 		if seen.Ending && r.Kill.GetMode() != agboxv1.KillMode_KILL_MODE_NOW {
 			return Step{}
 		}
@@ -273,7 +276,7 @@ func nextRunning(r Record, seen Seen, rules Rules, now time.Time) Step {
 		return Step{Do: Answer}
 	}
 	if seen.Ending || seen.Draining || seen.Unknown {
-		return Step{} // its end, or a new link, calls again
+		return Step{Wake: due} // its end, or a new link, calls again
 	}
 	if event := suspends(r); event != nil {
 		return emit(event, "nobody holds it")
@@ -384,6 +387,9 @@ func nextLook(r Record, seen Seen, rules Rules, now time.Time) time.Time {
 	}
 	in(idleSince(r, rules, now))
 	if due := signalDue(r, seen); !due.IsZero() {
+		in(due.Sub(now))
+	}
+	if alone, due := left(r, seen, now); alone && !due.IsZero() {
 		in(due.Sub(now))
 	}
 	return soonest

@@ -78,8 +78,9 @@ type Record struct {
 	AwaySince time.Time
 	// PauseWanted is a wish for a pause that has not happened yet, or nil.
 	PauseWanted *agboxv1.AgentPause
-	// Kill is the wish to end the agent, or nil.
-	Kill *agboxv1.AgentKill
+	// Kill is the wish to end the agent, or nil. KillAt is when it was recorded.
+	Kill   *agboxv1.AgentKill
+	KillAt time.Time
 	// Done is the reported outcome, and DoneAt when it was recorded first. After the end it is
 	// the outcome that was decided.
 	Done   *agboxv1.AgentDone

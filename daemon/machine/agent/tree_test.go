@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -161,6 +162,7 @@ func TestAnAgentFollowsOthers(t *testing.T) {
 
 func TestAKillIsOnlyReplacedByAStrongerOne(t *testing.T) {
 	term, now := agboxv1.KillMode_KILL_MODE_TERMINATE, agboxv1.KillMode_KILL_MODE_NOW
+	graceful := agboxv1.KillMode_KILL_MODE_GRACEFUL
 	kill := func(mode agboxv1.KillMode, cascade agboxv1.KillCascade) *agboxv1.AgentKill {
 		return &agboxv1.AgentKill{Mode: mode, Cascade: cascade}
 	}
@@ -170,11 +172,47 @@ func TestAKillIsOnlyReplacedByAStrongerOne(t *testing.T) {
 		{kill(term, byHold), kill(now, byHold), kill(now, byHold)},
 		{kill(now, byHold), kill(term, byHold), nil},
 		{kill(now, byHold), kill(term, wholeTree), kill(now, wholeTree)},
+		{kill(graceful, byHold), kill(term, byHold), kill(term, byHold)},
+		{kill(term, byHold), kill(graceful, byHold), nil},
 		{kill(term, wholeTree), kill(now, byHold), kill(now, wholeTree)},
 		{kill(term, wholeTree), kill(term, noCascade), kill(term, noCascade)},
 	} {
 		if got := Stronger(row.before, row.wish); !proto.Equal(got, row.want) {
 			t.Errorf("%v after %v: %v; want %v", row.wish, row.before, got, row.want)
 		}
+	}
+}
+
+func TestAProgramThatIsAskedToEndIsLeftAloneOnceItKnows(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		now  time.Duration
+		seen Seen
+		want string
+	}{
+		{"asked", 0, Seen{}, "rest until 30s"},
+		{"asked, cannot be reached", time.Second, Seen{Unknown: true}, "rest until 30s"},
+		{"asked, has reported", 0, Seen{Unread: true}, "consume"},
+		{"does not acknowledge", 30 * time.Second, Seen{}, "kill"},
+		{"does not acknowledge, cannot be reached", 30 * time.Second, Seen{Unknown: true}, "kill"},
+		{"does not acknowledge, dies", 31 * time.Second, Seen{Ending: true}, "rest"},
+		{"acknowledged", time.Hour, Seen{Acknowledged: true}, "rest"},
+		{"acknowledged, has exited", time.Hour, Seen{Acknowledged: true, Exec: ExecEnded}, "collect"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := working(t).add(&agboxv1.AgentEvent{
+				Type: agboxv1.AgentEventType_AGENT_KILL_REQUESTED,
+				Details: &agboxv1.AgentEvent_Kill{Kill: &agboxv1.AgentKill{
+					Mode: agboxv1.KillMode_KILL_MODE_GRACEFUL,
+				}},
+			})
+			row.seen.Sandbox = SandboxReady
+			if row.seen.Exec == ExecUnknown {
+				row.seen.Exec = ExecRunning
+			}
+			if got := say(Next(h.r, row.seen, rules(), t0.Add(row.now))); got != row.want {
+				t.Errorf("step %q; want %q", got, row.want)
+			}
+		})
 	}
 }

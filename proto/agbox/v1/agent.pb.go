@@ -450,6 +450,9 @@ const (
 	KillMode_KILL_MODE_TERMINATE KillMode = 1
 	// SIGKILL at once.
 	KillMode_KILL_MODE_NOW KillMode = 2
+	// A message of the kind SIGTERM asks the program to end by itself. If it has not
+	// acknowledged the message after 30 seconds, terminate follows.
+	KillMode_KILL_MODE_GRACEFUL KillMode = 3
 )
 
 // Enum value maps for KillMode.
@@ -458,11 +461,13 @@ var (
 		0: "KILL_MODE_UNSPECIFIED",
 		1: "KILL_MODE_TERMINATE",
 		2: "KILL_MODE_NOW",
+		3: "KILL_MODE_GRACEFUL",
 	}
 	KillMode_value = map[string]int32{
 		"KILL_MODE_UNSPECIFIED": 0,
 		"KILL_MODE_TERMINATE":   1,
 		"KILL_MODE_NOW":         2,
+		"KILL_MODE_GRACEFUL":    3,
 	}
 )
 
@@ -5366,11 +5371,12 @@ const file_agbox_v1_agent_proto_rawDesc = "" +
 	"\x19AGENT_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16AGENT_OUTCOME_COMPLETE\x10\x01\x12\x17\n" +
 	"\x13AGENT_OUTCOME_ABORT\x10\x02\x12\x16\n" +
-	"\x12AGENT_OUTCOME_FAIL\x10\x03*Q\n" +
+	"\x12AGENT_OUTCOME_FAIL\x10\x03*i\n" +
 	"\bKillMode\x12\x19\n" +
 	"\x15KILL_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KILL_MODE_TERMINATE\x10\x01\x12\x11\n" +
-	"\rKILL_MODE_NOW\x10\x02*Y\n" +
+	"\rKILL_MODE_NOW\x10\x02\x12\x16\n" +
+	"\x12KILL_MODE_GRACEFUL\x10\x03*Y\n" +
 	"\vKillCascade\x12\x1c\n" +
 	"\x18KILL_CASCADE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KILL_CASCADE_TREE\x10\x01\x12\x15\n" +

@@ -1,0 +1,84 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/agbox/agbox/e2e/internal/harness"
+)
+
+// parent spawns a child that ends at once and two that go on.
+const parent = `agbox-agent spawn --class worker --name quick -- true && agbox-agent wait quick &&
+	agbox-agent spawn --class worker --name one -- sleep 1000 && agbox-agent spawn --class worker --name two -- sleep 1000 || exit 90; `
+
+func TestTheChildrenOfAnAgentThatHasEndedAreAdopted(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	boss := spawn(t, in, parent+"agbox-agent done complete", "boss", "--in", "demo", "--may-spawn", "worker")
+	await(t, in, "boss", "COMPLETED")
+	for _, name := range []string{"one", "two"} {
+		running(t, in, name, 1)
+		harness.Eventually(t, name+" is adopted", func() bool {
+			return strings.Contains(strings.Join(history(t, in.Client(t), name), " "), "REPARENTED")
+		})
+		in.Must(t, "agent", "kill", "--now", name)
+	}
+	inbox := in.Must(t, "agent", "inbox", "init")
+	for _, want := range []string{
+		"boss is COMPLETED.", "[ADOPTED] one is your child now: its parent " + boss + " has ended.", "[ADOPTED] two is your child now",
+		"[SIGCHLD] one is ABORTED.", "[SIGCHLD] two is ABORTED.",
+	} {
+		if strings.Count(inbox, want) != 1 {
+			t.Errorf("the inbox of init has %d times %q:\n%s", strings.Count(inbox, want), want, inbox)
+		}
+	}
+	if strings.Contains(inbox, "quick is") {
+		t.Errorf("init was told of the child of another agent:\n%s", inbox)
+	}
+	refused := in.Agbox(t, "agent", "rm", "boss").Want(t, 4)
+	if !strings.Contains(refused.Stderr, "has children: quick. Remove them first") {
+		t.Errorf("the removal of a parent is refused with %q", refused.Stderr)
+	}
+	in.Must(t, "agent", "rm", "--cascade", "boss")
+	if left := in.Must(t, "agent", "ls", "-aq", "--parent", "init"); len(strings.Fields(left)) != 2 {
+		t.Errorf("after the removal init has the children %q", left)
+	}
+}
+
+func TestATreeOfAgentsIsShownAndKilled(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	spawn(t, in, parent+"sleep 1000", "boss", "--in", "demo", "--may-spawn", "worker")
+	for _, name := range []string{"boss", "one", "two"} {
+		harness.Eventually(t, name+" exists", func() bool { return in.Agbox(t, "agent", "inspect", name).Code == 0 })
+		running(t, in, name, 1)
+	}
+	tree := in.Must(t, "agent", "tree")
+	var names []string
+	for _, line := range strings.Split(tree, "\n")[1:] {
+		names = append(names, line[:strings.Index(strings.TrimLeft(line, " ")+" ", " ")+len(line)-len(strings.TrimLeft(line, " "))])
+	}
+	if got := strings.Join(names, ","); got != "init,  boss,    one,    two" {
+		t.Errorf("the tree is %q:\n%s", got, tree)
+	}
+	in.Must(t, "agent", "kill", "--now", "--cascade", "boss")
+	for _, name := range []string{"boss", "one", "two"} {
+		await(t, in, name, "ABORTED")
+	}
+}
+
+func TestAnAgentThatIsAskedToEndReportsItsOutcome(t *testing.T) {
+	t.Parallel()
+	in := harness.New(t)
+	in.Create(t, "demo", harness.ImageBusybox)
+	spawn(t, in, `agbox-agent recv > /tmp/got && grep -q '\[SIGTERM\]' /tmp/got || exit 90
+		agbox-agent recv --timeout 1ms 1; agbox-agent done complete "as you wish"`, "willing", "--in", "demo")
+	running(t, in, "willing", 1)
+	in.Must(t, "agent", "kill", "--graceful", "willing")
+	if a := await(t, in, "willing", "COMPLETED"); a.GetMessage() != "as you wish" {
+		t.Errorf("it says %q", a.GetMessage())
+	}
+	in.Agbox(t, "agent", "kill", "--graceful", "--now", "willing").Want(t, 2)
+}
