@@ -201,7 +201,7 @@ func TestATreeOfAHundredLosesNothingInChaos(t *testing.T) {
 	}
 	const steps = 10
 	for i, box := range x.boxes {
-		plan := robot.Plan{Steps: steps, Seed: seed*families + uint64(i), Fanout: 3, Depth: 2, Pace: length / steps}
+		plan := robot.Plan{Steps: steps, Seed: seed*families + uint64(i), Fanout: 3, Depth: 2, Pace: length / steps, Stream: box}
 		if _, err := x.c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: box}); err != nil {
 			t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func TestAFamilyOfThirteenTellsItsParents(t *testing.T) {
 	t.Parallel()
 	in := harness.New(t)
 	folder := workshop(t, in)
-	plan := robot.Plan{Steps: 5, Seed: 13, Fanout: 3, Depth: 2, Deaths: 1}
+	plan := robot.Plan{Steps: 5, Seed: 13, Fanout: 3, Depth: 2, Deaths: 1, Stream: "news"}
 	c, ctx := in.Client(t), harness.Bounded(t)
 	if _, err := c.SpawnAgent(ctx, &agboxv1.SpawnAgentRequest{Spec: parental(plan), SandboxId: "demo"}); err != nil {
 		t.Fatal(err)

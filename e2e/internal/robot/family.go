@@ -57,6 +57,7 @@ func (f Family) Check(t *testing.T) {
 		story := f.Folder.Story(t, a.GetAgentId())
 		story.Check(t, a)
 		story.checkSent(t, posts)
+		f.checkStream(t, story, posts)
 	}
 	checkOrder(t, posts)
 }
@@ -85,7 +86,7 @@ func (f Family) posts(t *testing.T) (posts []post) {
 		for _, m := range f.Unread[id] {
 			if m.GetSeq() > last {
 				posts = append(posts, post{id, diary.Letter{
-					Seq: m.GetSeq(), Kind: strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), From: m.GetFrom(), Key: m.GetKey(),
+					Seq: m.GetSeq(), Kind: strings.TrimPrefix(m.GetKind().String(), "MESSAGE_KIND_"), From: m.GetFrom(), Key: m.GetKey(), Stream: m.GetStream(),
 				}})
 			}
 		}
@@ -170,12 +171,12 @@ func (s Story) checkSent(t *testing.T, posts []post) {
 	var sent []string
 	came := make(map[string]bool)
 	for _, p := range posts {
-		if p.Kind == "TEXT" && p.From == s.agentID {
+		if p.Kind == "TEXT" && p.From == s.agentID && p.Stream == "" {
 			came[p.Key] = true
 		}
 	}
 	for _, e := range s.entries {
-		if e.Op != "send" {
+		if e.Op != "send" || e.Stream != "" {
 			continue
 		}
 		sent = append(sent, e.Key)
@@ -190,21 +191,61 @@ func (s Story) checkSent(t *testing.T, posts []post) {
 	}
 }
 
+// checkStream checks that each message that a robot has sent on a stream came to all from
+// which it descends: they have opened the stream before. Those that ended before the robot
+// did may have missed some.
+func (f Family) checkStream(t *testing.T, s Story, posts []post) {
+	t.Helper()
+	got := make(map[[2]string]bool)
+	for _, p := range posts {
+		if p.Kind == "TEXT" && p.From == s.agentID && p.Stream != "" {
+			got[[2]string{p.to, p.Key}] = true
+		}
+	}
+	for _, reader := range f.ancestors(s.agentID) {
+		for _, e := range s.entries {
+			if e.Op == "send" && e.Stream != "" && e.What == diary.Ack && !got[[2]string{reader, e.Key}] {
+				t.Errorf("message %s of agent %s on the stream %s was acknowledged and did not come to %s", e.Key, s.agentID, e.Stream, reader)
+			}
+		}
+	}
+}
+
+// ancestors returns the agents from which an agent descends by birth and that it has not
+// outlived.
+func (f Family) ancestors(id string) (list []string) {
+	born, ended := make(map[string]string), make(map[string]int)
+	for i, ev := range f.Events {
+		switch ev.GetType() {
+		case agboxv1.AgentEventType_AGENT_SPAWNED:
+			born[ev.GetAgentId()] = ev.GetSpawned().GetParent()
+		case agboxv1.AgentEventType_AGENT_ENDED:
+			ended[ev.GetAgentId()] = i
+		}
+	}
+	for a := born[id]; a != "" && a != Root; a = born[a] {
+		if ended[a] > ended[id] {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
 // checkOrder checks that an inbox has no message twice, and those of each sender in their
 // order.
 func checkOrder(t *testing.T, posts []post) {
 	t.Helper()
-	last := make(map[[2]string]int)
+	last := make(map[[3]string]int)
 	for _, p := range posts {
 		if p.Kind != "TEXT" {
 			continue
 		}
 		step := 0
 		_, err := fmt.Sscanf(p.Key, "step-%d", &step)
-		pair := [2]string{p.From, p.to}
-		if err != nil || step <= last[pair] {
-			t.Errorf("agent %s got message %q of %s after step %d", p.to, p.Key, p.From, last[pair])
+		who := [3]string{p.From, p.to, p.Stream}
+		if err != nil || step <= last[who] {
+			t.Errorf("agent %s got message %q of %s after step %d", p.to, p.Key, p.From, last[who])
 		}
-		last[pair] = step
+		last[who] = step
 	}
 }

@@ -89,6 +89,9 @@ type Plan struct {
 	// Fanout is how many children it and its descendants have, for Depth generations. Each
 	// tells its parent of each step, and ends when all its children have.
 	Fanout, Depth int
+	// Stream, if it is not empty, is where all of them tell of each step too. Those that have
+	// children read it.
+	Stream string
 }
 
 // Command returns the command of the robot in a sandbox.
@@ -114,6 +117,9 @@ func (p Plan) Command() []string {
 	}
 	if p.Fanout > 0 {
 		command = append(command, "-fanout", strconv.Itoa(p.Fanout), "-depth", strconv.Itoa(p.Depth))
+	}
+	if p.Stream != "" {
+		command = append(command, "-stream", p.Stream)
 	}
 	if p.IgnoreTerm {
 		command = append(command, "-ignore-term")

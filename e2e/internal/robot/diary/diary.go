@@ -50,8 +50,9 @@ type Entry struct {
 	Step int    `json:"step,omitempty"`
 	From int    `json:"from,omitempty"`
 	Text string `json:"text,omitempty"`
-	// Key is that of a message or a child.
-	Key string `json:"key,omitempty"`
+	// Key is that of a message or a child. Stream is that of a message.
+	Key    string `json:"key,omitempty"`
+	Stream string `json:"stream,omitempty"`
 	// Checkpoint is the number of an acknowledged checkpoint.
 	Checkpoint uint64 `json:"checkpoint,omitempty"`
 	// At is in milliseconds since 1970.
@@ -73,11 +74,13 @@ func Inbox(folder, agentID string) string { return filepath.Join(folder, agentID
 // Letter is a message as its recipient records it. State is that of the agent that a message
 // of agbox is about.
 type Letter struct {
-	Seq   uint64 `json:"seq"`
-	Kind  string `json:"kind"`
-	From  string `json:"from"`
-	Key   string `json:"key,omitempty"`
-	State string `json:"state,omitempty"`
+	Seq  uint64 `json:"seq"`
+	Kind string `json:"kind"`
+	From string `json:"from"`
+	Key  string `json:"key,omitempty"`
+	// Stream is empty if it was sent to the recipient alone.
+	Stream string `json:"stream,omitempty"`
+	State  string `json:"state,omitempty"`
 }
 
 // Letters returns the messages that an agent has received, in the order in which it did.

@@ -27,7 +27,9 @@ type message struct {
 	Kind string `json:"kind"`
 	From string `json:"from"`
 	Key  string `json:"key"`
-	Body struct {
+	// Stream is empty if it was sent to the robot alone.
+	Stream string `json:"stream"`
+	Body   struct {
 		State string `json:"state"`
 	} `json:"body"`
 }
@@ -41,6 +43,12 @@ func (r *robot) spawn() error {
 	if r.depth == 0 {
 		return nil
 	}
+	// From before the first child on, so it gets all that its descendants send.
+	if r.stream != "" {
+		if err := r.report(report{Op: "open", Stream: r.stream}); err != nil {
+			return err
+		}
+	}
 	for i := range r.fanout {
 		command := append(slices.Clone(os.Args), "-depth", strconv.Itoa(r.depth-1), "-seed", strconv.FormatUint(r.seed*uint64(r.fanout+1)+uint64(i)+1, 10))
 		got, err := r.ask(report{Op: "spawn", Key: fmt.Sprint("child-", i), Class: class, Command: command})
@@ -52,12 +60,18 @@ func (r *robot) spawn() error {
 	return nil
 }
 
-// tell sends a message about a step to the parent. Its key is the same in each incarnation.
+// tell sends a message about a step to the parent, and on the stream. Its key is the same in
+// each incarnation.
 func (r *robot) tell(step int) error {
 	if r.fanout == 0 {
 		return nil
 	}
-	return r.report(report{Op: "send", To: "parent", Key: fmt.Sprint("step-", step), Text: diary.Invocation(r.agentID, step), step: step})
+	message := report{Op: "send", To: "parent", Key: fmt.Sprint("step-", step), Text: diary.Invocation(r.agentID, step), step: step}
+	if err := r.report(message); err != nil || r.stream == "" {
+		return err
+	}
+	message.To, message.Stream = "", r.stream
+	return r.report(message)
 }
 
 // join receives messages until all children, also those that it has adopted, have ended. It
@@ -100,7 +114,7 @@ func (r *robot) join() (bool, error) {
 			return false, err
 		}
 		for _, m := range received {
-			l := diary.Letter{Seq: m.Seq, Kind: m.Kind, From: m.From, Key: m.Key, State: m.Body.State}
+			l := diary.Letter{Seq: m.Seq, Kind: m.Kind, From: m.From, Key: m.Key, Stream: m.Stream, State: m.Body.State}
 			line, err := json.Marshal(l)
 			if err == nil {
 				_, err = inbox.Write(append(line, '\n')) // one write, so a whole line or none

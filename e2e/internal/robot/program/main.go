@@ -25,6 +25,8 @@ type options struct {
 	ignoreTerm    bool
 	// fanout is how many children it has, and depth how many generations are below it.
 	fanout, depth int
+	// stream is that of the family, or empty.
+	stream string
 }
 
 // badExit is the exit code for errors of the robot itself.
@@ -44,6 +46,7 @@ func main() {
 	flag.IntVar(&o.checkpoint, "checkpoint", 0, "save a checkpoint with so many bytes after each step")
 	flag.IntVar(&o.fanout, "fanout", 0, "how many children it and its descendants have; each message goes to the parent")
 	flag.IntVar(&o.depth, "depth", 0, "how many generations are below it")
+	flag.StringVar(&o.stream, "stream", "", "stream on which it and its descendants tell of each step")
 	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
 	flag.Parse()
 	code, err := run(o)

@@ -31,9 +31,10 @@ type report struct {
 	Step  int `json:"step,omitempty"`
 	Bytes int `json:"bytes,omitempty"`
 	state []byte
-	// Of a message: its recipient and its key.
-	To  string `json:"to,omitempty"`
-	Key string `json:"key,omitempty"`
+	// Of a message: its recipient or its stream, and its key.
+	To     string `json:"to,omitempty"`
+	Stream string `json:"stream,omitempty"`
+	Key    string `json:"key,omitempty"`
 	// Of a child: its class and its command.
 	Class   string   `json:"class,omitempty"`
 	Command []string `json:"command,omitempty"`
@@ -129,7 +130,7 @@ func (r *robot) ask(rep report) (answer, error) {
 	r.reports++
 	e := diary.Entry{
 		What: diary.Send, Op: rep.Op, Report: r.reports, Step: rep.step,
-		Key:         rep.Key,
+		Key: rep.Key, Stream: rep.Stream,
 		InputTokens: rep.InputTokens, OutputTokens: rep.OutputTokens, Steps: rep.Steps,
 	}
 	r.dieAt(r.reports, before)
