@@ -33,7 +33,8 @@ type claim struct {
 
 // acquired is the answer to a manifest.
 type acquired struct {
-	// Verdict is GRANTED, WAIT or DIE.
+	// Verdict is GRANTED, WAIT or DIE; or OBSERVE, if the agent was woken while its program
+	// waits: then the program takes the observation and asks again, with its number.
 	Verdict string `json:"verdict"`
 	// Phase is the state of the agent. Its supervisor takes it over.
 	Phase string `json:"phase"`
@@ -41,6 +42,8 @@ type acquired struct {
 	Leases []claim `json:"leases"`
 	// Message says who has what the agent asks for.
 	Message string `json:"message,omitempty"`
+	// Observation is set with OBSERVE.
+	Observation *observation `json:"observation,omitempty"`
 }
 
 // acquire asks for all resources of a manifest at once. With wait it answers when they are
@@ -59,14 +62,21 @@ func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, b
 	if err != nil {
 		return nil, false, err
 	}
+	if taken := fields.Observation; taken != 0 && taken == a.PendingObservation() && len(a.Wants) == 0 {
+		if a, err = r.ledger.ResumeOnRequest(ctx, a.ID, q.of(a), taken, false); err != nil {
+			return nil, false, err
+		}
+	}
 	after, answer, err := r.ledger.AcquireLeases(ctx, a.Record, manifest, fields.Observation)
-	if fault.ReasonOf(err) == agboxv1.ErrorReason_OBSERVATION_PENDING && r.enters(a.ID) {
+	pending := fault.ReasonOf(err) == agboxv1.ErrorReason_OBSERVATION_PENDING
+	switch granted := answer.Verdict == agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED; {
+	case pending && r.enters(a.ID):
 		return nil, true, nil // woken during this round: the next one lets it go on first
-	}
-	if err != nil {
+	case fields.Wait && (pending || err == nil && granted && after.PendingObservation() != 0):
+		return r.toObserve(ctx, a.ID)
+	case err != nil:
 		return nil, false, err
-	}
-	if fields.Wait && answer.Verdict != agboxv1.LeaseVerdict_LEASE_VERDICT_GRANTED {
+	case fields.Wait && !granted:
 		return nil, true, nil
 	}
 	reply := acquired{Verdict: strings.TrimPrefix(answer.Verdict.String(), "LEASE_VERDICT_"), Phase: after.Word(), Leases: claimsOf(after.Holds)}
@@ -74,6 +84,16 @@ func (r *Runner) acquire(ctx context.Context, a ledger.Agent, q request) (any, b
 		reply.Message = after.Pause.Message
 	}
 	return reply, false, nil
+}
+
+// toObserve answers a program that waits for leases and whose agent was woken.
+func (r *Runner) toObserve(ctx context.Context, id string) (any, bool, error) {
+	a, exists := r.ledger.Agent(id)
+	if !exists || a.PendingObservation() == 0 {
+		return nil, true, nil // it has gone on meanwhile
+	}
+	o := r.observe(ctx, a)
+	return acquired{Verdict: "OBSERVE", Phase: a.Word(), Leases: claimsOf(a.Holds), Observation: &o}, false, nil
 }
 
 // enters reports whether the next round lets the agent go on without a report of its program.

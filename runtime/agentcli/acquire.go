@@ -1,6 +1,8 @@
 package agentcli
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +42,36 @@ func parseAcquire(args []string) (map[string]any, error) {
 // parseRelease makes the request of "release [RESOURCE...]".
 func parseRelease(args []string) (map[string]any, error) {
 	return map[string]any{"resources": args}, nil
+}
+
+// askUntil asks, and asks again for leases as often as the agent was woken meanwhile. What
+// changed while it was paused goes to stderr as a line of JSON: so the program has taken it.
+func askUntil(ctx context.Context, socket string, request map[string]any, body []byte, stderr io.Writer) (answer, []byte, error) {
+	for {
+		got, raw, err := ask(ctx, socket, request, body)
+		if err != nil || !got.OK || request["op"] != "acquire" {
+			return got, raw, err
+		}
+		var changed struct {
+			Result struct {
+				Verdict     string          `json:"verdict"`
+				Observation json.RawMessage `json:"observation"`
+			} `json:"result"`
+		}
+		var number struct {
+			Observation uint64 `json:"observation"`
+		}
+		if json.Unmarshal(raw, &changed) != nil || changed.Result.Verdict != "OBSERVE" {
+			return got, raw, nil
+		}
+		if err := json.Unmarshal(changed.Result.Observation, &number); err != nil {
+			return got, raw, err
+		}
+		if _, err := fmt.Fprintf(stderr, "%s\n", bytes.TrimSpace(changed.Result.Observation)); err != nil {
+			return got, raw, err // nobody has taken it
+		}
+		request["observation"] = number.Observation
+	}
 }
 
 // showAcquired prints a line with resource, mode and fencing number for each lease. Verdicts

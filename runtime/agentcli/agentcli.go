@@ -145,7 +145,7 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		return tool.run(ctx, env)
 	}
 	request["token"] = token
-	got, raw, err := ask(ctx, socket, request, body)
+	got, raw, err := askUntil(ctx, socket, request, body, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "agbox-agent: The supervisor cannot be asked:", err)
 		return exitFailed
