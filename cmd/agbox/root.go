@@ -92,8 +92,10 @@ func flagProblem(err error) string {
 	})
 }
 
+// The order of commands in help is that in which they are added.
+func init() { cobra.EnableCommandSorting = false }
+
 func (a *app) rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
 		Use:           "agbox",
 		Short:         "Sandboxes for coding agents",

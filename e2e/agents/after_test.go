@@ -38,7 +38,10 @@ func TestFollowersAreBegunOnceThroughKillsOfTheDaemon(t *testing.T) {
 	in.Must(t, "agent", "ls")
 	for _, name := range []string{"top", "left", "right", "bottom"} {
 		await(t, in, name, "COMPLETED")
-		wantHistory(t, in, name, "SPAWNED, BEGUN, PHASE, PHASE, INCARNATION_ENDED EXITED, ENDED")
+		// Which of its phases are recorded depends on when the daemon was killed.
+		if got := strings.ReplaceAll(strings.Join(history(t, in.Client(t), name), ", "), "PHASE, ", ""); got != "SPAWNED, BEGUN, INCARNATION_ENDED EXITED, ENDED" {
+			t.Errorf("%s has the history %s", name, got)
+		}
 	}
 	await(t, in, "broken", "FAILED")
 	if a := await(t, in, "never", "FAILED"); a.GetMessage() != "It was to follow agent broken, which is FAILED." {

@@ -39,6 +39,11 @@ func TestWhatRootInASandboxLeavesIsRemovedByADaemonWithoutRoot(t *testing.T) {
 		// Its output and its end may be unreadable afterwards.
 		p := in.Start(t, "exec", box, "--", "sh", "-c", command+"; mkdir -p /.agbox/link/done; sleep 1000")
 		harness.Eventually(t, "the sandbox has made what cannot be removed", func() bool {
+			select {
+			case <-p.Ended(): // the daemon has counted what it cannot read, and has stopped the sandbox
+				return true
+			default:
+			}
 			_, err := os.Stat(filepath.Join(guest, "link", "done"))
 			return err == nil
 		})
