@@ -32,7 +32,7 @@ const (
 // benchAgents measures agents in one sandbox, and a daemon with many that wait.
 func benchAgents(ctx context.Context) error {
 	return withRobot(ctx, func(b *agentBench, agbox func(...string) error) error {
-		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes} {
+		for _, part := range []func(context.Context) error{b.memory, b.spawns, b.reports, b.crashes, b.talks, b.streams} {
 			if err := part(ctx); err != nil {
 				return err
 			}
@@ -173,16 +173,9 @@ func (b *agentBench) reports(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var printed bytes.Buffer
-	for item, err := range b.c.FollowLogs(ctx, a.GetExecId(), client.LogOptions{Follow: true}) {
-		if err != nil {
-			return err
-		}
-		printed.Write(item.Data)
-	}
-	var times map[string]figures
-	if err := json.Unmarshal(printed.Bytes(), &times); err != nil {
-		return fmt.Errorf("the measuring agent printed %q: %w", &printed, err)
+	times, err := b.printed(ctx, a)
+	if err != nil {
+		return err
 	}
 	fmt.Printf("reports of a program, %d times each, in turns\n", len(times["beat"]))
 	fmt.Printf("  %-44s %s\n", "baseline: a line to a program that echoes it", times["echo"])
@@ -192,6 +185,22 @@ func (b *agentBench) reports(ctx context.Context) error {
 	fmt.Printf("  %-44s %s\n", "baseline: 64 KiB written, synced, renamed", times["file"])
 	aim("checkpoint of 64 KiB, on disk", times["checkpoint"], 3*time.Millisecond)
 	return nil
+}
+
+// printed returns the times that a measuring agent has printed by kind.
+func (b *agentBench) printed(ctx context.Context, a *agboxv1.Agent) (map[string]figures, error) {
+	var printed bytes.Buffer
+	for item, err := range b.c.FollowLogs(ctx, a.GetExecId(), client.LogOptions{Follow: true}) {
+		if err != nil {
+			return nil, err
+		}
+		printed.Write(item.Data)
+	}
+	var times map[string]figures
+	if err := json.Unmarshal(printed.Bytes(), &times); err != nil {
+		return nil, fmt.Errorf("the measuring agent printed %q: %w", &printed, err)
+	}
+	return times, nil
 }
 
 // crashes measures from the end of a program that crashes to the start of the next.

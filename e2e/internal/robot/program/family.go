@@ -29,9 +29,21 @@ type message struct {
 	Key  string `json:"key"`
 	// Stream is empty if it was sent to the robot alone.
 	Stream string `json:"stream"`
+	Text   string `json:"text"`
 	Body   struct {
 		State string `json:"state"`
 	} `json:"body"`
+}
+
+// messages are those that were received. The answer to a pause has their number instead.
+type messages []message
+
+// UnmarshalJSON takes a list of messages, and leaves out a number.
+func (m *messages) UnmarshalJSON(raw []byte) error {
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	return json.Unmarshal(raw, (*[]message)(m))
 }
 
 // over has the states of an agent that has ended.

@@ -27,6 +27,8 @@ type options struct {
 	fanout, depth int
 	// stream is that of the family, or empty.
 	stream string
+	// talk, listen and flood are numbers of messages to measure.
+	talk, listen, flood int
 }
 
 // badExit is the exit code for errors of the robot itself.
@@ -48,6 +50,9 @@ func main() {
 	flag.IntVar(&o.depth, "depth", 0, "how many generations are below it")
 	flag.StringVar(&o.stream, "stream", "", "stream on which it and its descendants tell of each step")
 	flag.IntVar(&o.measure, "measure", 0, "do nothing but measure so many reports of each kind")
+	flag.IntVar(&o.talk, "talk", 0, "do nothing but spawn a child that listens, and send it twice so many messages")
+	flag.IntVar(&o.listen, "listen", 0, "do nothing but receive twice so many messages of the parent and measure how long they took")
+	flag.IntVar(&o.flood, "flood", 0, "do nothing but send so many messages on the stream")
 	flag.Parse()
 	code, err := run(o)
 	if err != nil {
@@ -59,8 +64,15 @@ func main() {
 
 // run does the work and returns the exit code.
 func run(o options) (code int, err error) {
-	if o.measure > 0 {
+	switch {
+	case o.measure > 0:
 		return 0, measure(o.measure, o.folder)
+	case o.talk > 0:
+		return 0, talk(o.talk)
+	case o.listen > 0:
+		return 0, listen(o.listen)
+	case o.flood > 0:
+		return 0, flood(o.flood, o.stream)
 	}
 	r, err := newRobot(o)
 	if err != nil {

@@ -41,6 +41,10 @@ type report struct {
 	// Of recv: the newest message that was received, and how long to wait for another one.
 	After     uint64 `json:"after,omitempty"`
 	TimeoutMs uint64 `json:"timeout_ms,omitempty"`
+	// Of a pause: why. Of its end: how the work goes on, and the observation that was taken.
+	Reason      string `json:"reason,omitempty"`
+	How         string `json:"how,omitempty"`
+	Observation uint64 `json:"observation,omitempty"`
 	// step is the step of the whole work, for the diary.
 	step int
 }
@@ -55,8 +59,9 @@ type answer struct {
 		Checkpoint struct {
 			Seq uint64 `json:"seq"`
 		} `json:"checkpoint"`
-		AgentID  string    `json:"agent_id"`
-		Messages []message `json:"messages"`
+		AgentID     string   `json:"agent_id"`
+		Observation uint64   `json:"observation"`
+		Messages    messages `json:"messages"`
 	} `json:"result"`
 	Error struct {
 		Code    string `json:"code"`
