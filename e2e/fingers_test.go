@@ -39,7 +39,7 @@ func TestASandboxStandsForItsNewestCommand(t *testing.T) {
 	harness.WantSame(t, "the first output", in.Must(t, "logs", "demo/first"), "one")
 	harness.WantSame(t, "both exit codes", in.Must(t, "wait", "demo/second", "demo/first"), "7\n0")
 	job := in.Must(t, "exec", "-d", "--name", "job", "demo", "--", "sleep", "1000")
-	wait := in.Start(t, "wait", "job")
+	wait := in.Start(t, "wait", "demo/job") // also if it has ended before
 	in.Must(t, "kill", "-9", job)
 	if r := wait.Wait(t); r.Code != 0 || r.Stdout != "137\n" {
 		t.Errorf("wait: %+v", r)

@@ -63,12 +63,16 @@ func TestRecvWaitsForAMessageAndAcknowledgesThoseBefore(t *testing.T) {
 		t.Errorf("after the acknowledgement there are %d messages, and it answers %v", b.Ledger.Unread("x"), got)
 	}
 	b.ask(b.link) // withdrawn
+	b.ask(b.link, &guestv1.AgentRequest{Number: 4, Op: "recv", Json: []byte(`{"after":1,"no_wait":true}`)})
+	if got, more := received(t, b.decided(to)); len(got) != 0 || more {
+		t.Errorf("without waiting: %q", got)
+	}
 	send("two")
 	send(strings.Repeat("x", recvBytes))
-	if got, more := received(t, recv(4, 1)); !slices.Equal(got, []string{"2 TEXT init two"}) || !more {
+	if got, more := received(t, recv(5, 1)); !slices.Equal(got, []string{"2 TEXT init two"}) || !more {
 		t.Errorf("received %.99q, and more: %v", got, more)
 	}
-	if got, more := received(t, recv(5, 2)); len(got) != 1 || more {
+	if got, more := received(t, recv(6, 2)); len(got) != 1 || more {
 		t.Errorf("received %d messages, and more: %v", len(got), more)
 	}
 }

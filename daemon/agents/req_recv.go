@@ -35,10 +35,12 @@ func messageOf(m *agboxv1.AgentMessage) message {
 const recvBytes = 64 << 10
 
 // recv acknowledges the messages of the agent up to a number, and answers with those after
-// it. Without any it stays open.
+// it. Without any it stays open, or is answered with none.
 func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool, error) {
 	var want struct {
 		After uint64 `json:"after"`
+		// NoWait answers without messages if there are none.
+		NoWait bool `json:"no_wait"`
 	}
 	if err := q.decode(&want); err != nil {
 		return nil, false, err
@@ -47,7 +49,7 @@ func (r *Runner) recv(ctx context.Context, a ledger.Agent, q request) (any, bool
 		return nil, false, err
 	}
 	if r.ledger.Unread(a.ID) == 0 {
-		return nil, true, nil
+		return map[string]any{"messages": []message{}, "more": false}, !want.NoWait, nil
 	}
 	list, more, err := r.ledger.Messages(ctx, a.ID, want.After, recvBytes)
 	if err != nil || len(list) == 0 {

@@ -71,7 +71,7 @@ const help = `agbox-agent reports what an agent does to agbox. It works in the p
                                           send a message to all agents that have the stream open
   agbox-agent open STREAM, close STREAM   get the messages that others send on a stream from now on, or no more.
                                           agent:NAME: hold that agent below this one, or no more
-  agbox-agent recv [--timeout TIME] [AFTER]
+  agbox-agent recv [--no-wait|--timeout TIME] [AFTER]
                                           acknowledge the messages up to number AFTER, wait for one after it, and print those that
                                           there are, as JSON objects, one a line
   agbox-agent done complete|abort|fail [MESSAGE]

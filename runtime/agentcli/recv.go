@@ -12,6 +12,9 @@ import (
 // parseRecv makes the fields of the request of the arguments of the command recv.
 func parseRecv(args []string) (map[string]any, error) {
 	fields := map[string]any{}
+	if len(args) > 0 && args[0] == "--no-wait" {
+		fields["no_wait"], args = true, args[1:]
+	}
 	if len(args) > 1 && args[0] == "--timeout" {
 		d, err := time.ParseDuration(args[1])
 		if err != nil || d <= 0 {
@@ -30,7 +33,7 @@ func parseRecv(args []string) (map[string]any, error) {
 		fields["after"] = after
 		return fields, nil
 	}
-	return nil, errors.New("recv takes --timeout TIME and one number; \"agbox-agent help\" shows them")
+	return nil, errors.New("recv takes --no-wait or --timeout TIME, and one number; \"agbox-agent help\" shows them")
 }
 
 // showMessages prints each message as a JSON object on a line.

@@ -62,3 +62,20 @@ func TestADeadlineThatIsOverIsZero(t *testing.T) {
 		t.Errorf("it is told %+v", r)
 	}
 }
+
+// TestADrainEndsRequestsThatWaitForOthers has a program that waits when it is drained.
+func TestADrainEndsRequestsThatWaitForOthers(t *testing.T) {
+	for _, op := range []string{"acquire", "pause", "recv", "wait"} {
+		s, _ := server(t)
+		a := begin(t, s, op)
+		p, d := dial(t, a), follow(t, s)
+		p.send(`{"op":%q,"manifest":[],"token":%q}`, op, a.token)
+		d.told(1)
+		if begun, _ := s.Drain(op, func(string) time.Time { return time.Now().Add(time.Hour) }); !begun {
+			t.Fatal("the drain has not begun")
+		}
+		if r := p.answer(); r.OK || r.Error.Code != codeDraining {
+			t.Errorf("%s of a drained program gets %+v", op, r)
+		}
+	}
+}

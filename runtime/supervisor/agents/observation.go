@@ -19,7 +19,7 @@ func (in *incarnation) unobserved(state string) bool {
 // those that wait for what others do. It is nil for all others.
 func (in *incarnation) polls(op string) <-chan struct{} {
 	switch op {
-	case "pause", "recv", "wait":
+	case "acquire", "pause", "recv", "wait":
 		return in.draining
 	}
 	return nil

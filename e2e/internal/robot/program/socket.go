@@ -41,6 +41,7 @@ type report struct {
 	// Of recv: the newest message that was received, and how long to wait for another one.
 	After     uint64 `json:"after,omitempty"`
 	TimeoutMs uint64 `json:"timeout_ms,omitempty"`
+	NoWait    bool   `json:"no_wait,omitempty"`
 	// Of a pause: why. Of its end: how the work goes on, and the observation that was taken.
 	Reason      string `json:"reason,omitempty"`
 	How         string `json:"how,omitempty"`

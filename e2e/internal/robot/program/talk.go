@@ -42,7 +42,7 @@ func talk(rounds int) error {
 			return err
 		}
 	}
-	return nil
+	return s.complete()
 }
 
 // listen is the child of talk. It prints how long the messages took until it had them.
@@ -55,7 +55,7 @@ func listen(rounds int) error {
 			how, waits = "recv", report{Op: "send", To: "parent", Text: listening}
 		}
 		// What is not acknowledged would wake it at once.
-		if _, err := s.ask(report{Op: "recv", After: last, TimeoutMs: 1}); err != nil {
+		if _, err := must(s.ask(report{Op: "recv", After: last, NoWait: true})); err != nil {
 			return err
 		}
 		woken, err := must(s.ask(waits))
@@ -80,7 +80,10 @@ func listen(rounds int) error {
 			}
 		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(times)
+	if err := json.NewEncoder(os.Stdout).Encode(times); err != nil {
+		return err
+	}
+	return s.complete()
 }
 
 // flood sends so many messages on a stream, as fast as it can.
@@ -94,7 +97,13 @@ func flood(messages int, stream string) error {
 			return err
 		}
 	}
-	return nil
+	return s.complete()
+}
+
+// complete reports that the work is done.
+func (s *socket) complete() error {
+	_, err := must(s.ask(report{Op: "done", Outcome: "complete"}))
+	return err
 }
 
 // must makes a refusal an error.
