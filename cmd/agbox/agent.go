@@ -32,13 +32,28 @@ kill it. agbox, its daemon and Docker may be stopped and upgraded meanwhile.
 docs/agents.md explains the rules.`,
 	}
 	onlyCommands(cmd)
-	for _, sub := range []*cobra.Command{
-		a.agentSpawnCommand(), a.agentListCommand(), a.agentTreeCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentJournalCommand(), a.agentEventsCommand(),
-		a.agentWaitCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentSendCommand(), a.agentInboxCommand(), a.agentLeasesCommand(), a.agentCheckpointsCommand(), a.agentHoldCommand(), a.agentReapCommand(), a.agentResolveCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
-		a.agentPauseCommand(), a.agentApproveCommand(), a.agentDenyCommand(),
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"work", "Start and watch:", []*cobra.Command{
+			a.agentSpawnCommand(), a.agentListCommand(), a.agentTreeCommand(), a.agentInspectCommand(), a.agentAttachCommand(), a.agentLogsCommand(), a.agentWaitCommand(),
+		}},
+		{"talk", "Talk and decide:", []*cobra.Command{
+			a.agentSendCommand(), a.agentInboxCommand(), a.agentApproveCommand(), a.agentDenyCommand(), a.agentResolveCommand(),
+		}},
+		{"halt", "Halt, go on and end:", []*cobra.Command{
+			a.agentPauseCommand(), a.agentDrainCommand(), a.agentResumeCommand(), a.agentHoldCommand(), a.agentKillCommand(), a.agentRemoveCommand(),
+		}},
+		{"records", "Look closer:", []*cobra.Command{
+			a.agentEventsCommand(), a.agentJournalCommand(), a.agentCheckpointsCommand(), a.agentLeasesCommand(), a.agentReapCommand(),
+		}},
 	} {
-		sub.DisableFlagsInUseLine = true
-		cmd.AddCommand(sub)
+		cmd.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, sub := range group.commands {
+			sub.DisableFlagsInUseLine, sub.GroupID = true, group.id
+			cmd.AddCommand(sub)
+		}
 	}
 	return cmd
 }
